@@ -42,7 +42,6 @@ mod listener;
 mod log_writer;
 mod memory;
 mod output;
-mod random;
 mod readiness;
 mod signals;
 #[cfg(feature = "sim")]
@@ -53,7 +52,7 @@ mod token;
 
 pub use clock::{now, steady_seconds};
 pub use context::{Context, INPUT_BYTES};
-pub use dwell_timers::TICK;
+pub use dwell_timers::{Backoff, Random, TICK};
 pub use event_loop::{Around, Driver, EventLoop};
 pub use fleet::{Fleet, Lifecycle, LoopGuard};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};
@@ -61,7 +60,6 @@ pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix, sha
 pub use log_writer::{LogAppender, LogObserver, LogOptions, LogSwitch, LogWriter};
 pub use memory::release_memory;
 pub use output::{LoopOutput, OutputLedger, Reader};
-pub use random::Random;
 pub use readiness::Readiness;
 pub use slab::Slab;
 pub use stream::{

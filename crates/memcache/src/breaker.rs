@@ -1,11 +1,11 @@
-//! The breaker of a server, and the delays before a lost connection is made again.
-
-use std::time::Duration;
+//! The breaker of a server.
 
 /// Counts failures in a row: opens at the limit, closes when a probe is answered.
 ///
 /// Only the answer to an operation ends the row. A server that answers probes and then fails its
-/// first operation opens the breaker again at once, and the delays go on growing.
+/// first operation opens the breaker again at once, and the delays go on growing. It has no clock:
+/// what is let through while it is open is its owner's to decide. (The health of a server of the
+/// application judges by a window of outcomes and one trial at a time: it is no such counter.)
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures: u32,
@@ -44,40 +44,6 @@ impl Breaker {
     }
 }
 
-/// Delays before a connection is made again: they double up to a bound. Each is a random part of
-/// the longest, so that the clients of a server that comes back do not all connect at once.
-#[derive(Debug)]
-pub(crate) struct Backoff {
-    delay_min: Duration,
-    delay_max: Duration,
-    random: u64,
-}
-
-impl Backoff {
-    pub(crate) const fn new(delay_min: Duration, delay_max: Duration, seed: u64) -> Self {
-        Self {
-            delay_min,
-            delay_max,
-            random: seed | 1,
-        }
-    }
-
-    /// The delay after so many failures in a row: between a half and the whole of the longest.
-    pub(crate) fn delay(&mut self, failures: u32) -> Duration {
-        // xorshift64: the spread has to differ between processes, not to be unpredictable.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let doublings = failures.saturating_sub(1).min(31);
-        let longest = self
-            .delay_min
-            .saturating_mul(1 << doublings)
-            .min(self.delay_max);
-        let share = (self.random >> 32) as u32;
-        longest / 2 + longest.mul_f64(f64::from(share) / f64::from(u32::MAX) / 2.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,37 +68,5 @@ mod tests {
         breaker.failed();
         assert!(!breaker.is_open());
         assert_eq!(breaker.failures(), 1);
-    }
-
-    #[test]
-    fn delays_double_within_their_bounds() {
-        let (min, max) = (Duration::from_millis(50), Duration::from_secs(2));
-        for seed in 0..100 {
-            let mut backoff = Backoff::new(min, max, seed * 0x9E37_79B9);
-            for (failures, longest_ms) in [
-                (0, 50),
-                (1, 50),
-                (2, 100),
-                (3, 200),
-                (6, 1600),
-                (7, 2000),
-                (u32::MAX, 2000),
-            ] {
-                let longest = Duration::from_millis(longest_ms);
-                let delay = backoff.delay(failures);
-                assert!(
-                    delay >= longest / 2 && delay <= longest,
-                    "{delay:?} of {longest:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn delays_are_spread() {
-        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1), 1);
-        let delays: Vec<_> = (0..100).map(|_| backoff.delay(1)).collect();
-        let (shortest, longest) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
-        assert!(longest.saturating_sub(*shortest) > Duration::from_millis(300));
     }
 }

@@ -75,15 +75,19 @@
 //!   (`without_memory_for_a_slot_the_process_is_aborted`).
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 
+mod backoff;
 mod bitmap;
 mod chunks;
 mod elapsed;
 mod prefetch;
+mod random;
 mod shared;
 mod tick;
 mod wheel;
 
+pub use backoff::Backoff;
 pub use elapsed::Elapsed;
+pub use random::Random;
 pub use shared::{
     Deadline, Interval, ManualClock, Sleep, SleepUntil, Statistics, Timeout, TimeoutAt, forks,
     interval, sleep, sleep_until, statistics, timeout, timeout_at,

@@ -1,13 +1,18 @@
 //! Numbers that spread clients and requests in time; not for secrets.
 
+use std::time::Duration;
+
 /// A generator of pseudo-random numbers; each owner has one, so that no loop waits for another.
 ///
 /// ```
-/// use dwell_evloop::Random;
+/// use dwell_timers::Random;
+/// use std::time::Duration;
 ///
 /// let mut random = Random::new(7);
 /// assert!(random.below(10) < 10);
 /// assert_eq!(random.below(0), 0);
+/// let delay = random.spread(Duration::from_secs(2));
+/// assert!(delay >= Duration::from_secs(1) && delay <= Duration::from_secs(2));
 /// ```
 ///
 /// Source: Marsaglia, "Xorshift RNGs" (2003), the 64-bit generator with 13, 7, 17.
@@ -27,6 +32,13 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
+    }
+
+    /// A duration from a half of `longest` to the whole.
+    pub fn spread(&mut self, longest: Duration) -> Duration {
+        let half = longest / 2;
+        let nanos = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX);
+        half + Duration::from_nanos(self.below(nanos.saturating_add(1)))
     }
 
     /// A number below `bound`; 0 for a bound of 0.

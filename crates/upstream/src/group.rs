@@ -134,12 +134,14 @@ impl UpstreamGroup {
     /// Shape: of `servers`, the first [`UPSTREAMS_MAX`] count.
     pub(crate) fn new(first_kind: u8, servers: &[UpstreamOptions], options: GroupOptions) -> Self {
         let kinds = (first_kind..Token::RESERVED_KIND).take(UPSTREAMS_MAX);
+        let mut random = Random::new(options.seed);
+        let (failures_max, window) = (options.failures_max, options.failures_window);
         let members = servers.iter().zip(kinds).map(|(server, kind)| {
             let client = Upstream::of_group(kind, *server);
             Member {
                 look_token: client.spare_token(),
                 client,
-                health: Health::new(options.failures_max, options.failures_window),
+                health: Health::new(failures_max, window, random.draw()),
                 address: server.address,
                 is_looked_at: false,
                 trial: None,
@@ -148,7 +150,7 @@ impl UpstreamGroup {
         Self {
             members: members.collect(),
             first_kind,
-            random: Random::new(options.seed),
+            random,
             options,
             moved: 0,
             is_started: false,
@@ -446,9 +448,8 @@ impl UpstreamGroup {
 
     /// A health check has failed.
     fn ill(&mut self, now: Instant, index: usize, reason: &dyn Display) {
-        let random = self.random.draw();
         let member = &mut self.members[index];
-        if member.health.checked_ill(now, random) {
+        if member.health.checked_ill(now) {
             tell_left_out(member.address, reason);
         }
     }
@@ -458,12 +459,11 @@ impl UpstreamGroup {
         let others = self.members.iter().enumerate();
         let out = others.filter(|(other, it)| *other != index && !it.health.is_in_use());
         let may_leave = 2 * (out.count() + 1) <= self.members.len();
-        let random = self.random.draw();
         let member = &mut self.members[index];
         let leaves = match Fault::of(error) {
             Fault::None => false,
-            Fault::Connection => member.health.unconnected(now, random),
-            Fault::Gateway => member.health.unanswered(now, witness, may_leave, random),
+            Fault::Connection => member.health.unconnected(now),
+            Fault::Gateway => member.health.unanswered(now, witness, may_leave),
         };
         if leaves {
             tell_left_out(member.address, error);

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::UpstreamError;
 use super::recent::{Recent, Witness};
+use dwell_evloop::Backoff;
 
 /// Health checks of servers without requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,8 @@ impl Fault {
 /// Shape: it is left out after so many failed connection attempts in a row, or failed health
 /// checks in a row, or when most of what it was asked within the window failed. Then nothing goes
 /// to it for a while that grows with every failed trial, and after that one request at a time: the
-/// trial. The instants are given, and so is what is random.
+/// trial. The instants are given. (memcached clients have a breaker of their own, which counts
+/// failures in a row alone and is closed by a probe.)
 #[derive(Debug)]
 pub(super) struct Health {
     failures_max: u32,
@@ -54,8 +56,9 @@ pub(super) struct Health {
     unhealthy: u32,
     recent: Recent,
     state: State,
-    /// The longest time for which it is ejected next.
-    delay: Duration,
+    /// Times that it was ejected, or stayed so, in a row.
+    ejections: u32,
+    backoff: Backoff,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +83,17 @@ pub(super) enum Permit {
 }
 
 impl Health {
-    pub(super) fn new(failures_max: u32, window: Duration) -> Self {
+    /// A server in use; `seed` decides the random parts of its delays, so that loops and edges do
+    /// not try together.
+    pub(super) fn new(failures_max: u32, window: Duration, seed: u64) -> Self {
         Self {
             failures_max,
             unconnected: 0,
             unhealthy: 0,
             recent: Recent::new(window),
             state: State::InUse,
-            delay: DELAY_MIN,
+            ejections: 0,
+            backoff: Backoff::new(DELAY_MIN, DELAY_MAX, seed),
         }
     }
 
@@ -129,30 +135,24 @@ impl Health {
             return may_return && self.comes_back();
         }
         self.recent.note(now, witness, false);
-        self.delay = DELAY_MIN;
+        self.ejections = 0;
         false
     }
 
     /// A connection attempt has failed; true if the server is left out from now on.
-    pub(super) fn unconnected(&mut self, now: Instant, random: u64) -> bool {
+    pub(super) fn unconnected(&mut self, now: Instant) -> bool {
         self.unconnected = self.unconnected.saturating_add(1);
-        self.fails(now, self.unconnected >= self.failures_max, random)
+        self.fails(now, self.unconnected >= self.failures_max)
     }
 
     /// A request got no answer; true if the server is left out from now on.
     ///
     /// Shape: where it may not be left out, what it came to is remembered all the same.
-    pub(super) fn unanswered(
-        &mut self,
-        now: Instant,
-        witness: Witness,
-        may_leave: bool,
-        random: u64,
-    ) -> bool {
+    pub(super) fn unanswered(&mut self, now: Instant, witness: Witness, may_leave: bool) -> bool {
         self.unconnected = 0;
         self.recent.note(now, witness, true);
         let leaves = may_leave && self.recent.has_mostly_failed(self.failures_max);
-        self.fails(now, leaves, random)
+        self.fails(now, leaves)
     }
 
     /// A health check has succeeded; true if the server is back.
@@ -163,23 +163,22 @@ impl Health {
     }
 
     /// A health check has failed; true if the server is left out from now on.
-    pub(super) fn checked_ill(&mut self, now: Instant, random: u64) -> bool {
+    pub(super) fn checked_ill(&mut self, now: Instant) -> bool {
         self.unhealthy = self.unhealthy.saturating_add(1);
-        self.fails(now, self.is_down(), random)
+        self.fails(now, self.is_down())
     }
 
     fn comes_back(&mut self) -> bool {
         self.state = State::InUse;
         self.recent.clear();
-        self.delay = DELAY_MIN;
+        self.ejections = 0;
         true
     }
 
     /// Leaves the server out, if that is to be or its trial has failed; true if it was in use.
     ///
-    /// Shape: from a half of the delay on, by `random`, so that loops and edges do not try
-    /// together. Requests that were sent before and fail later change nothing.
-    fn fails(&mut self, now: Instant, leaves: bool, random: u64) -> bool {
+    /// Shape: requests that were sent before and fail later change nothing.
+    fn fails(&mut self, now: Instant, leaves: bool) -> bool {
         let is_left_out = match self.state {
             State::InUse => leaves,
             State::Trying { .. } => true,
@@ -189,11 +188,9 @@ impl Health {
             return false;
         }
         let was_in_use = self.is_in_use();
-        let half = self.delay / 2;
-        let spread = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
-        let until = now + half + Duration::from_millis(random % spread.max(1));
+        self.ejections = self.ejections.saturating_add(1);
+        let until = now + self.backoff.delay(self.ejections);
         self.state = State::LeftOut { until };
-        self.delay = (self.delay * 2).min(DELAY_MAX);
         was_in_use
     }
 }
@@ -206,12 +203,14 @@ const DELAY_MAX: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     const PATIENCE: Duration = Duration::from_secs(60);
     const WINDOW: Duration = Duration::from_secs(30);
+    const STEP: Duration = Duration::from_millis(10);
 
     fn health(failures_max: u32) -> Health {
-        Health::new(failures_max, WINDOW)
+        Health::new(failures_max, WINDOW, 7)
     }
 
     fn witness(path: &str) -> Witness {
@@ -220,9 +219,9 @@ mod tests {
 
     fn left_out(now: Instant) -> Health {
         let mut health = health(3);
-        assert!(!health.unconnected(now, 0));
-        assert!(!health.unconnected(now, 0));
-        assert!(health.unconnected(now, 0));
+        assert!(!health.unconnected(now));
+        assert!(!health.unconnected(now));
+        assert!(health.unconnected(now));
         health
     }
 
@@ -231,8 +230,8 @@ mod tests {
         let now = Instant::now();
         let mut health = health(3);
         for _ in 0..10 {
-            assert!(!health.unconnected(now, 0));
-            assert!(!health.unconnected(now, 0));
+            assert!(!health.unconnected(now));
+            assert!(!health.unconnected(now));
             assert!(!health.answered(now, witness("/"), true));
         }
         assert_eq!(health.permit(now), Permit::Yes);
@@ -247,7 +246,7 @@ mod tests {
         while now < start + 10 * WINDOW {
             assert!(!health.answered(now, witness("/good"), true));
             for _ in 0..500 {
-                assert!(!health.unanswered(now, witness("/bad"), true, 0));
+                assert!(!health.unanswered(now, witness("/bad"), true));
             }
             now += Duration::from_millis(100);
         }
@@ -259,9 +258,9 @@ mod tests {
         let now = Instant::now();
         let mut health = health(3);
         for _ in 0..100 {
-            assert!(!health.unanswered(now, witness("/a"), false, 0));
+            assert!(!health.unanswered(now, witness("/a"), false));
         }
-        assert!(health.unanswered(now, witness("/a"), true, 0));
+        assert!(health.unanswered(now, witness("/a"), true));
         assert_eq!(health.permit(now), Permit::No);
         assert!(!health.is_down(), "it may be asked if no other is left");
     }
@@ -271,13 +270,13 @@ mod tests {
         let now = Instant::now();
         let mut health = health(3);
         for _ in 0..3 {
-            health.unanswered(now, witness("/a"), true, 0);
+            health.unanswered(now, witness("/a"), true);
         }
         let later = now + DELAY_MIN;
         health.begin_trial(later, PATIENCE);
         assert!(health.answered(later, witness("/b"), true));
-        assert!(!health.unanswered(later, witness("/a"), true, 0));
-        assert!(!health.unanswered(later, witness("/a"), true, 0));
+        assert!(!health.unanswered(later, witness("/a"), true));
+        assert!(!health.unanswered(later, witness("/a"), true));
         assert_eq!(health.permit(later), Permit::Yes);
     }
 
@@ -285,10 +284,10 @@ mod tests {
     fn only_its_health_checks_bring_a_server_down_and_back() {
         let now = Instant::now();
         let mut health = health(2);
-        assert!(!health.checked_ill(now, 0));
+        assert!(!health.checked_ill(now));
         assert!(!health.answered(now, witness("/"), false));
         assert!(
-            health.checked_ill(now, 0),
+            health.checked_ill(now),
             "an answer to a request is no check"
         );
         assert!(health.is_down());
@@ -302,7 +301,7 @@ mod tests {
     fn one_trial_is_let_through_when_the_time_has_come() {
         let now = Instant::now();
         let mut health = left_out(now);
-        let later = now + DELAY_MIN / 2;
+        let later = now + DELAY_MIN;
         assert_eq!(health.permit(now + DELAY_MIN / 3), Permit::No);
         assert_eq!(health.permit(later), Permit::Trial);
         health.begin_trial(later, PATIENCE);
@@ -327,38 +326,42 @@ mod tests {
         for _ in 0..6 {
             let opened = now;
             while health.permit(now) != Permit::Trial {
-                now += Duration::from_millis(10);
+                now += STEP;
             }
             waits.push(now - opened);
             health.begin_trial(now, PATIENCE);
             assert!(
-                !health.unanswered(now, witness("/"), false, 0),
+                !health.unanswered(now, witness("/"), false),
                 "it was out before"
             );
         }
-        let seconds: Vec<_> = waits.iter().map(Duration::as_millis).collect();
-        assert_eq!(seconds, [500, 1000, 2000, 4000, 5000, 5000]);
+        for (wait, longest) in waits.into_iter().zip([1, 2, 4, 8, 10, 10]) {
+            let longest = Duration::from_secs(longest);
+            let is_spread = (longest / 2..=longest + STEP).contains(&wait);
+            assert!(is_spread, "{wait:?} of {longest:?}");
+        }
     }
 
     #[test]
     fn late_failures_do_not_make_the_time_longer() {
         let now = Instant::now();
         let mut health = left_out(now);
-        let later = now + DELAY_MIN / 2;
-        assert!(!health.unconnected(later, 0));
+        let later = now + DELAY_MIN;
+        assert!(!health.unconnected(later));
         assert_eq!(health.permit(later), Permit::Trial);
     }
 
     #[test]
     fn chance_spreads_the_trials_over_half_of_the_time() {
         let now = Instant::now();
-        let mut first = health(1);
-        assert!(first.unconnected(now, u64::MAX));
-        assert_eq!(first.permit(now + DELAY_MIN), Permit::Trial);
-        let mut second = health(1);
-        assert!(second.unconnected(now, 499));
-        let after = |milliseconds| now + Duration::from_millis(milliseconds);
-        assert_eq!(second.permit(after(998)), Permit::No);
-        assert_eq!(second.permit(after(999)), Permit::Trial);
+        let first_trial = |seed| {
+            let mut health = Health::new(1, WINDOW, seed);
+            assert!(health.unconnected(now));
+            assert_eq!(health.permit(now + DELAY_MIN / 3), Permit::No);
+            assert_eq!(health.permit(now + DELAY_MIN), Permit::Trial);
+            (0..=100).find(|steps| health.permit(now + STEP * *steps) == Permit::Trial)
+        };
+        let trials: HashSet<_> = (0..100).map(first_trial).collect();
+        assert!(trials.len() > 20, "{trials:?}");
     }
 }

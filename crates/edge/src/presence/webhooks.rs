@@ -5,7 +5,7 @@ use super::board::Event;
 use crate::log::Outage;
 use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
 use bytes::Bytes;
-use dwell_evloop::{Context, Random, Readiness, Token};
+use dwell_evloop::{Backoff, Context, Readiness, Token};
 use dwell_upstream::{Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ pub(crate) struct Webhooks {
     timer: Token,
     /// The deadline that is armed for it.
     armed: Option<Instant>,
-    random: Random,
+    backoff: Backoff,
     /// Outage of the webhook.
     outage: Outage,
 }
@@ -63,9 +63,9 @@ enum Verdict {
     Refused(u16),
 }
 
-/// Longest pause before the first retry; it doubles for each further one.
-const BACKOFF: Duration = Duration::from_millis(500);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Longest delay before the first retry; it doubles for each further one.
+const DELAY_MIN: Duration = Duration::from_millis(500);
+const DELAY_MAX: Duration = Duration::from_secs(30);
 /// The tag of the one open request.
 const TAG: u64 = 0;
 
@@ -90,7 +90,7 @@ impl Webhooks {
             batch: None,
             timer,
             armed: None,
-            random: Random::new(seed),
+            backoff: Backoff::new(DELAY_MIN, DELAY_MAX, seed),
             outage: Outage::default(),
         }
     }
@@ -222,7 +222,7 @@ impl Webhooks {
             }
             Verdict::Failed(why) if batch.attempts < self.plan.attempts_max => {
                 metrics.webhook_retries.increment();
-                batch.due = Some(now + self.backoff(batch.attempts));
+                batch.due = Some(now + self.backoff.delay(batch.attempts));
                 self.batch = Some(batch);
                 if let Some(count) = self.outage.failed(now) {
                     tracing::warn!(why, count, "webhook does not take events");
@@ -237,13 +237,6 @@ impl Webhooks {
                 tracing::warn!(status, events = batch.events, "webhook refuses events");
             }
         }
-    }
-
-    /// The pause after `attempts` requests: a random time from half of the backoff to the whole.
-    fn backoff(&mut self, attempts: u32) -> Duration {
-        let doubled = BACKOFF.saturating_mul(1 << (attempts.saturating_sub(1)).min(16));
-        let most = doubled.min(BACKOFF_MAX).as_millis() as u64;
-        Duration::from_millis(most / 2 + self.random.below(most / 2 + 1))
     }
 }
 

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Backoff, Context, ReadOutcome, Readiness, Stream, Token};
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
 use super::batch::{Batch, Form, Wants};
 use super::connection::Connection;
 use super::ledger::{Ledger, Reporter, Sink};
 use super::{ClientOptions, Error, Failure, ServerStatus, State};
-use crate::breaker::{Backoff, Breaker};
+use crate::breaker::Breaker;
 
 /// A server and all operations on it.
 ///

@@ -1,20 +1,22 @@
-//! When a connection is made again.
+//! Delays before a watched server is connected to again.
 
-use dwell_evloop::Random;
+use dwell_evloop::Backoff;
 use std::time::Duration;
 
-/// Counts failures in a row, and says how long to wait after each.
+/// Counts failures in a row, and chooses the delay after each.
 #[derive(Debug)]
 pub(super) struct Pace {
     failures: u32,
-    random: Random,
+    reconnect: Backoff,
+    refused: Backoff,
 }
 
 impl Pace {
     pub(super) const fn new(seed: u64) -> Self {
         Self {
             failures: 0,
-            random: Random::new(seed),
+            reconnect: Backoff::new(RECONNECT_MIN, RECONNECT_MAX, seed),
+            refused: Backoff::new(REFUSED_RETRY, REFUSED_RETRY, seed),
         }
     }
 
@@ -23,31 +25,21 @@ impl Pace {
         self.failures = 0;
     }
 
-    /// The time to wait after one more failure: longer each time, up to a bound, and at random, so
-    /// that those who have lost a server do not come back together.
+    /// The delay after one more failure.
     pub(super) fn failed(&mut self) -> Duration {
-        let doublings = self.failures.min(DOUBLINGS_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.spread(RECONNECT_MIN * (1 << doublings))
+        self.reconnect.delay(self.failures)
     }
 
-    /// The time to wait before a server that refuses to be watched is asked again.
+    /// The delay before a server that refuses to be watched is asked again.
     pub(super) fn refused(&mut self) -> Duration {
         self.failures = 0;
-        self.spread(REFUSED_RETRY)
-    }
-
-    /// Between a half of `longest` and the whole.
-    fn spread(&mut self, longest: Duration) -> Duration {
-        let half = longest / 2;
-        half + Duration::from_millis(self.random.below(half.as_millis() as u64 + 1))
+        self.refused.delay(1)
     }
 }
 
-/// The longest wait after the first failure.
 const RECONNECT_MIN: Duration = Duration::from_millis(200);
-/// So often it doubles: to 25.6 seconds.
-const DOUBLINGS_MAX: u32 = 7;
+const RECONNECT_MAX: Duration = Duration::from_millis(25_600);
 /// Servers that refuse go on refusing until somebody starts them with other options.
 const REFUSED_RETRY: Duration = Duration::from_secs(600);
 

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Random;
 
 /// One step of a random run; the numbers choose within what is possible at that point.
 #[derive(Clone, Debug)]
@@ -78,7 +79,7 @@ impl Pair {
             );
             last = Some(deadline);
             assert_eq!(self.wheel.len(), self.model.len());
-            inside = next_random(inside);
+            inside = Random::new(inside).draw();
             let other = (inside >> 8) as u32 % self.ids;
             match inside & 7 {
                 0 => self.cancel(other),
@@ -132,14 +133,6 @@ impl Pair {
     }
 }
 
-/// xorshift64: enough to wander with, and the same everywhere.
-fn next_random(mut state: u64) -> u64 {
-    state |= 1;
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^ state << 17
-}
-
 const SPANS: [u32; 12] = [
     0, 1, 3, 255, 256, 257, 1000, 65_535, 65_536, 70_000, 20_000_000, 30_000_000,
 ];
@@ -159,7 +152,7 @@ const SEEDS: u64 = if cfg!(miri) { 2 } else { 4000 };
 
 fn random_step(state: &mut u64) -> Step {
     let mut draw = || {
-        *state = next_random(*state);
+        *state = Random::new(*state).draw();
         *state >> 16
     };
     let kind = draw() % 20;
@@ -182,7 +175,7 @@ fn agrees_with_a_map_of_deadlines() {
     for seed in 1..=SEEDS {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let start = STARTS[seed as usize % STARTS.len()];
-        let ids = 1 + next_random(state) as u32 % 60;
+        let ids = 1 + Random::new(state).draw() as u32 % 60;
         let mut pair = Pair::new(start, ids);
         let run = std::panic::AssertUnwindSafe(|| {
             pair.run(std::iter::repeat_with(|| random_step(&mut state)).take(300));
@@ -313,7 +306,7 @@ fn nothing_is_allocated_after_warm_up() {
     let mut state = 7;
     let mut turn = |wheel: &mut Wheel, now: Tick| {
         for id in 0..IDS {
-            state = next_random(state);
+            state = Random::new(state).draw();
             wheel.arm(id, now.plus(1 + (state >> 32) as u32 % 6000));
         }
         while wheel.pop_due(now).is_some() {}
