@@ -1,6 +1,6 @@
 //! Decisions of the application on requests, and the subrequest that asks for one.
 
-use super::remembered::{Digest, Digester};
+use super::expiring_cache::{Digest, Digester};
 use bytes::Bytes;
 use dwell_proto::http1::{RequestHead, Version, encode};
 use dwell_upstream::Answer;

@@ -4,29 +4,29 @@
 //! reading key files.
 
 mod address;
+mod connection_limiter;
 mod cors;
-mod crowds;
 mod decision;
+mod expiring_cache;
 mod gate;
 mod identity;
 pub(crate) mod jwt;
 mod rate;
 mod redacted;
-mod remembered;
 mod subrequests;
 mod tokens;
 mod verifier;
 
 pub(crate) use address::{client_address, counted_as, is_trusted};
+pub(crate) use connection_limiter::Crowds;
 pub(crate) use cors::{CorsTable, Origin};
-pub(crate) use crowds::Crowds;
 pub(crate) use decision::{AuthDecision, Granted, Refused, credential, question};
+pub(crate) use expiring_cache::{Digest, Digester, Remembered};
 pub(crate) use gate::{Asked, Denial, Gate, Limited};
 pub(crate) use identity::Identity;
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Counted, Limiter};
 pub(crate) use redacted::redacted;
-pub(crate) use remembered::{Digest, Digester, Remembered};
 pub(crate) use subrequests::AuthSubrequests;
 pub(crate) use tokens::{Bearer, Tokens};
 pub(crate) use verifier::{Refusal, Verifier};

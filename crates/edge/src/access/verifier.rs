@@ -1,7 +1,7 @@
 //! Verification of clients' tokens on one loop.
 
+use super::expiring_cache::{Digester, Remembered};
 use super::jwt::{Claims, Expected, KeyFiles, Keys, TokenError};
-use super::remembered::{Digester, Remembered};
 use super::tokens::bearer_token;
 use crate::config::{JwtConfig, cookie_value, query_value};
 use dwell_proto::http1::RequestHead;

@@ -4,14 +4,14 @@ mod access;
 mod events;
 mod losses;
 mod outage;
-mod seldom;
+mod throttle;
 mod time;
 
 pub(crate) use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use events::end;
 pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
-pub(crate) use seldom::Seldom;
+pub(crate) use throttle::Seldom;
 
 use events::EventLine;
 

@@ -6,13 +6,13 @@
 
 mod answers;
 mod embedded;
-mod order;
 mod remote;
+mod request;
 
 pub(crate) use answers::{denied, refuse, send};
 pub(crate) use embedded::carry_out;
-pub(crate) use order::{Act, Condition, Order, OrderError, decoded_key};
 pub(crate) use remote::{Finished, Publisher};
+pub(crate) use request::{Act, Condition, Order, OrderError, decoded_key};
 
 use bytes::Bytes;
 

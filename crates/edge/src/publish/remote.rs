@@ -1,6 +1,6 @@
 //! Requests of publishers that wait for memcached.
 
-use super::order::exptime;
+use super::request::exptime;
 use super::{Act, Condition, Order, Published};
 use crate::cursor::Cursor;
 use bytes::Bytes;
