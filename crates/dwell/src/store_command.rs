@@ -104,7 +104,6 @@ impl StoreArguments {
     /// Converts the flags.
     ///
     /// # Errors
-    ///
     /// [`StoreFlagsError`] with the flag that cannot be followed.
     pub(crate) fn request(&self) -> Result<StoreRequest, StoreFlagsError> {
         if let Some((flag, reason)) = self.refused() {

@@ -84,7 +84,6 @@ impl std::error::Error for TopError {
 /// reached at the start is an error.
 ///
 /// # Errors
-///
 /// [`TopError`]; the terminal is restored.
 pub(crate) fn run(arguments: &TopArguments) -> Result<(), TopError> {
     let mut peer = Peer::connect(arguments)?;

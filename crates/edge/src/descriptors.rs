@@ -6,7 +6,7 @@
 //! are reserved for the application, the memcached port and the operator.
 
 use crate::config::Config;
-use crate::log::Seldom;
+use crate::log::LogThrottle;
 use dwell_store_server::RefusalObserver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
@@ -46,7 +46,7 @@ pub(crate) fn raise_limit() -> Option<u64> {
 pub(crate) struct Descriptors {
     limit: u32,
     in_use: u32,
-    refused: Seldom,
+    refused: LogThrottle,
 }
 
 /// Exclusive bounds: a socket with this number or a higher one is closed.
@@ -75,7 +75,7 @@ impl Descriptors {
         Self {
             limit,
             in_use: in_use.min(limit),
-            refused: Seldom::default(),
+            refused: LogThrottle::default(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Descriptors {
     /// Shape: clients get at least half of the free descriptors.
     pub(crate) fn bounds(&self, config: &Config) -> Bounds {
         let left = self.limit - self.in_use;
-        let kept = Kept::of(config, self.limit);
+        let kept = Reserved::of(config, self.limit);
         let all = kept.operation + kept.store + kept.upstream;
         let has_clients = !config.server.listen.is_empty();
         let scale = |part: u32| match left / 2 {
@@ -160,13 +160,13 @@ impl Descriptors {
 }
 
 /// Descriptors reserved from clients, by purpose.
-struct Kept {
+struct Reserved {
     operation: u32,
     store: u32,
     upstream: u32,
 }
 
-impl Kept {
+impl Reserved {
     fn of(config: &Config, limit: u32) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut operation = SPARE;

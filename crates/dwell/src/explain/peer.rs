@@ -8,7 +8,6 @@ use std::time::Duration;
 /// Asks the process at `address`; `None` if there is none.
 ///
 /// # Errors
-///
 /// The error of the process, or a malformed response.
 pub(super) fn ask(address: &str, query: &str) -> Result<Option<Explanation>, String> {
     let failed = |error: io::Error| format!("cannot ask {address}: {error}");

@@ -2,7 +2,7 @@
 
 use super::{counted_as, is_trusted};
 use crate::config::Network;
-use crate::log::Seldom;
+use crate::log::LogThrottle;
 use dwell_evloop::Stream;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,21 +18,21 @@ const SHARDS: usize = 16;
 /// Shape: empty while there is no bound. An address is present while it has a counted connection. A
 /// connection gives its place back when its socket is closed, in whichever component that happens.
 #[derive(Debug, Default)]
-pub(crate) struct Crowds {
+pub(crate) struct ConnectionLimiter {
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
     /// Keyed, so that clients cannot choose addresses of one shard.
     hasher: RandomState,
-    refused: Seldom,
+    refused: LogThrottle,
 }
 
 /// The place of one connection, given back by being dropped.
 #[derive(Debug)]
-struct Place {
-    crowds: Arc<Crowds>,
+struct CountedConnection {
+    connections: Arc<ConnectionLimiter>,
     address: IpAddr,
 }
 
-impl Crowds {
+impl ConnectionLimiter {
     /// Counts a connection; returns false if its address has `max` of them already.
     ///
     /// Shape: connections of trusted proxies are not counted, since each carries many clients. Nor
@@ -58,7 +58,7 @@ impl Crowds {
         is_admitted
     }
 
-    fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Place> {
+    fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<CountedConnection> {
         let mut shard = self
             .shard(address)
             .lock()
@@ -68,8 +68,8 @@ impl Crowds {
             return None;
         }
         shard.insert(address, count + 1);
-        Some(Place {
-            crowds: Arc::clone(self),
+        Some(CountedConnection {
+            connections: Arc::clone(self),
             address,
         })
     }
@@ -107,9 +107,9 @@ impl Crowds {
     }
 }
 
-impl Drop for Place {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.crowds.give_back(self.address);
+        self.connections.give_back(self.address);
     }
 }
 
@@ -118,15 +118,15 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    fn open(crowds: &Crowds) -> usize {
-        let shards = crowds.shards.iter();
+    fn open(connections: &ConnectionLimiter) -> usize {
+        let shards = connections.shards.iter();
         shards
             .map(|shard| shard.lock().unwrap().values().sum::<usize>())
             .sum()
     }
 
-    fn addresses(crowds: &Crowds) -> usize {
-        let shards = crowds.shards.iter();
+    fn addresses(connections: &ConnectionLimiter) -> usize {
+        let shards = connections.shards.iter();
         shards.map(|shard| shard.lock().unwrap().len()).sum()
     }
 
@@ -140,55 +140,55 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_places_and_gets_each_back() {
-        let crowds = Arc::new(Crowds::default());
+        let connections = Arc::new(ConnectionLimiter::default());
         let [first, second] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().unwrap());
-        let places: Vec<_> = (0..3).map_while(|_| crowds.take(first, 3)).collect();
+        let places: Vec<_> = (0..3).map_while(|_| connections.take(first, 3)).collect();
         assert_eq!(places.len(), 3);
-        assert!(crowds.take(first, 3).is_none());
-        assert!(crowds.take(second, 3).is_some());
+        assert!(connections.take(first, 3).is_none());
+        assert!(connections.take(second, 3).is_some());
         drop(places);
-        assert_eq!((open(&crowds), addresses(&crowds)), (0, 0));
+        assert_eq!((open(&connections), addresses(&connections)), (0, 0));
         // A bound that was lowered lets nobody in until there are fewer.
-        let places: Vec<_> = (0..3).map_while(|_| crowds.take(first, 3)).collect();
-        assert!(crowds.take(first, 2).is_none());
+        let places: Vec<_> = (0..3).map_while(|_| connections.take(first, 3)).collect();
+        assert!(connections.take(first, 2).is_none());
         drop(places);
-        assert!(crowds.take(first, 2).is_some());
+        assert!(connections.take(first, 2).is_some());
     }
 
     #[test]
     fn a_place_goes_where_its_connection_goes_and_ends_with_it() {
-        let crowds = Arc::new(Crowds::default());
+        let connections = Arc::new(ConnectionLimiter::default());
         let (mut stream, _client) = accepted();
-        assert!(crowds.admit(&mut stream, 1, &[]));
+        assert!(connections.admit(&mut stream, 1, &[]));
         let (mut another, _its_client) = accepted();
-        assert!(!crowds.admit(&mut another, 1, &[]));
+        assert!(!connections.admit(&mut another, 1, &[]));
         drop(another);
-        assert_eq!(open(&crowds), 1);
+        assert_eq!(open(&connections), 1);
         let moved = Some(stream);
-        assert_eq!(open(&crowds), 1);
+        assert_eq!(open(&connections), 1);
         drop(moved);
-        assert_eq!(open(&crowds), 0);
+        assert_eq!(open(&connections), 0);
     }
 
     #[test]
     fn connections_of_trusted_proxies_are_not_counted() {
-        let crowds = Arc::new(Crowds::default());
+        let connections = Arc::new(ConnectionLimiter::default());
         let trusted = ["127.0.0.0/8".parse().unwrap()];
         let many: Vec<_> = (0..3).map(|_| accepted()).collect();
         for (mut stream, _client) in many {
-            assert!(crowds.admit(&mut stream, 1, &trusted));
-            assert_eq!(open(&crowds), 0);
+            assert!(connections.admit(&mut stream, 1, &trusted));
+            assert_eq!(open(&connections), 0);
         }
     }
 
     #[test]
     fn loops_count_together() {
-        let crowds = Arc::new(Crowds::default());
+        let connections = Arc::new(ConnectionLimiter::default());
         let address = "2001:db8::".parse().unwrap();
         let taken = std::thread::scope(|scope| {
             let loops = (0..4).map(|_| {
                 scope.spawn(|| {
-                    let places = (0..1000).map_while(|_| crowds.take(address, 1500));
+                    let places = (0..1000).map_while(|_| connections.take(address, 1500));
                     places.collect::<Vec<_>>()
                 })
             });
@@ -196,8 +196,8 @@ mod tests {
             let taken = loops.into_iter().flat_map(|each| each.join().unwrap());
             taken.collect::<Vec<_>>()
         });
-        assert_eq!((taken.len(), open(&crowds)), (1500, 1500));
+        assert_eq!((taken.len(), open(&connections)), (1500, 1500));
         drop(taken);
-        assert_eq!(addresses(&crowds), 0);
+        assert_eq!(addresses(&connections), 0);
     }
 }

@@ -8,11 +8,11 @@ use dwell_proto::http1::{RequestHead, list_tokens};
 
 /// Origins of every route, by the route's id.
 #[derive(Debug, Default)]
-pub(crate) struct CorsTable(Vec<Option<Rules>>);
+pub(crate) struct CorsTable(Vec<Option<CorsRules>>);
 
 /// Grants of one route.
 #[derive(Debug)]
-struct Rules {
+struct CorsRules {
     /// Origins in the form that browsers send.
     origins: Vec<String>,
     any: bool,
@@ -25,9 +25,9 @@ struct Rules {
 /// Shape: 0 none, 1 a refusal, 2 a grant to any origin, from 3 on a grant to one of the origins of
 /// the route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Origin(u16);
+pub(crate) struct CorsGrant(u16);
 
-impl Origin {
+impl CorsGrant {
     /// The route has no CORS rules, so its responses have no CORS fields.
     const UNASKED: Self = Self(0);
     const OTHER: Self = Self(1);
@@ -35,7 +35,7 @@ impl Origin {
     const LISTED: u16 = 3;
 
     /// Returns true if responses have CORS fields.
-    pub(crate) fn is_said(self) -> bool {
+    pub(crate) fn has_fields(self) -> bool {
         self != Self::UNASKED
     }
 }
@@ -48,7 +48,7 @@ impl CorsTable {
     pub(crate) fn of(routes: &Routes) -> Self {
         let rules = |access: &RouteAccess| {
             let is_on = !access.cors_origins.is_empty();
-            is_on.then(|| Rules {
+            is_on.then(|| CorsRules {
                 any: access.cors_origins.iter().any(|origin| origin == "*"),
                 origins: access.cors_origins.clone(),
                 credentials: access.cors_credentials,
@@ -59,17 +59,17 @@ impl CorsTable {
         Self(routes.map(|route| rules(&route.access)).collect())
     }
 
-    fn rules(&self, route: RouteId) -> Option<&Rules> {
+    fn rules(&self, route: RouteId) -> Option<&CorsRules> {
         self.0.get(route.index())?.as_ref()
     }
 
     /// Matches the `Origin` of a request with those of the route.
-    pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> Origin {
+    pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> CorsGrant {
         let Some(rules) = self.rules(route) else {
-            return Origin::UNASKED;
+            return CorsGrant::UNASKED;
         };
         if rules.any {
-            return Origin::ANY;
+            return CorsGrant::ANY;
         }
         let asked = head.fields.find("origin");
         let is_it = |origin: &String| asked == Some(origin.as_bytes());
@@ -78,7 +78,9 @@ impl CorsTable {
             .iter()
             .position(is_it)
             .and_then(|index| u16::try_from(index).ok())
-            .map_or(Origin::OTHER, |index| Origin(Origin::LISTED + index))
+            .map_or(CorsGrant::OTHER, |index| {
+                CorsGrant(CorsGrant::LISTED + index)
+            })
     }
 
     /// Adds the fields of a response of `status`.
@@ -88,11 +90,11 @@ impl CorsTable {
     pub(crate) fn fields<'a>(
         &'a self,
         route: RouteId,
-        origin: Origin,
+        origin: CorsGrant,
         status: u16,
         fields: &mut FieldList<'a>,
     ) {
-        let Some(rules) = self.rules(route).filter(|_| origin.is_said()) else {
+        let Some(rules) = self.rules(route).filter(|_| origin.has_fields()) else {
             return;
         };
         // The application's own fields would contradict these, and browsers reject duplicates.
@@ -100,12 +102,12 @@ impl CorsTable {
             !name.eq_ignore_ascii_case(ALLOW_ORIGIN)
                 && !name.eq_ignore_ascii_case(ALLOW_CREDENTIALS)
         });
-        if origin == Origin::ANY {
+        if origin == CorsGrant::ANY {
             fields.push((ALLOW_ORIGIN, b"*"));
         } else {
             fields.push(("Vary", b"Origin"));
         }
-        let listed = origin.0.checked_sub(Origin::LISTED);
+        let listed = origin.0.checked_sub(CorsGrant::LISTED);
         if let Some(text) = listed.and_then(|index| rules.origins.get(usize::from(index))) {
             fields.push((ALLOW_ORIGIN, text.as_bytes()));
             if rules.credentials {
@@ -126,7 +128,7 @@ impl CorsTable {
     pub(crate) fn preflight<'a>(
         &'a self,
         route: RouteId,
-        origin: Origin,
+        origin: CorsGrant,
         head: &RequestHead<'_, 'a>,
         methods: &'a str,
     ) -> Option<FieldList<'a>> {
@@ -139,7 +141,7 @@ impl CorsTable {
             return None;
         }
         let mut granted: FieldList<'a> = vec![("Cache-Control", b"no-store")];
-        if origin == Origin::OTHER {
+        if origin == CorsGrant::OTHER {
             return Some(granted);
         }
         granted.push(("Access-Control-Allow-Methods", methods.as_bytes()));
@@ -205,7 +207,7 @@ mod tests {
             "access-control-allow-origin: app\n"
         );
         with_head("GET /p/a", origin, |head| {
-            assert!(!table.origin(RouteId::FIRST, head).is_said());
+            assert!(!table.origin(RouteId::FIRST, head).has_fields());
         });
     }
 

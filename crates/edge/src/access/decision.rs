@@ -114,7 +114,7 @@ pub(crate) fn credential(
 }
 
 /// Encodes the subrequest to the application.
-pub(crate) fn question(
+pub(crate) fn auth_request(
     path: &str,
     head: &RequestHead<'_, '_>,
     default_host: &str,
@@ -205,7 +205,7 @@ mod tests {
                       Content-Length: 0\r\nAccept: text/event-stream\r\n";
         let peer = "1.2.3.4".parse().ok();
         let asked = with_head("POST http://x/p/a?b=c", fields, |head| {
-            question("/auth", head, "app", peer)
+            auth_request("/auth", head, "app", peer)
         });
         assert_eq!(
             String::from_utf8_lossy(&asked),

@@ -32,14 +32,14 @@ impl Digester {
 /// A cache with a fixed number of places. If all places of a digest are taken, the entry that was
 /// not used for the longest time is replaced.
 #[derive(Debug)]
-pub(crate) struct Remembered<V> {
-    places: Vec<Option<Entry<V>>>,
+pub(crate) struct ExpiringCache<V> {
+    places: Vec<Option<CacheEntry<V>>>,
     places_max: usize,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CacheEntry<V> {
     digest: Digest,
     /// End of the entry's validity, in the caller's unit.
     until: u64,
@@ -49,7 +49,7 @@ struct Entry<V> {
 
 const WAYS: usize = 4;
 
-impl<V> Remembered<V> {
+impl<V> ExpiringCache<V> {
     /// Makes a cache of `places_max` places, which are allocated at the first use.
     pub(crate) fn new(places_max: usize) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl<V> Remembered<V> {
         }
         self.uses += 1;
         let used = self.uses;
-        let worth = |place: &Option<Entry<V>>| match place {
+        let worth = |place: &Option<CacheEntry<V>>| match place {
             None => 0,
             Some(entry) if entry.digest == digest || entry.until <= now => 0,
             Some(entry) => entry.used,
@@ -89,7 +89,7 @@ impl<V> Remembered<V> {
             .iter_mut()
             .min_by_key(|place| worth(place));
         if let Some(place) = place {
-            *place = Some(Entry {
+            *place = Some(CacheEntry {
                 digest,
                 until,
                 used,
@@ -103,7 +103,7 @@ impl<V> Remembered<V> {
         self.places = Vec::new();
     }
 
-    fn ways(&mut self, digest: &Digest) -> &mut [Option<Entry<V>>] {
+    fn ways(&mut self, digest: &Digest) -> &mut [Option<CacheEntry<V>>] {
         if self.places.is_empty() {
             return &mut [];
         }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_kept_for_a_while() {
         let digester = Digester::new();
-        let mut known = Remembered::new(16);
+        let mut known = ExpiringCache::new(16);
         let name = digester.digest(&[b"a"]);
         assert_eq!(known.get(&name, 0), None);
         known.put(name, 10, "first", 0);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn many_names_take_no_more_than_the_table() {
         let digester = Digester::new();
-        let mut known = Remembered::new(1024);
+        let mut known = ExpiringCache::new(1024);
         let regular = digester.digest(&[b"regular"]);
         known.put(regular, u64::MAX, 0, 0);
         for number in 1..100_000_u32 {

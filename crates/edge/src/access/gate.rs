@@ -5,7 +5,7 @@
 
 use super::tokens::Bearer;
 use super::{
-    Access, AuthDecision, AuthSubrequests, Counted, Identity, Refusal, Refused, Verifier,
+    Access, AuthDecision, AuthSubrequests, Identity, RateKey, Refused, TokenRefusal, Verifier,
     client_address, counted_as, is_trusted,
 };
 use crate::config::{Config, Rate, RouteConfig};
@@ -29,7 +29,7 @@ pub(crate) enum Denial {
     /// It goes beyond a rate.
     Limited(Limited),
     /// It has no good token.
-    Token(Refusal),
+    Token(TokenRefusal),
     /// The application refuses it.
     Refused(Arc<Refused>),
 }
@@ -44,7 +44,7 @@ pub(crate) struct Limited {
 
 /// The time of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestTime {
     pub(crate) at: Instant,
     /// Units: seconds of Unix time.
     pub(crate) unix_seconds: u64,
@@ -85,11 +85,11 @@ impl Gate {
         rules: &RouteConfig,
         head: &RequestHead<'_, '_>,
         peer: impl FnOnce() -> Option<SocketAddr>,
-        asked: Asked,
+        asked: RequestTime,
         identity: &mut Identity,
     ) -> Result<(), Denial> {
         if let Some(rate) = rules.access.rate_per_address {
-            let client = Counted::Address(self.client_of(head, peer()));
+            let client = RateKey::Address(self.client_of(head, peer()));
             self.take_share(asked.at, rules, client, rate)
                 .map_err(Denial::Limited)?;
         }
@@ -128,7 +128,7 @@ impl Gate {
         name: &[u8],
     ) -> Result<(), Limited> {
         match rules.access.rate_per_key {
-            Some(rate) => self.take_share(now, rules, Counted::Key(name), rate),
+            Some(rate) => self.take_share(now, rules, RateKey::Key(name), rate),
             None => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl Gate {
     ) {
         let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
         if let Some(rate) = rules.access.rate_per_address.filter(|_| further > 0) {
-            let client = Counted::Address(self.client_of(head, peer()));
+            let client = RateKey::Address(self.client_of(head, peer()));
             let whose = (rules.prefix.as_str(), rate, client);
             self.access.limiter.charge(whose, rate, now, further);
         }
@@ -167,7 +167,7 @@ impl Gate {
     ) -> Result<(), Limited> {
         let peer = peer.filter(|peer| !is_trusted(Some(*peer), self.trusted()));
         if let (Some(rate), Some(peer)) = (rules.access.rate_per_address, peer) {
-            let client = Counted::Address(Some(counted_as(peer.ip().to_canonical())));
+            let client = RateKey::Address(Some(counted_as(peer.ip().to_canonical())));
             self.take_share(now, rules, client, rate)?;
         }
         self.count_key(now, rules, name)
@@ -183,7 +183,7 @@ impl Gate {
         &self,
         now: Instant,
         rules: &RouteConfig,
-        counted: Counted<'_>,
+        counted: RateKey<'_>,
         rate: Rate,
     ) -> Result<(), Limited> {
         let whose = (rules.prefix.as_str(), rate, counted);
@@ -198,7 +198,7 @@ impl Gate {
     pub(crate) fn count_message(
         &self,
         now: Instant,
-        counted: Counted<'_>,
+        counted: RateKey<'_>,
         keys: usize,
     ) -> Result<(), Rate> {
         let Some(rate) = self.config.limits.websocket_messages_rate else {

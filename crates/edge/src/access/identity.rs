@@ -1,6 +1,6 @@
 //! The client of one request: its identity, and the inputs of keys.
 
-use super::{Claims, Granted, Origin};
+use super::{Claims, CorsGrant, Granted};
 use crate::config::Requested;
 use dwell_proto::http1::{Fields, RequestHead};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// request; nothing that lives longer keeps it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    pub(crate) origin: Origin,
+    pub(crate) origin: CorsGrant,
     /// Claims of the client's token.
     pub(super) claims: Option<Arc<Claims>>,
     /// Fields of the response by which the application has granted access.
@@ -27,7 +27,7 @@ pub(crate) struct KeyInputs<'i, 'h> {
 
 impl Identity {
     /// Makes an identity of which only the CORS grant is known.
-    pub(crate) fn of(origin: Origin) -> Self {
+    pub(crate) fn of(origin: CorsGrant) -> Self {
         Self {
             origin,
             ..Self::default()

@@ -18,18 +18,18 @@ mod tokens;
 mod verifier;
 
 pub(crate) use address::{client_address, counted_as, is_trusted};
-pub(crate) use connection_limiter::Crowds;
-pub(crate) use cors::{CorsTable, Origin};
-pub(crate) use decision::{AuthDecision, Granted, Refused, credential, question};
-pub(crate) use expiring_cache::{Digest, Digester, Remembered};
-pub(crate) use gate::{Asked, Denial, Gate, Limited};
+pub(crate) use connection_limiter::ConnectionLimiter;
+pub(crate) use cors::{CorsGrant, CorsTable};
+pub(crate) use decision::{AuthDecision, Granted, Refused, auth_request, credential};
+pub(crate) use expiring_cache::{Digest, Digester, ExpiringCache};
+pub(crate) use gate::{Denial, Gate, Limited, RequestTime};
 pub(crate) use identity::Identity;
 pub(crate) use jwt::Claims;
-pub(crate) use rate::{Counted, Limiter};
+pub(crate) use rate::{Limiter, RateKey};
 pub(crate) use redacted::redacted;
 pub(crate) use subrequests::AuthSubrequests;
 pub(crate) use tokens::{Bearer, Tokens};
-pub(crate) use verifier::{Refusal, Verifier};
+pub(crate) use verifier::{TokenRefusal, Verifier};
 
 use crate::config::Config;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(crate) struct Access {
     /// Tokens of publishers.
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) limiter: Arc<Limiter>,
-    pub(crate) crowds: Arc<Crowds>,
+    pub(crate) connections: Arc<ConnectionLimiter>,
     /// Keys that verify clients' tokens, if a route needs tokens.
     keys: Option<Arc<KeyRing>>,
 }
@@ -54,7 +54,6 @@ impl Access {
     /// their table changes.
     ///
     /// # Errors
-    ///
     /// The fault and the file.
     pub(crate) fn load(config: &Config, before: Option<&Self>) -> Result<Self, String> {
         let tokens = Tokens::load(&config.publish)
@@ -70,12 +69,12 @@ impl Access {
             Some(known) => Arc::clone(known),
             None => Arc::new(Limiter::new(buckets, Instant::now())),
         };
-        let crowds = before.map(|before| Arc::clone(&before.crowds));
+        let connections = before.map(|before| Arc::clone(&before.connections));
         let keys = config.jwt.is_on().then(|| KeyRing::load(&config.jwt));
         Ok(Self {
             tokens: Arc::new(tokens),
             limiter,
-            crowds: crowds.unwrap_or_default(),
+            connections: connections.unwrap_or_default(),
             keys: keys.transpose()?.map(Arc::new),
         })
     }

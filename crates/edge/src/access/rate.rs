@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// The subject of a rate: requests of equal subjects are counted together.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(crate) enum Counted<'a> {
+pub(crate) enum RateKey<'a> {
     /// Requests of a client address, if it is known.
     Address(Option<IpAddr>),
     /// Requests for a key.
@@ -65,7 +65,6 @@ impl Limiter {
     /// Takes a token from the bucket of `who`.
     ///
     /// # Errors
-    ///
     /// The time until there is one.
     pub(crate) fn take(&self, who: impl Hash, rate: Rate, now: Instant) -> Result<(), Duration> {
         self.swap(who, now, |full_at, now| rate.take(full_at, now))

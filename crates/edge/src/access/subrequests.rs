@@ -3,7 +3,7 @@
 //! A decision is cached for a while, and concurrent requests with the same credential share one
 //! subrequest.
 
-use super::{AuthDecision, Digest, Digester, Remembered, credential};
+use super::{AuthDecision, Digest, Digester, ExpiringCache, credential};
 use dwell_evloop::{Slab, Token};
 use dwell_proto::http1::RequestHead;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct AuthSubrequests {
     digester: Digester,
-    known: Remembered<AuthDecision>,
+    known: ExpiringCache<AuthDecision>,
     /// Open subrequests, by their credentials.
     open: HashMap<Digest, Token>,
     questions: Slab<AuthSubrequest>,
@@ -39,7 +39,7 @@ impl AuthSubrequests {
     pub(crate) fn new(kind: u8, questions_max: usize) -> Self {
         Self {
             digester: Digester::new(),
-            known: Remembered::new(KNOWN_MAX),
+            known: ExpiringCache::new(KNOWN_MAX),
             open: HashMap::new(),
             questions: Slab::new(kind, questions_max),
             started: None,

@@ -20,7 +20,7 @@ pub(crate) enum Bearer {
     /// It is another one.
     Unknown,
     /// The request has none.
-    Nobody,
+    Missing,
 }
 
 /// Fault in a token file.
@@ -50,7 +50,6 @@ impl Tokens {
     /// Loads the tokens of the configuration and of its file.
     ///
     /// # Errors
-    ///
     /// [`TokensError`] if the file cannot be read, has an invalid line, or has no token.
     pub(crate) fn load(config: &PublishConfig) -> Result<Self, TokensError> {
         let mut all: Vec<[u8; 32]> = config.token.iter().map(|token| hash(token)).collect();
@@ -82,7 +81,7 @@ impl Tokens {
     /// Checks `Authorization: Bearer TOKEN` of a request (RFC 6750 section 2.1).
     pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
         let Some(token) = bearer_token(fields) else {
-            return Bearer::Nobody;
+            return Bearer::Missing;
         };
         let shown = digest(&SHA256, token);
         // Every token is compared whole, so that the time taken reveals nothing.
@@ -148,9 +147,9 @@ mod tests {
         for other in ["0123456789abcde", "0123456789abcdef0", "0123456789abcdeF"] {
             assert_eq!(show(other), Bearer::Unknown, "{other}");
         }
-        assert_eq!(bearer(&tokens, ""), Bearer::Nobody);
+        assert_eq!(bearer(&tokens, ""), Bearer::Missing);
         let basic = format!("Authorization: Basic {one}\r\n");
-        assert_eq!(bearer(&tokens, &basic), Bearer::Nobody);
+        assert_eq!(bearer(&tokens, &basic), Bearer::Missing);
         let lower = format!("authorization: bearer {one}\r\n");
         assert_eq!(bearer(&tokens, &lower), Bearer::Known);
     }

@@ -1,7 +1,7 @@
 //! Verification of clients' tokens on one loop.
 
-use super::expiring_cache::{Digester, Remembered};
-use super::jwt::{Claims, Expected, KeyFiles, Keys, TokenError};
+use super::expiring_cache::{Digester, ExpiringCache};
+use super::jwt::{Claims, Expected, KeyFiles, TokenError, VerifyingKeys};
 use super::tokens::bearer_token;
 use crate::config::{JwtConfig, cookie_value, query_value};
 use dwell_proto::http1::RequestHead;
@@ -23,7 +23,7 @@ pub(crate) struct KeyRing {
 
 #[derive(Debug)]
 struct Reading {
-    keys: Arc<Keys>,
+    keys: Arc<VerifyingKeys>,
     changed_at: Vec<Option<SystemTime>>,
 }
 
@@ -34,7 +34,6 @@ impl KeyRing {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    ///
     /// The fault and the file.
     pub(super) fn load(config: &JwtConfig) -> Result<Self, String> {
         let files = KeyFiles {
@@ -89,7 +88,7 @@ impl KeyRing {
         }
     }
 
-    fn keys(&self) -> Arc<Keys> {
+    fn keys(&self) -> Arc<VerifyingKeys> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&current.keys)
     }
@@ -99,18 +98,18 @@ impl KeyRing {
 #[derive(Debug)]
 pub(crate) struct Verifier {
     ring: Option<Arc<KeyRing>>,
-    keys: Arc<Keys>,
+    keys: Arc<VerifyingKeys>,
     reading: u64,
     expected: Expected,
     query_parameter: Option<String>,
     cookie: Option<String>,
     digester: Digester,
-    known: Remembered<Arc<Claims>>,
+    known: ExpiringCache<Arc<Claims>>,
 }
 
 /// Reason why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum TokenRefusal {
     /// It has no token.
     NoToken,
     /// Its token is not valid.
@@ -137,7 +136,7 @@ impl Verifier {
             query_parameter: config.query_parameter.clone(),
             cookie: config.cookie.clone(),
             digester: Digester::new(),
-            known: Remembered::new(KNOWN_MAX),
+            known: ExpiringCache::new(KNOWN_MAX),
         }
     }
 
@@ -147,15 +146,14 @@ impl Verifier {
     /// that the configuration names. Units: `now` is seconds of Unix time.
     ///
     /// # Errors
-    ///
     /// The reason why the request is not authenticated.
     pub(crate) fn claims(
         &mut self,
         head: &RequestHead<'_, '_>,
         now: u64,
-    ) -> Result<Arc<Claims>, Refusal> {
+    ) -> Result<Arc<Claims>, TokenRefusal> {
         let Some(token) = self.token(head) else {
-            return Err(Refusal::NoToken);
+            return Err(TokenRefusal::NoToken);
         };
         self.follow_ring(now);
         let digest = (token.len() <= KNOWN_BYTES_MAX).then(|| self.digester.digest(&[&token]));
@@ -168,7 +166,7 @@ impl Verifier {
         let claims = self
             .keys
             .verify(&token, &self.expected, now)
-            .map_err(Refusal::Token)?;
+            .map_err(TokenRefusal::Token)?;
         let claims = Arc::new(claims);
         if let Some(digest) = digest {
             let until = self.ends(&claims).unwrap_or(u64::MAX);

@@ -255,7 +255,6 @@ impl fmt::Display for Network {
 /// Checks that a token can be sent in a header field, and is long enough not to be guessed.
 ///
 /// # Errors
-///
 /// The fault of the token, as text.
 ///
 /// Source: RFC 6750 section 2.1, `b64token`.

@@ -21,7 +21,6 @@ impl PeerAddress {
     /// Resolves the host. Blocks, so it is for start-up only.
     ///
     /// # Errors
-    ///
     /// The resolver's error, or `NotFound` if the host has no address.
     pub fn resolve(&self) -> io::Result<SocketAddr> {
         (self.host.as_str(), self.port)

@@ -38,7 +38,6 @@ impl FlagValue {
 /// Loads the file, if there is one, and the flags, which override it.
 ///
 /// # Errors
-///
 /// [`ConfigError`] with all mistakes in both.
 pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
     let Some(path) = path else {
@@ -60,7 +59,6 @@ pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigEr
 /// Parses `text`, called `name` in errors, and the flags, which override it.
 ///
 /// # Errors
-///
 /// [`ConfigError`] with all mistakes in both.
 pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, ConfigError> {
     let mut draft = Draft::default();

@@ -30,7 +30,6 @@ impl<'c> Routing<'c> {
     /// The index of the route for `path`; `None` if there is none.
     ///
     /// # Errors
-    ///
     /// [`Ambiguous`] if the application may read the path as that of another route, and one of the
     /// two is guarded.
     pub(crate) fn choose(self, path: &str) -> Result<Option<usize>, Ambiguous> {
@@ -61,7 +60,6 @@ impl<'c> Routing<'c> {
     /// application may read `path`, the path of the key.
     ///
     /// # Errors
-    ///
     /// The reason why it does not.
     pub(crate) fn stays_below(self, prefix: &str, path: &str) -> Result<(), &'static str> {
         let is_other = |reading: &[u8]| {

@@ -108,7 +108,6 @@ impl KeyTemplate {
     /// first. A key has 1 to 250 bytes, without spaces and control characters.
     ///
     /// # Errors
-    ///
     /// [`KeyError`] if an input is missing, or memcached does not accept the key.
     pub(crate) fn render<'k, 'h>(
         &self,

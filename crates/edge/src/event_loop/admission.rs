@@ -1,6 +1,6 @@
 //! Admission of clients' connections: bounds in total and per address.
 
-use crate::access::Crowds;
+use crate::access::ConnectionLimiter;
 use crate::config::{Config, share};
 use crate::descriptors::Descriptors;
 use crate::metrics::{ConnectionRefusal, LoopMetrics};
@@ -15,7 +15,7 @@ pub(crate) struct Admission {
     loops: usize,
     /// The share of this loop in `limits.connections_max`.
     connections_max: usize,
-    crowds: Arc<Crowds>,
+    connections: Arc<ConnectionLimiter>,
     descriptors: Arc<Descriptors>,
     descriptor_bound: RawFd,
     metrics: Arc<LoopMetrics>,
@@ -25,7 +25,7 @@ impl Admission {
     pub(crate) fn new(
         config: Arc<Config>,
         loops: usize,
-        crowds: Arc<Crowds>,
+        connections: Arc<ConnectionLimiter>,
         descriptors: Arc<Descriptors>,
         metrics: Arc<LoopMetrics>,
     ) -> Self {
@@ -34,7 +34,7 @@ impl Admission {
             descriptor_bound: descriptors.bounds(&config).clients,
             config,
             loops,
-            crowds,
+            connections,
             descriptors,
             metrics,
         }
@@ -65,14 +65,14 @@ impl Admission {
     fn is_of_few(&self, stream: &mut Stream) -> bool {
         let max = self.config.limits.connections_per_address;
         let trusted = &self.config.server.trusted_proxies;
-        max.is_none_or(|max| self.crowds.admit(stream, max, trusted))
+        max.is_none_or(|max| self.connections.admit(stream, max, trusted))
     }
 
     /// Counts a connection that another process has accepted, whatever the count of its address.
     pub(crate) fn count_adopted(&self, stream: &mut Stream) {
         if self.config.limits.connections_per_address.is_some() {
             let trusted = &self.config.server.trusted_proxies;
-            self.crowds.admit(stream, usize::MAX, trusted);
+            self.connections.admit(stream, usize::MAX, trusted);
         }
     }
 

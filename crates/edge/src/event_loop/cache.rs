@@ -189,7 +189,7 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
-        if let (Some(client), true) = (&mut self.memcached, polls.publisher.has_questions()) {
+        if let (Some(client), true) = (&mut self.memcached, polls.publisher.has_commands()) {
             polls.publisher.ask(client);
             flush(client, context, polls, http);
         }

@@ -5,7 +5,7 @@
 
 use super::Message;
 use super::tokens::{OUTPUT, RELEASE};
-use crate::log::Seldom;
+use crate::log::LogThrottle;
 use dwell_evloop::{Context, Fleet, LoopOutput, OutputLedger, TICK, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct OutputBound {
     bytes_max: usize,
     held: Tide,
     /// Limits the log events about clients that were cut off.
-    cut: Seldom,
+    cut: LogThrottle,
 }
 
 /// The most output that was queued since memory was last released.
@@ -47,7 +47,7 @@ impl OutputBound {
             ledger,
             bytes_max,
             held: Tide::default(),
-            cut: Seldom::default(),
+            cut: LogThrottle::default(),
         }
     }
 

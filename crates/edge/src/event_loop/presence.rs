@@ -2,7 +2,7 @@
 
 use super::{Message, Occurrence};
 use crate::metrics::{LoopMetrics, WebhookOutcome};
-use crate::presence::{Change, Presence, Webhooks};
+use crate::presence::{Presence, WatchChange, Webhooks};
 use dwell_evloop::{Context, Fleet, Lifecycle, Token};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -44,7 +44,7 @@ impl PresenceReports {
     pub(super) fn follow(
         &mut self,
         context: &mut Context,
-        changes: Vec<Change>,
+        changes: Vec<WatchChange>,
         fleet: &Fleet<Message>,
     ) {
         // Clients that are sent away now reconnect, perhaps to another process that reports them

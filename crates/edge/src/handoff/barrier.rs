@@ -14,12 +14,12 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) struct Barrier {
     /// Read by every loop at the end of every turn; the rest is read only if it is set.
     is_wanted: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<BarrierState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BarrierState {
     /// Number of the round, by which a loop notices that its own is over.
     number: u64,
     /// Loops that have not taken part since the round began.
@@ -104,7 +104,7 @@ impl Barrier {
         &self,
         deadline: Instant,
         may_go_on: impl Fn() -> bool,
-    ) -> Option<MutexGuard<'_, State>> {
+    ) -> Option<MutexGuard<'_, BarrierState>> {
         let mut state = self.lock();
         while !state.missing.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -117,7 +117,7 @@ impl Barrier {
         Some(state)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BarrierState> {
         // Counts, which are consistent after every step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,9 +127,9 @@ impl Drop for Round<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         self.0.is_wanted.store(false, Ordering::Release);
-        *state = State {
+        *state = BarrierState {
             number: state.number + 1,
-            ..State::default()
+            ..BarrierState::default()
         };
         self.0.changed.notify_all();
     }

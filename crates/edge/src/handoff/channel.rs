@@ -20,7 +20,7 @@ const FRAME_BYTES_MAX: usize = 1 << 30;
 /// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     /// From the predecessor: its version; the mark tells if it has a store.
     Hello = 1,
     /// A listening socket: its role (the mark), and its address.
@@ -43,23 +43,23 @@ pub(crate) enum Kind {
     Serving = 10,
 }
 
-const KINDS: [Kind; 10] = [
-    Kind::Hello,
-    Kind::Listener,
-    Kind::Listeners,
-    Kind::Ready,
-    Kind::Store,
-    Kind::Taken,
-    Kind::Serve,
-    Kind::Connection,
-    Kind::TrustedConnection,
-    Kind::Serving,
+const KINDS: [FrameKind; 10] = [
+    FrameKind::Hello,
+    FrameKind::Listener,
+    FrameKind::Listeners,
+    FrameKind::Ready,
+    FrameKind::Store,
+    FrameKind::Taken,
+    FrameKind::Serve,
+    FrameKind::Connection,
+    FrameKind::TrustedConnection,
+    FrameKind::Serving,
 ];
 
 /// A frame that was received.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FrameKind,
     pub(crate) mark: u8,
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptor: Option<OwnedFd>,
@@ -94,7 +94,7 @@ impl Channel {
 
     pub(crate) fn send(
         &mut self,
-        kind: Kind,
+        kind: FrameKind,
         mark: u8,
         bytes: &[u8],
         descriptor: Option<BorrowedFd<'_>>,
@@ -178,7 +178,7 @@ impl Channel {
     }
 
     /// Receives a frame, which must be of this kind.
-    pub(crate) fn expect(&mut self, kind: Kind) -> io::Result<Frame> {
+    pub(crate) fn expect(&mut self, kind: FrameKind) -> io::Result<Frame> {
         let frame = self.receive()?;
         if frame.kind == kind {
             Ok(frame)
@@ -255,14 +255,14 @@ mod tests {
             (0..5).map(|_| UnixStream::pair().unwrap()).unzip();
         for (index, socket) in passed.into_iter().enumerate() {
             let bytes = vec![b'x'; index * 1000];
-            from.send(Kind::Serve, 0, b"between", None).unwrap();
+            from.send(FrameKind::Serve, 0, b"between", None).unwrap();
             let descriptor = Some(socket.as_fd());
-            from.send(Kind::Connection, index as u8, &bytes, descriptor)
+            from.send(FrameKind::Connection, index as u8, &bytes, descriptor)
                 .unwrap();
         }
         for (index, kept) in kept.iter_mut().enumerate() {
-            assert!(to.expect(Kind::Serve).unwrap().descriptor.is_none());
-            let frame = to.expect(Kind::Connection).unwrap();
+            assert!(to.expect(FrameKind::Serve).unwrap().descriptor.is_none());
+            let frame = to.expect(FrameKind::Connection).unwrap();
             assert_eq!((frame.mark, frame.bytes.len()), (index as u8, index * 1000));
             let mut socket = UnixStream::from(frame.descriptor.unwrap());
             socket.write_all(&[index as u8]).unwrap();
@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn another_kind_than_the_expected_is_named() {
         let (mut from, mut to) = pair();
-        from.send(Kind::Taken, 0, b"", None).unwrap();
-        let error = to.expect(Kind::Ready).unwrap_err().to_string();
+        from.send(FrameKind::Taken, 0, b"", None).unwrap();
+        let error = to.expect(FrameKind::Ready).unwrap_err().to_string();
         assert_eq!(error, "Ready expected: Taken");
         from.write_all(&[200, 0, 0, 0, 0, 0, 0, 0]).unwrap();
         assert!(to.receive().is_err());

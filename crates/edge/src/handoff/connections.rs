@@ -1,7 +1,7 @@
 //! Connections on their way from one process to its successor: the sender, and the queue at the
 //! other end.
 
-use super::channel::{Channel, Kind};
+use super::channel::{Channel, FrameKind};
 use super::listeners::Role;
 use dwell_evloop::Stream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,9 +34,9 @@ impl HandoffSender {
     /// cannot take it, the connection is closed.
     pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &Stream, input: &[u8]) {
         let kind = if is_trusted {
-            Kind::TrustedConnection
+            FrameKind::TrustedConnection
         } else {
-            Kind::Connection
+            FrameKind::Connection
         };
         // After a frame that a panic has cut short, the channel is out of step.
         let Ok(mut channel) = self.channel.lock() else {
@@ -68,13 +68,13 @@ pub(crate) struct HandedConnection {
 /// Connections from the predecessor that no loop has taken yet, by loop.
 #[derive(Debug)]
 pub(crate) struct HandoffQueue {
-    queues: Box<[Queue]>,
+    queues: Box<[LoopQueue]>,
     /// More may arrive.
     is_open: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct LoopQueue {
     /// Read at the end of every turn; the list is read only if it is set.
     has_some: AtomicBool,
     list: Mutex<Vec<HandedConnection>>,
@@ -84,7 +84,7 @@ impl HandoffQueue {
     /// Makes an empty queue for each of `loops` loops.
     pub(crate) fn new(loops: usize) -> Self {
         Self {
-            queues: (0..loops).map(|_| Queue::default()).collect(),
+            queues: (0..loops).map(|_| LoopQueue::default()).collect(),
             is_open: AtomicBool::new(false),
         }
     }
@@ -176,7 +176,7 @@ mod tests {
         let client = Stream::from_descriptor(client.into()).unwrap();
         let mut receiver = Channel::new(other, deadline);
         sender.give(Role::Client, false, &client, b"GET");
-        let frame = receiver.expect(Kind::Connection).unwrap();
+        let frame = receiver.expect(FrameKind::Connection).unwrap();
         assert_eq!(
             (frame.mark, &*frame.bytes),
             (Role::Client as u8, &b"GET"[..])

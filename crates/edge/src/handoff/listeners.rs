@@ -59,7 +59,6 @@ impl ListenAddress {
     /// Reads the path of a unix socket.
     ///
     /// # Errors
-    ///
     /// The socket has no path.
     pub(crate) fn of_unix(socket: &UnixListener) -> io::Result<Self> {
         let address = socket.local_addr()?;

@@ -10,7 +10,7 @@ mod connections;
 mod listeners;
 
 pub(crate) use barrier::{Barrier, Round};
-pub(crate) use channel::{Channel, Frame, Kind};
+pub(crate) use channel::{Channel, Frame, FrameKind};
 pub(crate) use connections::{HandedConnection, HandoffQueue, HandoffSender};
 pub(crate) use listeners::{InheritedListener, ListenAddress, Role};
 

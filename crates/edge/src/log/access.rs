@@ -48,7 +48,6 @@ impl AccessLog {
     /// Opens the target and starts the writing thread; `None` if the log is off.
     ///
     /// # Errors
-    ///
     /// The error of opening the file or starting the thread.
     pub(crate) fn open(
         target: &AccessTarget,
@@ -69,7 +68,6 @@ impl AccessLog {
     /// Starts the thread that writes to `output`.
     ///
     /// # Errors
-    ///
     /// The error of starting the thread.
     pub(crate) fn start(
         output: impl Write + Send + 'static,
@@ -90,7 +88,6 @@ impl AccessLog {
     /// The writer of one loop.
     ///
     /// # Panics
-    ///
     /// If there is no such loop.
     pub(crate) fn of_loop(&self, index: usize) -> AccessWriter {
         AccessWriter(self.0.appender(index))
@@ -134,7 +131,6 @@ impl AccessSwitch {
     /// rotation. `Off` changes nothing.
     ///
     /// # Errors
-    ///
     /// The error of opening the file; the old target stays in use.
     pub(crate) fn switch_to(&self, target: &AccessTarget) -> io::Result<()> {
         if let Some(output) = open(target)? {

@@ -28,7 +28,6 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 /// a thread keeps the privileges that it was started with.
 ///
 /// # Errors
-///
 /// The error of starting the thread; events are written as before.
 pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
     if BACKGROUND.get().is_some() {

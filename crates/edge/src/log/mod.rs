@@ -11,7 +11,7 @@ pub(crate) use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use events::end;
 pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
-pub(crate) use throttle::Seldom;
+pub(crate) use throttle::LogThrottle;
 
 use events::EventLine;
 

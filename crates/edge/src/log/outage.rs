@@ -1,6 +1,6 @@
 //! Events for a service that fails and recovers, limited in rate.
 
-use super::Seldom;
+use super::LogThrottle;
 use std::time::Instant;
 
 /// The state of a service that many requests use, as it was logged last.
@@ -10,7 +10,7 @@ use std::time::Instant;
 /// requests.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
-    failures: Seldom,
+    failures: LogThrottle,
     is_told: bool,
 }
 

@@ -10,15 +10,15 @@ const PAUSE: Duration = Duration::from_secs(10);
 ///
 /// Shape: for rare events and rejections, as it takes a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(Mutex<Count>);
+pub(crate) struct LogThrottle(Mutex<ThrottleState>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct ThrottleState {
     told_at: Option<Instant>,
     untold: u64,
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Notes one event. If it is to be logged, returns the number of events since the last one
     /// logged.
     pub(crate) fn note(&self, now: Instant) -> Option<u64> {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn the_first_is_told_and_then_how_many_came_since() {
-        let (seldom, start) = (Seldom::default(), Instant::now());
+        let (seldom, start) = (LogThrottle::default(), Instant::now());
         assert_eq!(seldom.note(start), Some(1));
         for _ in 0..500 {
             assert_eq!(seldom.note(start + PAUSE / 2), None);

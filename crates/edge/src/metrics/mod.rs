@@ -88,7 +88,6 @@ impl Metrics {
     /// The cells of one loop.
     ///
     /// # Panics
-    ///
     /// If there is no such loop.
     pub(crate) fn of_loop(&self, index: usize) -> Arc<LoopMetrics> {
         Arc::clone(&self.loops[index])

@@ -10,7 +10,7 @@ use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome, StoreF
 use crate::ops::dashboard::{self, Dashboard, Setting};
 use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
 use crate::polls::{Valued, seconds};
-use crate::publish::{self, Finished, Order, Published};
+use crate::publish::{self, Finished, PublishRequest, PublishResult};
 use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
     Response,
@@ -48,7 +48,7 @@ struct AdminApp {
 }
 
 /// A publisher's request for memcached: the exchange, the request, the key and the value.
-pub(crate) type AdminOrder = (ExchangeId, Order, Vec<u8>, Vec<u8>);
+pub(crate) type AdminOrder = (ExchangeId, PublishRequest, Vec<u8>, Vec<u8>);
 
 /// Path of keys; a percent-encoded key follows.
 const KEYS: &str = "/-/keys/";
@@ -236,7 +236,7 @@ impl AdminApp {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let counts = &self.metrics.loops()[0].publishes;
-        let order = match Order::of(request.head) {
+        let order = match PublishRequest::of(request.head) {
             Ok(Some(order)) => order,
             Ok(None) => {
                 reply.send(&Response {
@@ -353,7 +353,7 @@ impl App for AdminApp {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         if tag == ORDER {
-            let unanswered = Published::Unanswered("memcached has not answered in time");
+            let unanswered = PublishResult::Unanswered("memcached has not answered in time");
             publish::send(&unanswered, Cursor::of(b"", 0), |answer| reply.send(answer));
             return Outcome::Answered;
         }

@@ -3,7 +3,7 @@
 use super::Polls;
 use super::admitted::Admitted;
 use super::responder::Responder;
-use crate::access::{Asked, Denial, Identity, Limited, Origin, Refusal, Refused};
+use crate::access::{CorsGrant, Denial, Identity, Limited, Refused, RequestTime, TokenRefusal};
 use crate::config::RouteId;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Outcome, Request, Response};
@@ -35,7 +35,7 @@ impl Polls {
         let mut identity = Identity::of(origin);
         let rules = self.routes.get(route);
         let peer = || to.peer_address();
-        let asked = Asked {
+        let asked = RequestTime {
             at: context.now(),
             unix_seconds: context.unix_seconds(),
         };
@@ -53,7 +53,7 @@ impl Polls {
         &self,
         context: &mut Context,
         route: RouteId,
-        origin: Origin,
+        origin: CorsGrant,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> bool {
@@ -155,13 +155,13 @@ fn retry_after(wait: Duration) -> u64 {
 }
 
 /// Source: RFC 6750 section 3.
-fn challenge(refusal: Refusal) -> (String, String) {
+fn challenge(refusal: TokenRefusal) -> (String, String) {
     match refusal {
-        Refusal::NoToken => (
+        TokenRefusal::NoToken => (
             "Bearer realm=\"dwell\"".to_owned(),
             "this takes a token".to_owned(),
         ),
-        Refusal::Token(error) => (
+        TokenRefusal::Token(error) => (
             format!(
                 "Bearer realm=\"dwell\", error=\"invalid_token\", error_description=\"{error}\""
             ),

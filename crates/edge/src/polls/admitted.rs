@@ -1,7 +1,7 @@
 //! A request on its way from the gate to its answer or its wait.
 
 use super::ask::Ask;
-use crate::access::{Identity, Origin};
+use crate::access::{CorsGrant, Identity};
 use crate::config::RouteId;
 use dwell_engine::Request;
 
@@ -21,7 +21,7 @@ pub(super) struct Arrival<'a> {
     /// Its key; empty for a request that is no poll.
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,
-    pub(super) origin: Origin,
+    pub(super) origin: CorsGrant,
 }
 
 impl<'a> Admitted<'a> {

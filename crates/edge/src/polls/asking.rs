@@ -12,7 +12,7 @@ use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::Poll;
 use super::{FetchRequest, Polls};
-use crate::access::{AuthDecision, Digest, Granted, Identity, question};
+use crate::access::{AuthDecision, Digest, Granted, Identity, auth_request};
 use crate::config::RouteId;
 use crate::held::{hold, hold_as};
 use crate::metrics::{AuthOutcome, PollOutcome};
@@ -59,14 +59,14 @@ impl Polls {
         if self.waiters.polls().is_full() {
             return Err(self.refuse_busy(context, to));
         }
-        let Some(question) = self.auth_subrequest(admitted, path, credential, to) else {
+        let Some(auth_request) = self.auth_subrequest(admitted, path, credential, to) else {
             return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
-        let poll = self.record(context, &arrival, question, Keep::Request);
+        let poll = self.record(context, &arrival, auth_request, Keep::Request);
         let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
-            self.gate.subrequests.join(question, poll);
+            self.gate.subrequests.join(auth_request, poll);
         }
         Err(self.hold_or_refuse(context, poll, to))
     }
@@ -90,7 +90,7 @@ impl Polls {
         self.misses.requests.push(FetchRequest {
             fetch,
             common: Common::nobodys(Method::Get),
-            bytes: question(path, head, default_host, peer.map(|peer| peer.ip())),
+            bytes: auth_request(path, head, default_host, peer.map(|peer| peer.ip())),
             is_head: false,
             is_idempotent: true,
             client: self.gate.client_of(head, peer),
@@ -103,7 +103,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        question: Token,
+        auth_request: Token,
         event: &UpstreamEvent,
     ) {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
@@ -112,10 +112,10 @@ impl Polls {
             // A word of such a size is none.
             _ => Ok(None),
         };
-        let Some(question) = self.gate.subrequests.end(question) else {
+        let Some(auth_request) = self.gate.subrequests.end(auth_request) else {
             return;
         };
-        let route = question
+        let route = auth_request
             .waiting
             .iter()
             .find_map(|poll| self.waiters.polls().get(*poll))
@@ -133,9 +133,9 @@ impl Polls {
         self.metrics.auth.increment(outcome);
         if let Ok(Some(decision)) = &decision {
             let subrequests = &mut self.gate.subrequests;
-            subrequests.remember(&question, decision, time, context.now());
+            subrequests.remember(&auth_request, decision, time, context.now());
         }
-        for poll in question.waiting {
+        for poll in auth_request.waiting {
             if let Ok(Some(AuthDecision::Granted(granted))) = &decision
                 && self.is_upgrade(poll)
             {

@@ -176,8 +176,8 @@ pub(super) fn encode(
     let passing = shared_on.map(|route| Passing::new(route, has_body(head)));
     let takes_any = takes_any(head);
     let passes = |name: &str| {
-        let is_said = !takes_any || !is_accept(name);
-        passing.is_none_or(|passing| is_said && passing.takes(name))
+        let has_fields = !takes_any || !is_accept(name);
+        passing.is_none_or(|passing| has_fields && passing.takes(name))
     };
     let target = passing.and_then(|_| common_target(head.path, head.query));
     let trusted = &config.server.trusted_proxies;

@@ -26,11 +26,11 @@ pub(super) fn join(cursors: impl Iterator<Item = Condition>) -> String {
 /// What a client that wants a stream says it has of so many keys.
 pub(super) fn of_stream(head: &RequestHead<'_, '_>, count: usize) -> Vec<Condition> {
     let id = sse::last_event_id(head.fields).map(Cow::Borrowed);
-    let is_said = |id: &Cow<'_, str>| !id.is_empty();
+    let has_fields = |id: &Cow<'_, str>| !id.is_empty();
     let id = id
-        .filter(is_said)
-        .or_else(|| asked(head, "last_event_id").filter(is_said))
-        .or_else(|| asked(head, "since").filter(is_said));
+        .filter(has_fields)
+        .or_else(|| asked(head, "last_event_id").filter(has_fields))
+        .or_else(|| asked(head, "since").filter(has_fields));
     said(id.as_deref(), count)
 }
 

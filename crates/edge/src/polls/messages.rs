@@ -6,11 +6,11 @@ use super::frames::{self, Command};
 use super::publishing::Asker;
 use super::sockets::has;
 use super::{Polls, seconds};
-use crate::access::Counted;
+use crate::access::RateKey;
 use crate::config::Rate;
 use crate::cursor::Cursor;
 use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
-use crate::publish::{self, Act, Condition, Finished, Order, Published};
+use crate::publish::{self, Finished, Operation, Precondition, PublishRequest, PublishResult};
 use dwell_engine::websocket::{
     CloseCode, Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
@@ -38,7 +38,7 @@ impl WebSocketApp for Polls {
         }
         let command = Command::parse(&message.payload);
         let keys = command.as_ref().map_or(1, Command::keys);
-        let counted = Counted::Messages(self.misses.of_loop, socket.token().to_bits());
+        let counted = RateKey::Messages(self.misses.of_loop, socket.token().to_bits());
         if let Err(rate) = self.gate.count_message(context.now(), counted, keys) {
             let why = format!("more than {rate} messages");
             return self.dismiss(socket, CloseCode::POLICY_VIOLATION, &why, StreamEnd::Rate);
@@ -161,9 +161,9 @@ impl Polls {
             self.metrics.publishes.increment(PublishOutcome::Limited);
             return self.refuse_frame(socket, &format!("more than {rate}"), label);
         }
-        let order = Order {
-            act: Act::Put { ttl: None },
-            condition: Condition::None,
+        let order = PublishRequest {
+            act: Operation::Put { ttl: None },
+            condition: Precondition::None,
         };
         if let Some(store) = self.lookups.store() {
             let published = publish::carry_out(store, order, &name, value, seconds(context));
@@ -181,7 +181,7 @@ impl Polls {
     fn socket_over_rate(&self, context: &Context, stream: Token, socket: Token) -> Option<Rate> {
         let route = self.socket_route(stream)?;
         let rate = route.access.rate_per_publisher?;
-        let who = Counted::Socket(self.misses.of_loop, socket.to_bits());
+        let who = RateKey::Socket(self.misses.of_loop, socket.to_bits());
         let taken = self.gate.take_share(context.now(), route, who, rate);
         taken.is_err().then_some(rate)
     }
@@ -217,12 +217,14 @@ impl Polls {
 }
 
 /// The frame that says what came of a value that was published.
-fn answer(published: &Published, cursor: Cursor, label: Option<&str>) -> String {
+fn answer(published: &PublishResult, cursor: Cursor, label: Option<&str>) -> String {
     match published {
-        Published::Created | Published::Replaced => frames::published(label, cursor),
-        Published::TooLarge => frames::error("the value is too large for the store", label),
-        Published::NoRoom(why) | Published::Unanswered(why) => frames::error(why, label),
-        Published::Moved => frames::error("another process has the store: connect again", label),
+        PublishResult::Created | PublishResult::Replaced => frames::published(label, cursor),
+        PublishResult::TooLarge => frames::error("the value is too large for the store", label),
+        PublishResult::NoRoom(why) | PublishResult::Unanswered(why) => frames::error(why, label),
+        PublishResult::Moved => {
+            frames::error("another process has the store: connect again", label)
+        }
         _ => frames::error("too many values wait to be stored", label),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) use watchers::Watchers;
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::config::{Config, RouteConfig, RouteId, Routes, share};
 use crate::metrics::LoopMetrics;
-use crate::presence::Change as PresenceChange;
+use crate::presence::WatchChange;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
 use crate::retry_after::RetryAfter;
@@ -196,7 +196,7 @@ impl Polls {
     }
 
     /// Takes what was noted of them.
-    pub(crate) fn take_presence(&mut self) -> Vec<PresenceChange> {
+    pub(crate) fn take_presence(&mut self) -> Vec<WatchChange> {
         self.waiters.take_presence()
     }
 

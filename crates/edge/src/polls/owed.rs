@@ -66,7 +66,7 @@ impl Polls {
     /// bring what others go by.
     pub(crate) fn has_left(&self) -> bool {
         let is_sent = !self.lookups.has_left() && !self.misses.has_left();
-        let has_orders = self.publisher.has_questions() || self.publisher.has_finished();
+        let has_orders = self.publisher.has_commands() || self.publisher.has_finished();
         !is_sent || self.delivery.has_left() || has_orders
     }
 

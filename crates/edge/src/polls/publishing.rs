@@ -7,12 +7,12 @@ use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::Poll;
 use super::{Polls, seconds};
-use crate::access::{Bearer, Counted, Identity};
+use crate::access::{Bearer, Identity, RateKey};
 use crate::config::{RouteConfig, RouteId};
 use crate::cursor::Cursor;
 use crate::held::held;
 use crate::metrics::PublishOutcome;
-use crate::publish::{self, Finished, Order, OrderError, Published};
+use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::RequestHead;
@@ -49,7 +49,7 @@ impl Polls {
         let rules = self.routes.get(route);
         if let Some(rate) = rules.access.rate_per_publisher {
             let client = self.gate.client_of(request.head, to.peer_address());
-            let counted = Counted::Publisher(client);
+            let counted = RateKey::Publisher(client);
             let taken = self.gate.take_share(context.now(), rules, counted, rate);
             if let Err(limited) = taken {
                 self.metrics.publishes.increment(PublishOutcome::Limited);
@@ -91,19 +91,19 @@ impl Polls {
         route: RouteId,
         head: &RequestHead<'k, '_>,
         scratch: &'k mut Vec<u8>,
-    ) -> Result<(Order, &'k [u8]), OrderError> {
-        let order = Order::of(head)?.ok_or(OrderError::Condition)?;
+    ) -> Result<(PublishRequest, &'k [u8]), PublishError> {
+        let order = PublishRequest::of(head)?.ok_or(PublishError::Precondition)?;
         let find = |name: &str| head.fields.find(name);
         let template = &self.routes.get(route).key;
         let name = template.render(head.path, head.query, &find, scratch);
-        Ok((order, name.map_err(OrderError::Key)?))
+        Ok((order, name.map_err(PublishError::Key)?))
     }
 
     fn carry_out(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
-        order: Order,
+        order: PublishRequest,
         name: &[u8],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
@@ -131,7 +131,7 @@ impl Polls {
         &mut self,
         context: &Context,
         exchange: ExchangeId,
-        order: Order,
+        order: PublishRequest,
         name: &[u8],
         value: &[u8],
     ) {
@@ -172,7 +172,7 @@ impl Polls {
     fn look_at_published(&mut self, finished: &Finished<()>) {
         let has_changed = matches!(
             finished.published,
-            Published::Created | Published::Replaced | Published::Deleted
+            PublishResult::Created | PublishResult::Replaced | PublishResult::Deleted
         );
         let key = self
             .waiters

@@ -2,7 +2,7 @@
 
 use super::tables::{KeptRequest, Poll};
 use super::wanted::Several;
-use crate::access::{CorsTable, Origin};
+use crate::access::{CorsGrant, CorsTable};
 use crate::config::{RouteId, Routes};
 use crate::metrics::PollOutcome;
 use crate::response_log::{Logged, ResponseLog};
@@ -36,7 +36,7 @@ pub(crate) struct Responder<'a, 'r> {
     arrived: Instant,
     outcome: &'static str,
     /// Route and origin of the page that asked, if answers say anything of it.
-    page: Option<(RouteId, Origin)>,
+    page: Option<(RouteId, CorsGrant)>,
 }
 
 enum Target<'a, 'r> {
@@ -116,7 +116,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         target: Target<'a, 'r>,
         kept: Option<&'a KeptRequest>,
         arrived: Instant,
-        page: (RouteId, Origin),
+        page: (RouteId, CorsGrant),
         responses: &Arc<Responses>,
     ) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl<'a, 'r> Responder<'a, 'r> {
     }
 
     /// Says which page asks, by its origin among those of a route.
-    pub(crate) fn tell_origin(&mut self, route: RouteId, origin: Origin) {
+    pub(crate) fn tell_origin(&mut self, route: RouteId, origin: CorsGrant) {
         self.page = Some((route, origin));
     }
 
@@ -159,7 +159,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         response: &Response<'_>,
         piece: &[Bytes],
     ) {
-        let Some((route, origin)) = self.page.filter(|(_, origin)| origin.is_said()) else {
+        let Some((route, origin)) = self.page.filter(|(_, origin)| origin.has_fields()) else {
             return self.stream_as(context, response, piece);
         };
         let responses = Arc::clone(&self.responses);

@@ -4,7 +4,7 @@ use super::ask::{Ask, Condition, KEYS_MAX};
 use super::common::Common;
 use super::decide::Content;
 use super::misses::LoopFetch;
-use crate::access::{Granted, Origin};
+use crate::access::{CorsGrant, Granted};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
 use dwell_engine::ExchangeId;
@@ -34,7 +34,7 @@ pub(crate) struct Poll {
     pub(crate) request: Option<Box<KeptRequest>>,
     pub(crate) route: RouteId,
     /// Of the page that asks.
-    pub(crate) origin: Origin,
+    pub(crate) origin: CorsGrant,
 }
 
 impl Poll {

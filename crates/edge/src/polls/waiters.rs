@@ -11,7 +11,7 @@ use super::wanted::Several;
 use super::watchers::Watchers;
 use crate::config::RouteId;
 use crate::metrics::LoopMetrics;
-use crate::presence::Change as PresenceChange;
+use crate::presence::WatchChange;
 use dwell_evloop::{Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
@@ -33,7 +33,7 @@ pub(super) struct Waiters {
     /// The server ends, so that nothing begins to wait.
     draining: bool,
     /// Keys that began or ended to be waited for, where a webhook is to be told.
-    presence: Option<Vec<PresenceChange>>,
+    presence: Option<Vec<WatchChange>>,
 }
 
 /// The beginning of a wait for changes of a key.
@@ -124,7 +124,7 @@ impl Waiters {
     }
 
     /// Takes the notes of [`note_presence`](Self::note_presence).
-    pub(super) fn take_presence(&mut self) -> Vec<PresenceChange> {
+    pub(super) fn take_presence(&mut self) -> Vec<WatchChange> {
         let noted = self.presence.as_mut();
         noted.map(std::mem::take).unwrap_or_default()
     }
@@ -210,7 +210,7 @@ impl Waiters {
         self.keys.count_waited(begins);
         if let (Some(noted), Some(record)) = (&mut self.presence, self.keys.get(key)) {
             let name = Box::from(&*record.name);
-            noted.push(PresenceChange { name, begins });
+            noted.push(WatchChange { name, begins });
         }
     }
 

@@ -7,7 +7,7 @@ use super::json;
 use super::misses::OriginRequest;
 use super::parts::Parts;
 use super::tables::KeptRequest;
-use crate::access::Origin;
+use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
@@ -32,7 +32,7 @@ pub(super) struct Several {
     pub(super) asking: usize,
     pub(super) route: RouteId,
     /// Of the page that asks.
-    pub(super) origin: Origin,
+    pub(super) origin: CorsGrant,
     /// The client has said what it has by `If-None-Match`.
     pub(super) is_by_tag: bool,
     /// What is needed to ask the application, as long as that is to be done.
@@ -128,7 +128,7 @@ impl Several {
     }
 
     /// Its route, and the origin of the page that asks.
-    pub(super) fn page(&self) -> (RouteId, Origin) {
+    pub(super) fn page(&self) -> (RouteId, CorsGrant) {
         (self.route, self.origin)
     }
 

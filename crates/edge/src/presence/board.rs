@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The first client of a loop begins to wait for a key, or the last one stops.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Change {
+pub(crate) struct WatchChange {
     pub(crate) name: Box<[u8]>,
     pub(crate) begins: bool,
 }
@@ -16,7 +16,7 @@ pub(crate) struct Change {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Event {
     #[serde(rename = "event")]
-    kind: Kind,
+    kind: EventKind,
     #[serde(serialize_with = "as_text")]
     pub(super) key: Box<[u8]>,
     watchers: u64,
@@ -26,7 +26,7 @@ pub(super) struct Event {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum EventKind {
     First,
     Last,
 }
@@ -38,7 +38,7 @@ fn as_text<S: Serializer>(key: &[u8], serializer: S) -> Result<S::Ok, S::Error> 
 impl Event {
     fn first(key: &[u8], at: u64) -> Self {
         Self {
-            kind: Kind::First,
+            kind: EventKind::First,
             key: key.into(),
             watchers: 1,
             at,
@@ -47,7 +47,7 @@ impl Event {
 
     fn last(key: Box<[u8]>, at: u64) -> Self {
         Self {
-            kind: Kind::Last,
+            kind: EventKind::Last,
             key,
             watchers: 0,
             at,
@@ -59,14 +59,14 @@ impl Event {
 #[derive(Debug)]
 pub(super) struct Board {
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
-    keys: HashMap<Box<[u8]>, Entry, RandomState>,
+    keys: HashMap<Box<[u8]>, WatchedKey, RandomState>,
     /// Keys that lost their last watcher, and when. Some of them are watched again.
     left: VecDeque<(Instant, Box<[u8]>)>,
     linger: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct WatchedKey {
     /// Loops with a client that waits for the key.
     loops: usize,
     /// Time at which the last client left, by both clocks.
@@ -86,8 +86,14 @@ impl Board {
     }
 
     /// Applies a change, at a time of the loop and of the wall clock.
-    pub(super) fn note(&mut self, change: Change, now: Instant, at: u64, events: &mut Vec<Event>) {
-        let Change { name, begins } = change;
+    pub(super) fn note(
+        &mut self,
+        change: WatchChange,
+        now: Instant,
+        at: u64,
+        events: &mut Vec<Event>,
+    ) {
+        let WatchChange { name, begins } = change;
         if begins {
             if !self.keys.contains_key(&name) {
                 events.push(Event::first(&name, at));
@@ -142,8 +148,8 @@ mod tests {
 
     const LINGER: Duration = Duration::from_secs(5);
 
-    fn change(name: u8, begins: bool) -> Change {
-        Change {
+    fn change(name: u8, begins: bool) -> WatchChange {
+        WatchChange {
             name: [name].into(),
             begins,
         }
@@ -152,7 +158,7 @@ mod tests {
     /// Events as signs: `+a` for a first watcher, `-a` for a last one.
     fn told(events: &mut Vec<Event>) -> Vec<String> {
         let told = events.drain(..).map(|event| {
-            let is_first = event.kind == Kind::First;
+            let is_first = event.kind == EventKind::First;
             assert_eq!(event.watchers, u64::from(is_first));
             let sign = if is_first { '+' } else { '-' };
             format!("{sign}{}@{}", event.key[0] as char, event.at)
@@ -189,11 +195,11 @@ mod tests {
         for key in 0..=LEFT_MAX {
             for begins in [true, false] {
                 let name = key.to_string().into_bytes().into();
-                board.note(Change { name, begins }, now, 0, &mut events);
+                board.note(WatchChange { name, begins }, now, 0, &mut events);
             }
         }
         assert_eq!(board.left.len(), LEFT_MAX);
-        let last = events.iter().filter(|event| event.kind == Kind::Last);
+        let last = events.iter().filter(|event| event.kind == EventKind::Last);
         assert_eq!(last.count(), 1);
     }
 
@@ -207,7 +213,7 @@ mod tests {
     }
 
     /// The kinds of the events of a key, in their order.
-    fn kinds(events: &[Event], key: u8) -> Vec<Kind> {
+    fn kinds(events: &[Event], key: u8) -> Vec<EventKind> {
         let of_key = events.iter().filter(|event| *event.key == [key]);
         of_key.map(|event| event.kind).collect()
     }
@@ -230,9 +236,9 @@ mod tests {
                 board.note(change(key, loops[of_loop]), now, 0, &mut events);
                 let kinds = kinds(&events, key);
                 for (place, kind) in kinds.iter().enumerate() {
-                    prop_assert_eq!(*kind == Kind::First, place % 2 == 0);
+                    prop_assert_eq!(*kind == EventKind::First, place % 2 == 0);
                 }
-                let is_open = kinds.last() == Some(&Kind::First);
+                let is_open = kinds.last() == Some(&EventKind::First);
                 prop_assert!(is_open, "it lingers at least: {:?}", kinds);
             }
             for (key, loops) in (b'a'..).zip(watched) {

@@ -8,7 +8,7 @@
 mod board;
 mod webhooks;
 
-pub(crate) use board::Change;
+pub(crate) use board::WatchChange;
 pub(crate) use webhooks::{WebhookPlan, Webhooks};
 
 use board::{Board, Event};
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 /// The watched keys of the process, shared by its loops.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    state: Mutex<State>,
+    state: Mutex<PresenceState>,
     queue_max: usize,
 }
 
 #[derive(Debug)]
-struct State {
+struct PresenceState {
     board: Board,
     /// Events that have not been sent.
     events: VecDeque<Event>,
@@ -43,7 +43,7 @@ impl Presence {
     /// Makes the state of a process in which nothing is watched.
     pub(crate) fn new(linger: Duration, queue_max: usize) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(PresenceState {
                 board: Board::new(linger),
                 events: VecDeque::new(),
             }),
@@ -52,7 +52,7 @@ impl Presence {
     }
 
     /// Applies the changes of one loop, at a time of the loop and of the wall clock.
-    pub(crate) fn note(&self, changes: Vec<Change>, now: Instant, unix_ms: u64) -> Noted {
+    pub(crate) fn note(&self, changes: Vec<WatchChange>, now: Instant, unix_ms: u64) -> Noted {
         let mut state = self.lock();
         let was_quiet = state.events.is_empty();
         let had_nothing_to_end = state.board.next_end().is_none();
@@ -89,14 +89,14 @@ impl Presence {
         (state.board.next_end(), state.events.len())
     }
 
-    fn enqueue(&self, state: &mut State, events: Vec<Event>) -> u64 {
+    fn enqueue(&self, state: &mut PresenceState, events: Vec<Event>) -> u64 {
         let room = self.queue_max.saturating_sub(state.events.len());
         let dropped = events.len().saturating_sub(room);
         state.events.extend(events.into_iter().take(room));
         dropped as u64
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PresenceState> {
         // Counts: if a thread panics while it holds them, its process ends.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,8 +106,8 @@ impl Presence {
 mod tests {
     use super::*;
 
-    fn change(name: &str, begins: bool) -> Change {
-        Change {
+    fn change(name: &str, begins: bool) -> WatchChange {
+        WatchChange {
             name: name.as_bytes().into(),
             begins,
         }

@@ -55,7 +55,7 @@ struct Batch {
 
 /// Result of a request.
 #[derive(Debug)]
-enum Verdict {
+enum AttemptResult {
     Taken,
     /// A retry may succeed.
     Failed(String),
@@ -117,7 +117,7 @@ impl Webhooks {
                 break;
             }
             if let Err(error) = self.send(context) {
-                self.ended(now, metrics, Verdict::Failed(error.to_string()));
+                self.ended(now, metrics, AttemptResult::Failed(error.to_string()));
             }
         }
         let (next_end, waiting) = presence.outlook();
@@ -188,14 +188,16 @@ impl Webhooks {
         for event in events {
             let verdict = match event {
                 UpstreamEvent::Answer { answer, .. } => match answer.status {
-                    200..300 => Verdict::Taken,
-                    408 | 425 | 429 | 500.. => Verdict::Failed(format!("status {}", answer.status)),
-                    status => Verdict::Refused(status),
+                    200..300 => AttemptResult::Taken,
+                    408 | 425 | 429 | 500.. => {
+                        AttemptResult::Failed(format!("status {}", answer.status))
+                    }
+                    status => AttemptResult::Refused(status),
                 },
-                UpstreamEvent::Failed { error, .. } => Verdict::Failed(error.to_string()),
+                UpstreamEvent::Failed { error, .. } => AttemptResult::Failed(error.to_string()),
                 UpstreamEvent::Large { .. } => {
                     self.client.cancel(context, TAG);
-                    Verdict::Failed("its answer is too large".to_owned())
+                    AttemptResult::Failed("its answer is too large".to_owned())
                 }
                 // Events of other kinds of requests.
                 UpstreamEvent::Started { .. }
@@ -208,19 +210,19 @@ impl Webhooks {
     }
 
     /// Handles the end of a request: the next batch follows, or the same one again.
-    fn ended(&mut self, now: Instant, metrics: &LoopMetrics, verdict: Verdict) {
+    fn ended(&mut self, now: Instant, metrics: &LoopMetrics, verdict: AttemptResult) {
         let Some(mut batch) = self.batch.take() else {
             return;
         };
         match verdict {
-            Verdict::Taken => {
+            AttemptResult::Taken => {
                 let delivered = metrics.webhook_events.of(WebhookOutcome::Delivered);
                 delivered.add(batch.events);
                 if self.outage.worked() {
                     tracing::info!("webhook answers");
                 }
             }
-            Verdict::Failed(why) if batch.attempts < self.plan.attempts_max => {
+            AttemptResult::Failed(why) if batch.attempts < self.plan.attempts_max => {
                 metrics.webhook_retries.increment();
                 batch.due = Some(now + self.backoff.delay(batch.attempts));
                 self.batch = Some(batch);
@@ -228,11 +230,11 @@ impl Webhooks {
                     tracing::warn!(why, count, "webhook does not take events");
                 }
             }
-            Verdict::Failed(why) => {
+            AttemptResult::Failed(why) => {
                 dropped(metrics).add(batch.events);
                 tracing::warn!(why, events = batch.events, "events are lost to the webhook");
             }
-            Verdict::Refused(status) => {
+            AttemptResult::Refused(status) => {
                 dropped(metrics).add(batch.events);
                 tracing::warn!(status, events = batch.events, "webhook refuses events");
             }

@@ -26,7 +26,6 @@ pub fn is_daemon() -> bool {
 /// output closed. Returns when it listens.
 ///
 /// # Errors
-///
 /// The process cannot be started, or ends before it listens. Without `-d` the same command prints
 /// the reason.
 pub fn start(config: &Config) -> io::Result<()> {
@@ -81,7 +80,6 @@ impl PidFile {
     /// Writes the file, unless this process has. A link in its place is not followed.
     ///
     /// # Errors
-    ///
     /// The error of the system, with the path.
     pub(crate) fn write(&mut self) -> io::Result<()> {
         if !self.is_written {

@@ -80,7 +80,6 @@ impl Inherited {
     /// Takes the sockets named by the environment; later calls find none.
     ///
     /// # Errors
-    ///
     /// [`InheritedError::Unusable`].
     pub(super) fn from_environment() -> Result<Self, InheritedError> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -118,7 +117,6 @@ impl Inherited {
     /// differ.
     ///
     /// # Errors
-    ///
     /// The error of the system.
     pub(super) fn take(
         &mut self,
@@ -155,7 +153,6 @@ impl Inherited {
     /// are closed.
     ///
     /// # Errors
-    ///
     /// [`InheritedError::Unwanted`].
     pub(super) fn finish(self) -> Result<(), InheritedError> {
         let mut left = self.sockets.into_iter();

@@ -293,7 +293,7 @@ impl Parts {
         let admission = Admission::new(
             config(),
             self.loops,
-            Arc::clone(&self.gate.crowds),
+            Arc::clone(&self.gate.connections),
             Arc::clone(&self.descriptors),
             Arc::clone(&log.metrics),
         );

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 /// The application's servers and limits for one of `loops` loops.
 ///
 /// # Errors
-///
 /// [`RunError::Resolve`].
 pub(super) fn upstream_plan(
     config: &Config,
@@ -61,7 +60,6 @@ pub(super) fn upstream_plan(
 /// Resolves the address of a server.
 ///
 /// # Errors
-///
 /// [`RunError::Resolve`].
 pub(super) fn resolve(name: &PeerAddress, option: &'static str) -> Result<SocketAddr, RunError> {
     name.resolve().map_err(|source| RunError::Resolve {

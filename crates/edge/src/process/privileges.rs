@@ -53,7 +53,6 @@ impl std::error::Error for PrivilegesError {
 /// called before threads start, as each keeps its rights.
 ///
 /// # Errors
-///
 /// [`PrivilegesError`]; the process may have lost some rights and must end.
 pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, PrivilegesError> {
     if !getuid().is_root() {
@@ -83,7 +82,6 @@ pub(crate) fn become_user(name: &str, sockets: &[&Path]) -> Result<bool, Privile
 /// The system's entry of a user.
 ///
 /// # Errors
-///
 /// [`PrivilegesError`].
 pub(crate) fn user(name: &str) -> Result<User, PrivilegesError> {
     let found = User::from_name(name).map_err(|source| PrivilegesError::Step {

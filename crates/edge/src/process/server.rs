@@ -40,7 +40,6 @@ use std::{io, thread};
 /// takes over.
 ///
 /// # Errors
-///
 /// [`RunError`] if a resource of the configuration is not available.
 pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
     Server::start(config, options)?.run()

@@ -1,6 +1,6 @@
 //! Responses to publishers.
 
-use super::Published;
+use super::PublishResult;
 use crate::cursor::Cursor;
 use crate::metrics::PublishOutcome;
 use dwell_engine::{Body, Response};
@@ -16,31 +16,31 @@ const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 const TEXT: (&str, &[u8]) = ("Content-Type", b"text/plain; charset=utf-8");
 
 /// Sends the result of a request; `cursor` is that of the value in the request.
-pub(crate) fn send(published: &Published, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
+pub(crate) fn send(published: &PublishResult, cursor: Cursor, mut send: impl FnMut(&Response<'_>)) {
     let (status, text) = match published {
-        Published::Created => (201, ""),
-        Published::Replaced | Published::Deleted => (204, ""),
-        Published::Value(bytes, flags) => {
+        PublishResult::Created => (201, ""),
+        PublishResult::Replaced | PublishResult::Deleted => (204, ""),
+        PublishResult::Value(bytes, flags) => {
             return value(bytes, Cursor::of(bytes, *flags), send);
         }
-        Published::Missing => (404, "no such key"),
-        Published::Unmet => (412, "the value is not what the condition asks for"),
-        Published::TooLarge => (413, "the value is too large for the store"),
-        Published::NoRoom(why) => (507, *why),
-        Published::Unanswered(why) => (502, *why),
-        Published::Busy => (503, "too many values wait to be stored"),
-        Published::Moved => (503, "another process has the store: ask once more"),
+        PublishResult::Missing => (404, "no such key"),
+        PublishResult::Unmet => (412, "the value is not what the condition asks for"),
+        PublishResult::TooLarge => (413, "the value is too large for the store"),
+        PublishResult::NoRoom(why) => (507, *why),
+        PublishResult::Unanswered(why) => (502, *why),
+        PublishResult::Busy => (503, "too many values wait to be stored"),
+        PublishResult::Moved => (503, "another process has the store: ask once more"),
     };
     let text = line(text);
     let cursor = cursor.text();
     let mut fields = vec![NO_STORE];
     match published {
-        Published::Created | Published::Replaced => {
+        PublishResult::Created | PublishResult::Replaced => {
             fields.push(("ETag", cursor.entity_tag()));
             fields.push(("Poll-Cursor", cursor.bare()));
         }
-        Published::Busy => fields.push(("Retry-After", b"1")),
-        Published::Moved => fields.push(("Retry-After", b"0")),
+        PublishResult::Busy => fields.push(("Retry-After", b"1")),
+        PublishResult::Moved => fields.push(("Retry-After", b"0")),
         _ => {}
     }
     if !text.is_empty() {
@@ -101,7 +101,7 @@ fn line(text: &str) -> String {
     }
 }
 
-impl Published {
+impl PublishResult {
     /// The label that counts the result.
     pub(crate) fn outcome(&self) -> PublishOutcome {
         match self {

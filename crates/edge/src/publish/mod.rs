@@ -1,8 +1,8 @@
 //! Values stored and removed over HTTP, by clients with a token.
 //!
-//! A request becomes an [`Order`]. The embedded store carries it out at once (`embedded`).
+//! A request becomes a [`PublishRequest`]. The embedded store carries it out at once (`embedded`).
 //! memcached is asked when the turn ends, and the order waits in a [`Publisher`] for the reply
-//! (`remote`). The result is a [`Published`], which is sent as a response (`answers`).
+//! (`remote`). The result is a [`PublishResult`], which is sent as a response (`answers`).
 
 mod answers;
 mod embedded;
@@ -12,13 +12,13 @@ mod request;
 pub(crate) use answers::{denied, refuse, send};
 pub(crate) use embedded::carry_out;
 pub(crate) use remote::{Finished, Publisher};
-pub(crate) use request::{Act, Condition, Order, OrderError, decoded_key};
+pub(crate) use request::{Operation, Precondition, PublishError, PublishRequest, decoded_key};
 
 use bytes::Bytes;
 
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Published {
+pub(crate) enum PublishResult {
     /// A value was stored; there was none.
     Created,
     /// A value was stored in place of another.

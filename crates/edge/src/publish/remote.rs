@@ -1,7 +1,7 @@
 //! Requests of publishers that wait for memcached.
 
 use super::request::exptime;
-use super::{Act, Condition, Order, Published};
+use super::{Operation, Precondition, PublishRequest, PublishResult};
 use crate::cursor::Cursor;
 use bytes::Bytes;
 use dwell_evloop::{Context, Slab, Token};
@@ -28,7 +28,7 @@ pub(crate) struct Finished<A> {
     pub(crate) key: Box<[u8]>,
     /// Cursor of the value in the request.
     pub(crate) cursor: Cursor,
-    pub(crate) published: Published,
+    pub(crate) published: PublishResult,
 }
 
 impl<A> Finished<A> {
@@ -47,17 +47,17 @@ impl<A> Finished<A> {
 #[derive(Debug)]
 struct Pending<A> {
     asker: A,
-    order: Order,
+    order: PublishRequest,
     key: Box<[u8]>,
     value: Box<[u8]>,
     exptime: i64,
     cursor: Cursor,
-    question: Question,
+    question: Command,
 }
 
 /// The next command for memcached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Question {
+enum Command {
     Get,
     Store(StoreVerb),
     Delete,
@@ -67,9 +67,9 @@ enum Question {
 
 /// The step after a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Step {
-    Ask(Question),
-    End(Published),
+enum NextStep {
+    Ask(Command),
+    End(PublishResult),
 }
 
 impl<A> Publisher<A> {
@@ -88,23 +88,23 @@ impl<A> Publisher<A> {
         &mut self,
         context: &Context,
         asker: impl FnOnce(Token) -> A,
-        order: Order,
+        order: PublishRequest,
         key: &[u8],
         value: &[u8],
     ) -> Token {
         let ttl = match order.act {
-            Act::Put { ttl } => ttl,
-            Act::Delete | Act::Read => None,
+            Operation::Put { ttl } => ttl,
+            Operation::Delete | Operation::Read => None,
         };
         let token = self.pending.next_token();
         let cursor = Cursor::of(value, 0);
         let asker = asker(token);
         let has_room = !self.pending.is_full() && self.bytes + value.len() <= BYTES_MAX;
-        if !has_room || order.condition == Condition::Never {
+        if !has_room || order.condition == Precondition::Never {
             let published = if has_room {
-                Published::Unmet
+                PublishResult::Unmet
             } else {
-                Published::Busy
+                PublishResult::Busy
             };
             self.finished.push(Finished {
                 asker,
@@ -121,7 +121,7 @@ impl<A> Publisher<A> {
             value: value.into(),
             exptime: exptime(ttl, context.unix_seconds()),
             cursor,
-            question: first_question(order),
+            question: first_command(order),
         };
         // There is room: this was checked above.
         if let Ok(token) = self.pending.insert(pending) {
@@ -132,7 +132,7 @@ impl<A> Publisher<A> {
     }
 
     /// Returns true if there are queries that have not been sent.
-    pub(crate) fn has_questions(&self) -> bool {
+    pub(crate) fn has_commands(&self) -> bool {
         !self.outbox.is_empty()
     }
 
@@ -143,7 +143,7 @@ impl<A> Publisher<A> {
                 continue;
             };
             if pending.ask(client, token.to_bits()).is_err() {
-                self.end(token, Published::Busy);
+                self.end(token, PublishResult::Busy);
             }
         }
     }
@@ -154,11 +154,11 @@ impl<A> Publisher<A> {
             return;
         };
         match step(pending.order, pending.question, &completion.outcome) {
-            Step::Ask(question) => {
+            NextStep::Ask(question) => {
                 pending.question = question;
                 self.outbox.push(token);
             }
-            Step::End(published) => self.end(token, published),
+            NextStep::End(published) => self.end(token, published),
         }
     }
 
@@ -179,7 +179,7 @@ impl<A> Publisher<A> {
         std::mem::take(&mut self.finished)
     }
 
-    fn end(&mut self, token: Token, published: Published) {
+    fn end(&mut self, token: Token, published: PublishResult) {
         let Some(pending) = self.pending.remove(token) else {
             return;
         };
@@ -196,16 +196,16 @@ impl<A> Publisher<A> {
 impl<A> Pending<A> {
     fn ask(&self, client: &mut Client, tag: u64) -> Result<(), Error> {
         match self.question {
-            Question::Get => client.get(&self.key, tag),
-            Question::Store(verb) => {
+            Command::Get => client.get(&self.key, tag),
+            Command::Store(verb) => {
                 let options = StoreOptions {
                     exptime: self.exptime,
                     ..StoreOptions::default()
                 };
                 client.store(verb, &self.key, &self.value, options, tag)
             }
-            Question::Delete => client.delete(&self.key, tag),
-            Question::DeleteVersion(cas) => {
+            Command::Delete => client.delete(&self.key, tag),
+            Command::DeleteVersion(cas) => {
                 client.meta(MetaCommand::Delete, &self.key, tag, |line| {
                     line.number(b'C', cas)
                 })
@@ -214,28 +214,28 @@ impl<A> Pending<A> {
     }
 }
 
-fn first_question(order: Order) -> Question {
+fn first_command(order: PublishRequest) -> Command {
     match (order.act, order.condition) {
-        (Act::Read, _) | (_, Condition::Is(_)) => Question::Get,
-        (Act::Delete, _) => Question::Delete,
-        (Act::Put { .. }, Condition::Present) => Question::Store(StoreVerb::Replace),
+        (Operation::Read, _) | (_, Precondition::Is(_)) => Command::Get,
+        (Operation::Delete, _) => Command::Delete,
+        (Operation::Put { .. }, Precondition::Present) => Command::Store(StoreVerb::Replace),
         // The first query assumes that there is no value; its reply tells.
-        (Act::Put { .. }, _) => Question::Store(StoreVerb::Add),
+        (Operation::Put { .. }, _) => Command::Store(StoreVerb::Add),
     }
 }
 
 /// The step after the reply to a query.
-fn step(order: Order, question: Question, outcome: &Outcome<'_>) -> Step {
+fn step(order: PublishRequest, question: Command, outcome: &Outcome<'_>) -> NextStep {
     if let Outcome::Failed(failure) = outcome {
-        return Step::End(failed(*failure));
+        return NextStep::End(failed(*failure));
     }
-    let is_conditional = order.condition != Condition::None;
+    let is_conditional = order.condition != Precondition::None;
     let end = match (question, outcome) {
-        (Question::Get, Outcome::Hit { value, flags, .. }) if order.act == Act::Read => {
-            Published::Value(Bytes::copy_from_slice(value), *flags)
+        (Command::Get, Outcome::Hit { value, flags, .. }) if order.act == Operation::Read => {
+            PublishResult::Value(Bytes::copy_from_slice(value), *flags)
         }
         (
-            Question::Get,
+            Command::Get,
             Outcome::Hit {
                 value,
                 flags,
@@ -243,46 +243,48 @@ fn step(order: Order, question: Question, outcome: &Outcome<'_>) -> Step {
             },
         ) => {
             if !order.condition.is_met(Some(Cursor::of(value, *flags))) {
-                return Step::End(Published::Unmet);
+                return NextStep::End(PublishResult::Unmet);
             }
             return match (order.act, cas_unique) {
-                (_, 0) => Step::End(Published::Unanswered("memcached keeps no versions (-C)")),
-                (Act::Delete, cas) => Step::Ask(Question::DeleteVersion(*cas)),
-                (_, cas) => Step::Ask(Question::Store(StoreVerb::Cas(*cas))),
+                (_, 0) => NextStep::End(PublishResult::Unanswered(
+                    "memcached keeps no versions (-C)",
+                )),
+                (Operation::Delete, cas) => NextStep::Ask(Command::DeleteVersion(*cas)),
+                (_, cas) => NextStep::Ask(Command::Store(StoreVerb::Cas(*cas))),
             };
         }
-        (Question::Get, Outcome::Miss) if order.act == Act::Read => Published::Missing,
-        (Question::Store(StoreVerb::Add), Outcome::Answer(Answer::Stored(stored))) => {
+        (Command::Get, Outcome::Miss) if order.act == Operation::Read => PublishResult::Missing,
+        (Command::Store(StoreVerb::Add), Outcome::Answer(Answer::Stored(stored))) => {
             match (stored, is_conditional) {
-                (StoreOutcome::Stored, _) => Published::Created,
-                (_, false) => return Step::Ask(Question::Store(StoreVerb::Set)),
-                (_, true) => Published::Unmet,
+                (StoreOutcome::Stored, _) => PublishResult::Created,
+                (_, false) => return NextStep::Ask(Command::Store(StoreVerb::Set)),
+                (_, true) => PublishResult::Unmet,
             }
         }
-        (Question::Store(_), Outcome::Answer(Answer::Stored(StoreOutcome::Stored))) => {
-            Published::Replaced
+        (Command::Store(_), Outcome::Answer(Answer::Stored(StoreOutcome::Stored))) => {
+            PublishResult::Replaced
         }
-        (Question::Delete, Outcome::Answer(Answer::Deleted)) => Published::Deleted,
-        (Question::DeleteVersion(_), Outcome::Answer(Answer::Meta { status, .. }))
+        (Command::Delete, Outcome::Answer(Answer::Deleted)) => PublishResult::Deleted,
+        (Command::DeleteVersion(_), Outcome::Answer(Answer::Meta { status, .. }))
             if *status == MetaStatus::Header =>
         {
-            Published::Deleted
+            PublishResult::Deleted
         }
-        (Question::Delete, Outcome::Miss) if !is_conditional => Published::Missing,
-        _ => Published::Unmet,
+        (Command::Delete, Outcome::Miss) if !is_conditional => PublishResult::Missing,
+        _ => PublishResult::Unmet,
     };
-    Step::End(end)
+    NextStep::End(end)
 }
 
 /// The result of a request that memcached has failed.
-fn failed(failure: Failure) -> Published {
+fn failed(failure: Failure) -> PublishResult {
     match failure {
-        Failure::ErrorLine => Published::NoRoom("memcached refuses the value"),
-        Failure::Unsupported => Published::Unanswered("memcached knows no meta commands"),
-        Failure::Timeout | Failure::Closed | Failure::Protocol => {
-            Published::Unanswered("memcached has not answered; it may have done it all the same")
-        }
-        _ => Published::Unanswered("memcached cannot be reached"),
+        Failure::ErrorLine => PublishResult::NoRoom("memcached refuses the value"),
+        Failure::Unsupported => PublishResult::Unanswered("memcached knows no meta commands"),
+        Failure::Timeout | Failure::Closed | Failure::Protocol => PublishResult::Unanswered(
+            "memcached has not answered; it may have done it all the same",
+        ),
+        _ => PublishResult::Unanswered("memcached cannot be reached"),
     }
 }
 

@@ -7,14 +7,14 @@ use std::fmt;
 
 /// One request of a publisher, for one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Order {
-    pub(crate) act: Act,
-    pub(crate) condition: Condition,
+pub(crate) struct PublishRequest {
+    pub(crate) act: Operation,
+    pub(crate) condition: Precondition,
 }
 
 /// Operation on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Act {
+pub(crate) enum Operation {
     /// Stores the body, with a lifetime in seconds if one is given.
     Put { ttl: Option<u32> },
     /// Removes the value.
@@ -25,7 +25,7 @@ pub(crate) enum Act {
 
 /// Precondition of an operation (RFC 9110 section 13.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Condition {
+pub(crate) enum Precondition {
     None,
     /// `If-None-Match: *`: the key has no value.
     Missing,
@@ -39,11 +39,11 @@ pub(crate) enum Condition {
 
 /// Fault in a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum OrderError {
+pub(crate) enum PublishError {
     /// The lifetime is not a number of seconds.
     Ttl(String),
     /// `If-None-Match` with anything but `*`, which a store cannot check atomically.
-    Condition,
+    Precondition,
     /// The body is a partial representation (RFC 9110 section 14.5).
     Range,
     /// The body has a content coding, which responses would not name.
@@ -54,7 +54,7 @@ pub(crate) enum OrderError {
     Key(KeyError),
 }
 
-impl OrderError {
+impl PublishError {
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Coding => 415,
@@ -64,14 +64,14 @@ impl OrderError {
     }
 }
 
-impl fmt::Display for OrderError {
+impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ttl(text) => write!(
                 f,
                 "ttl is not a number of seconds from 1 to {TTL_MAX}: {text}"
             ),
-            Self::Condition => f.write_str("If-None-Match takes * alone here"),
+            Self::Precondition => f.write_str("If-None-Match takes * alone here"),
             Self::Range => f.write_str("a part of a value cannot be stored"),
             Self::Coding => f.write_str("values are stored without a content coding"),
             Self::Encoding => f.write_str("a % in the path is not followed by two hex digits"),
@@ -80,35 +80,35 @@ impl fmt::Display for OrderError {
     }
 }
 
-impl Order {
+impl PublishRequest {
     /// Reads a request; `None` if its method does not publish.
     ///
     /// # Errors
-    ///
-    /// [`OrderError`] for a request that could only be carried out in another sense than intended.
-    pub(crate) fn of(head: &RequestHead<'_, '_>) -> Result<Option<Self>, OrderError> {
+    /// [`PublishError`] for a request that could only be carried out in a sense that was not
+    /// intended.
+    pub(crate) fn of(head: &RequestHead<'_, '_>) -> Result<Option<Self>, PublishError> {
         let act = match head.method {
-            "PUT" | "POST" => Act::Put { ttl: ttl(head)? },
-            "DELETE" => Act::Delete,
+            "PUT" | "POST" => Operation::Put { ttl: ttl(head)? },
+            "DELETE" => Operation::Delete,
             "GET" | "HEAD" => {
-                let condition = Condition::None;
-                let act = Act::Read;
+                let condition = Precondition::None;
+                let act = Operation::Read;
                 return Ok(Some(Self { act, condition }));
             }
             _ => return Ok(None),
         };
         if head.fields.find("content-range").is_some() {
-            return Err(OrderError::Range);
+            return Err(PublishError::Range);
         }
-        if matches!(act, Act::Put { .. }) && is_coded(head) {
-            return Err(OrderError::Coding);
+        if matches!(act, Operation::Put { .. }) && is_coded(head) {
+            return Err(PublishError::Coding);
         }
         let condition = condition(head)?;
         Ok(Some(Self { act, condition }))
     }
 }
 
-impl Condition {
+impl Precondition {
     /// Returns true if a value with this cursor, or none, meets the condition.
     pub(crate) fn is_met(self, current: Option<Cursor>) -> bool {
         match self {
@@ -124,7 +124,7 @@ impl Condition {
 /// Longest lifetime of an item, so that memcached never reads one as a point in time.
 const TTL_MAX: u32 = 10 * 365 * 24 * 3600;
 
-fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, OrderError> {
+fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, PublishError> {
     let query = head.query.unwrap_or("").as_bytes();
     let Some((_, text)) = form_urlencoded::parse(query).find(|(name, _)| name == "ttl") else {
         return Ok(None);
@@ -135,7 +135,7 @@ fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, OrderError> {
     let seconds = seconds.filter(|seconds| (1..=TTL_MAX).contains(seconds));
     seconds
         .map(Some)
-        .ok_or_else(|| OrderError::Ttl(text.into_owned()))
+        .ok_or_else(|| PublishError::Ttl(text.into_owned()))
 }
 
 /// The `exptime` of a lifetime: above 30 days memcached reads it as a point in time.
@@ -158,29 +158,28 @@ fn is_coded(head: &RequestHead<'_, '_>) -> bool {
         .any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"identity"))
 }
 
-fn condition(head: &RequestHead<'_, '_>) -> Result<Condition, OrderError> {
+fn condition(head: &RequestHead<'_, '_>) -> Result<Precondition, PublishError> {
     if let Some(tags) = head.fields.find("if-match") {
         if tags.trim_ascii() == b"*" {
-            return Ok(Condition::Present);
+            return Ok(Precondition::Present);
         }
         // `If-Match` uses strong comparison, and a cursor is strong.
         let mut strong = list_tokens(tags).filter(|tag| !tag.starts_with(b"W/"));
         let cursor = strong.find_map(Cursor::parse);
-        return Ok(cursor.map_or(Condition::Never, Condition::Is));
+        return Ok(cursor.map_or(Precondition::Never, Precondition::Is));
     }
     match head.fields.find("if-none-match").map(<[u8]>::trim_ascii) {
-        None => Ok(Condition::None),
-        Some(b"*") => Ok(Condition::Missing),
-        Some(_) => Err(OrderError::Condition),
+        None => Ok(Precondition::None),
+        Some(b"*") => Ok(Precondition::Missing),
+        Some(_) => Err(PublishError::Precondition),
     }
 }
 
 /// The key named by a path under `/-/keys/`, percent-decoded once.
 ///
 /// # Errors
-///
-/// [`OrderError`] for a `%` without its digits, and for an invalid key.
-pub(crate) fn decoded_key(path: &str) -> Result<Vec<u8>, OrderError> {
+/// [`PublishError`] for a `%` without its digits, and for an invalid key.
+pub(crate) fn decoded_key(path: &str) -> Result<Vec<u8>, PublishError> {
     let mut key = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();
     while let Some(byte) = bytes.next() {
@@ -194,11 +193,11 @@ pub(crate) fn decoded_key(path: &str) -> Result<Vec<u8>, OrderError> {
         };
         let (high, low) = (digit(), digit());
         let (Some(high), Some(low)) = (high, low) else {
-            return Err(OrderError::Encoding);
+            return Err(PublishError::Encoding);
         };
         key.push(high << 4 | low);
     }
-    check_key(&key).map_err(OrderError::Key)?;
+    check_key(&key).map_err(PublishError::Key)?;
     Ok(key)
 }
 
@@ -208,24 +207,27 @@ mod tests {
     use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
     use proptest::prelude::*;
 
-    fn order(line: &str, fields: &str) -> Result<Option<Order>, OrderError> {
+    fn order(line: &str, fields: &str) -> Result<Option<PublishRequest>, PublishError> {
         let text = format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
         let mut storage = FieldStorage::new();
         let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
-        Order::of(&head)
+        PublishRequest::of(&head)
     }
 
-    fn act(line: &str) -> Act {
+    fn act(line: &str) -> Operation {
         order(line, "").unwrap().unwrap().act
     }
 
     #[test]
     fn the_method_says_what_is_to_be_done() {
-        assert_eq!(act("PUT /k"), Act::Put { ttl: None });
-        assert_eq!(act("POST /k?ttl=60"), Act::Put { ttl: Some(60) });
-        assert_eq!(act("PUT /k?a=b&ttl=60s&ttl=1"), Act::Put { ttl: Some(60) });
-        assert_eq!(act("DELETE /k"), Act::Delete);
-        assert_eq!(act("GET /k"), Act::Read);
+        assert_eq!(act("PUT /k"), Operation::Put { ttl: None });
+        assert_eq!(act("POST /k?ttl=60"), Operation::Put { ttl: Some(60) });
+        assert_eq!(
+            act("PUT /k?a=b&ttl=60s&ttl=1"),
+            Operation::Put { ttl: Some(60) }
+        );
+        assert_eq!(act("DELETE /k"), Operation::Delete);
+        assert_eq!(act("GET /k"), Operation::Read);
         assert_eq!(order("PATCH /k", ""), Ok(None));
     }
 
@@ -242,7 +244,7 @@ mod tests {
             "99999999999",
         ] {
             let error = order(&format!("PUT /k?ttl={ttl}"), "").unwrap_err();
-            assert!(matches!(error, OrderError::Ttl(_)), "{ttl}");
+            assert!(matches!(error, PublishError::Ttl(_)), "{ttl}");
         }
         let now = 1_700_000_000;
         assert_eq!(exptime(None, now), 0);
@@ -253,11 +255,14 @@ mod tests {
     #[test]
     fn what_would_be_stored_otherwise_than_meant_is_refused() {
         let error = |fields: &str| order("PUT /k", fields).unwrap_err();
-        assert_eq!(error("Content-Range: bytes 0-1/2\r\n"), OrderError::Range);
-        assert_eq!(error("Content-Encoding: gzip\r\n"), OrderError::Coding);
-        assert_eq!(error("If-None-Match: \"x\"\r\n"), OrderError::Condition);
+        assert_eq!(error("Content-Range: bytes 0-1/2\r\n"), PublishError::Range);
+        assert_eq!(error("Content-Encoding: gzip\r\n"), PublishError::Coding);
+        assert_eq!(
+            error("If-None-Match: \"x\"\r\n"),
+            PublishError::Precondition
+        );
         assert!(order("PUT /k", "Content-Encoding: identity\r\n").is_ok());
-        assert_eq!(OrderError::Coding.status(), 415);
+        assert_eq!(PublishError::Coding.status(), 415);
     }
 
     #[test]
@@ -265,20 +270,23 @@ mod tests {
         let cursor = Cursor::of(b"v", 0);
         let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
         let of = |fields: &str| order("PUT /k", fields).unwrap().unwrap().condition;
-        assert_eq!(of("If-None-Match: *\r\n"), Condition::Missing);
-        assert_eq!(of("If-Match: *\r\n"), Condition::Present);
+        assert_eq!(of("If-None-Match: *\r\n"), Precondition::Missing);
+        assert_eq!(of("If-Match: *\r\n"), Precondition::Present);
         assert_eq!(
             of(&format!("If-Match: \"{text}\"\r\n")),
-            Condition::Is(cursor)
+            Precondition::Is(cursor)
         );
         assert_eq!(
             of(&format!("If-Match: \"a\", \"{text}\"\r\n")),
-            Condition::Is(cursor)
+            Precondition::Is(cursor)
         );
-        assert_eq!(of(&format!("If-Match: W/\"{text}\"\r\n")), Condition::Never);
-        assert!(Condition::Is(cursor).is_met(Some(cursor)));
-        assert!(!Condition::Is(cursor).is_met(None));
-        assert!(Condition::Missing.is_met(None) && !Condition::Never.is_met(None));
+        assert_eq!(
+            of(&format!("If-Match: W/\"{text}\"\r\n")),
+            Precondition::Never
+        );
+        assert!(Precondition::Is(cursor).is_met(Some(cursor)));
+        assert!(!Precondition::Is(cursor).is_met(None));
+        assert!(Precondition::Missing.is_met(None) && !Precondition::Never.is_met(None));
     }
 
     #[test]
@@ -289,12 +297,15 @@ mod tests {
         assert_eq!(key("a%252Fb+c").as_deref(), Ok("a%2Fb+c"));
         assert_eq!(key("%c3%a9").as_deref(), Ok("\u{e9}"));
         for wrong in ["%", "a%2", "%zz", "%+1", "%%20"] {
-            assert_eq!(key(wrong), Err(OrderError::Encoding), "{wrong}");
+            assert_eq!(key(wrong), Err(PublishError::Encoding), "{wrong}");
         }
         for (wrong, byte) in [("a%20b", b' '), ("a%0d%0aflush_all", b'\r'), ("%00", 0)] {
-            assert_eq!(key(wrong), Err(OrderError::Key(KeyError::Forbidden(byte))));
+            assert_eq!(
+                key(wrong),
+                Err(PublishError::Key(KeyError::Forbidden(byte)))
+            );
         }
-        assert_eq!(key(""), Err(OrderError::Key(KeyError::Missing)));
+        assert_eq!(key(""), Err(PublishError::Key(KeyError::Missing)));
         let long = decoded_key(&"a".repeat(251)).unwrap_err();
         assert_eq!(long.status(), 414);
     }

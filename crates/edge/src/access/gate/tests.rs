@@ -49,7 +49,7 @@ impl Fixture {
 
     /// Admits a request of `peer` with these fields, so many milliseconds after the start.
     fn admit(&mut self, peer: &str, fields: &str, after: u64) -> Result<Identity, Denial> {
-        let asked = Asked {
+        let asked = RequestTime {
             at: self.after(after),
             unix_seconds: NOW + after / 1000,
         };
@@ -186,7 +186,7 @@ fn an_identity_is_that_of_its_own_request() {
     assert_eq!(subject(&bob).as_deref(), Some("bob"));
     let next = of.admit("1.2.3.4", "", 0);
     assert!(
-        matches!(next, Err(Denial::Token(Refusal::NoToken))),
+        matches!(next, Err(Denial::Token(TokenRefusal::NoToken))),
         "a connection that had a token needs one again: {next:?}"
     );
 }
@@ -208,7 +208,7 @@ fn a_token_ends_with_its_time() {
     );
     let late = of.admit("1.2.3.4", &fields, over.as_secs() * 1000);
     assert!(
-        matches!(late, Err(Denial::Token(Refusal::Token(_)))),
+        matches!(late, Err(Denial::Token(TokenRefusal::Token(_)))),
         "{late:?}"
     );
     assert_eq!(Identity::default().time_left(NOW), None);
@@ -217,7 +217,7 @@ fn a_token_ends_with_its_time() {
 #[test]
 fn an_open_route_asks_for_nothing_and_identifies_nothing() {
     let mut of = Fixture::new("");
-    let asked = Asked {
+    let asked = RequestTime {
         at: of.start,
         unix_seconds: NOW,
     };

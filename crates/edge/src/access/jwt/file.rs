@@ -1,7 +1,7 @@
 //! Files with keys.
 
-use super::Keys;
-use super::key::Key;
+use super::VerifyingKeys;
+use super::key::VerifyingKey;
 use jsonwebtoken::jwk::JwkSet;
 use std::fmt;
 use std::fs;
@@ -67,12 +67,11 @@ impl KeyFiles {
     /// Reads all files.
     ///
     /// # Errors
-    ///
     /// The file and the fault.
-    pub(crate) fn read(&self) -> Result<Keys, (PathBuf, KeysError)> {
+    pub(crate) fn read(&self) -> Result<VerifyingKeys, (PathBuf, KeysError)> {
         let mut keys = Vec::new();
         if let Some(path) = &self.secret {
-            let key = read(path).and_then(|text| Key::secret(without_line_end(&text)));
+            let key = read(path).and_then(|text| VerifyingKey::secret(without_line_end(&text)));
             keys.push(key.map_err(|error| (path.clone(), error))?);
         }
         if let Some(path) = &self.public {
@@ -83,7 +82,7 @@ impl KeyFiles {
             let of_set = read(path).and_then(|text| jwks(&text));
             keys.extend(of_set.map_err(|error| (path.clone(), error))?);
         }
-        Ok(Keys(keys))
+        Ok(VerifyingKeys(keys))
     }
 
     /// Times of the last change of each file; `None` where the system does not return one.
@@ -102,7 +101,7 @@ fn without_line_end(text: &[u8]) -> &[u8] {
     text.strip_suffix(b"\r").unwrap_or(text)
 }
 
-fn pem(text: &[u8]) -> Result<Vec<Key>, KeysError> {
+fn pem(text: &[u8]) -> Result<Vec<VerifyingKey>, KeysError> {
     let parts = pem::parse_many(text).map_err(|_| KeysError::Pem)?;
     // The parser skips a part without an end.
     let begun = text.windows(BEGIN.len()).filter(|at| *at == BEGIN).count();
@@ -114,18 +113,21 @@ fn pem(text: &[u8]) -> Result<Vec<Key>, KeysError> {
         if !matches!(part.tag(), "PUBLIC KEY" | "RSA PUBLIC KEY") {
             return Err(KeysError::Pem);
         }
-        keys.push(Key::public(part.contents())?);
+        keys.push(VerifyingKey::public(part.contents())?);
     }
     bounded(keys)
 }
 
-fn jwks(text: &[u8]) -> Result<Vec<Key>, KeysError> {
+fn jwks(text: &[u8]) -> Result<Vec<VerifyingKey>, KeysError> {
     let set: JwkSet = serde_json::from_slice(text).map_err(|_| KeysError::Jwks)?;
-    let keys = set.keys.iter().filter_map(|jwk| Key::jwk(jwk).transpose());
+    let keys = set
+        .keys
+        .iter()
+        .filter_map(|jwk| VerifyingKey::jwk(jwk).transpose());
     bounded(keys.collect::<Result<_, _>>()?)
 }
 
-fn bounded(keys: Vec<Key>) -> Result<Vec<Key>, KeysError> {
+fn bounded(keys: Vec<VerifyingKey>) -> Result<Vec<VerifyingKey>, KeysError> {
     match keys.len() {
         0 => Err(KeysError::Empty),
         many if many > KEYS_MAX => Err(KeysError::TooMany(many)),

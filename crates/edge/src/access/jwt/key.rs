@@ -11,18 +11,17 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
 use std::fmt;
 
 /// One key.
-pub(super) struct Key {
+pub(super) struct VerifyingKey {
     /// Name of the key in a JWK set.
     kid: Option<String>,
     algorithms: Vec<Algorithm>,
     material: DecodingKey,
 }
 
-impl Key {
+impl VerifyingKey {
     /// A secret that is shared with the issuer.
     ///
     /// # Errors
-    ///
     /// [`KeysError::ShortSecret`] (RFC 7518 section 3.2).
     pub(super) fn secret(secret: &[u8]) -> Result<Self, KeysError> {
         if secret.len() < SECRET_BYTES_MIN {
@@ -36,7 +35,6 @@ impl Key {
     /// [`DecodingKey`] keeps keys of a JWK set.
     ///
     /// # Errors
-    ///
     /// [`KeysError::UnknownKey`].
     pub(super) fn public(encoded: &[u8]) -> Result<Self, KeysError> {
         for (family, decoding_key) in [
@@ -67,7 +65,6 @@ impl Key {
     /// A key of a JWK set; `None` for one that is not for signatures, or of an unknown form.
     ///
     /// # Errors
-    ///
     /// A fault in a key of a known form.
     ///
     /// Source: RFC 7517 section 4; RFC 7518 section 6; RFC 8037 section 2.
@@ -121,7 +118,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:?})", self.kid)
     }

@@ -10,7 +10,7 @@ mod key;
 
 pub(crate) use claims::Claims;
 pub(crate) use file::{KeyFiles, KeysError};
-use key::Key;
+use key::VerifyingKey;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header};
@@ -90,9 +90,9 @@ impl TokenError {
 
 /// Keys that verify tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Vec<Key>);
+pub(crate) struct VerifyingKeys(Vec<VerifyingKey>);
 
-impl Keys {
+impl VerifyingKeys {
     /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -103,7 +103,6 @@ impl Keys {
     /// Units: `now` is seconds of Unix time.
     ///
     /// # Errors
-    ///
     /// [`TokenError`].
     ///
     /// Source: RFC 7515 section 5.2; RFC 7519 section 7.2.

@@ -46,21 +46,21 @@ fn hs256(claims: &str) -> String {
     signed(claims, SECRET)
 }
 
-fn secret_keys() -> Keys {
-    Keys(vec![Key::secret(SECRET).unwrap()])
+fn secret_keys() -> VerifyingKeys {
+    VerifyingKeys(vec![VerifyingKey::secret(SECRET).unwrap()])
 }
 
-fn jwk(text: &str) -> Keys {
+fn jwk(text: &str) -> VerifyingKeys {
     let jwk = serde_json::from_str(text).unwrap();
-    Keys(vec![Key::jwk(&jwk).unwrap().unwrap()])
+    VerifyingKeys(vec![VerifyingKey::jwk(&jwk).unwrap().unwrap()])
 }
 
-fn verify(keys: &Keys, token: &str) -> Result<Claims, TokenError> {
+fn verify(keys: &VerifyingKeys, token: &str) -> Result<Claims, TokenError> {
     keys.verify(token.as_bytes(), &Expected::default(), NOW)
 }
 
 #[track_caller]
-fn error(keys: &Keys, token: &str) -> TokenError {
+fn error(keys: &VerifyingKeys, token: &str) -> TokenError {
     verify(keys, token).unwrap_err()
 }
 
@@ -102,8 +102,8 @@ fn every_family_of_signatures_is_verified() {
     let claims = r#"{"sub":"alice"}"#;
     let rsa = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
     let public = rsa.public_key();
-    let of_pem = Keys(vec![
-        Key::public(AsDer::as_der(public).unwrap().as_ref()).unwrap(),
+    let of_pem = VerifyingKeys(vec![
+        VerifyingKey::public(AsDer::as_der(public).unwrap().as_ref()).unwrap(),
     ]);
     // Two numbers behind a header of four bytes, each behind one of its own.
     let der: &[u8] = public.as_ref();
@@ -136,7 +136,7 @@ fn every_family_of_signatures_is_verified() {
     for (name, curve) in curves {
         let pair = EcdsaKeyPair::generate(curve).unwrap();
         let der = pair.public_key().as_der().unwrap();
-        let keys = Keys(vec![Key::public(der.as_ref()).unwrap()]);
+        let keys = VerifyingKeys(vec![VerifyingKey::public(der.as_ref()).unwrap()]);
         let sign = |signed: &[u8]| pair.sign(&random, signed).unwrap().as_ref().to_vec();
         let token = token(&format!(r#"{{"alg":"{name}"}}"#), claims, sign);
         assert!(verify(&keys, &token).is_ok(), "{name}");

@@ -21,7 +21,7 @@ pub(super) use successor::Predecessor;
 use super::environment;
 use super::notify::Notifier;
 use crate::event_loop::{Message, Settings};
-use crate::handoff::{Channel, Handoff, HandoffSender, InheritedListener, Kind, Round};
+use crate::handoff::{Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round};
 use crate::metrics::Metrics;
 use crate::published::Published;
 use dwell_evloop::{Fleet, Lifecycle};
@@ -246,7 +246,7 @@ impl Upgrader {
     ) -> Result<(), UpgradeError> {
         let step = |name| move |error| UpgradeError::Talk(name, error);
         greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
-        let ready = channel.expect(Kind::Ready);
+        let ready = channel.expect(FrameKind::Ready);
         let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
         let paused = self.pause(deadline)?;
         let began = Instant::now();
@@ -300,15 +300,15 @@ fn greet(
     has_store: bool,
     sockets: Vec<InheritedListener>,
 ) -> io::Result<()> {
-    channel.send(Kind::Hello, u8::from(has_store), &[VERSION], None)?;
+    channel.send(FrameKind::Hello, u8::from(has_store), &[VERSION], None)?;
     for socket in sockets {
         let address = socket.address.to_bytes();
         let descriptor = Some(socket.descriptor.as_fd());
         let owns_file = if socket.owns_file { OWNS_FILE } else { 0 };
         let mark = socket.role as u8 | owns_file;
-        channel.send(Kind::Listener, mark, &address, descriptor)?;
+        channel.send(FrameKind::Listener, mark, &address, descriptor)?;
     }
-    channel.send(Kind::Listeners, 0, b"", None)
+    channel.send(FrameKind::Listeners, 0, b"", None)
 }
 
 /// Notifies the watchdog while the loops are paused.
@@ -366,19 +366,19 @@ fn give_store(
     service: Option<&Arc<StoreService>>,
     pulse: Pulse<'_>,
 ) -> io::Result<()> {
-    channel.send(Kind::Store, u8::from(service.is_some()), b"", None)?;
+    channel.send(FrameKind::Store, u8::from(service.is_some()), b"", None)?;
     if let Some(service) = service {
         let now = Moment::now();
         let flush_at = service.pending_flush(now.steady);
         let channel = &mut *channel;
         snapshot::write(service.store(), flush_at, now, Lively { channel, pulse })?;
     }
-    channel.expect(Kind::Taken).map(drop)
+    channel.expect(FrameKind::Taken).map(drop)
 }
 
 fn give_place(channel: &mut Channel) -> io::Result<()> {
-    channel.send(Kind::Serve, 0, b"", None)?;
-    channel.expect(Kind::Serving).map(drop)
+    channel.send(FrameKind::Serve, 0, b"", None)?;
+    channel.expect(FrameKind::Serving).map(drop)
 }
 
 #[cfg(test)]

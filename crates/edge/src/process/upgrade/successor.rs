@@ -3,7 +3,7 @@
 use super::{OWNS_FILE, VERSION};
 use crate::event_loop::Message;
 use crate::handoff::{
-    Channel, Frame, HandedConnection, Handoff, InheritedListener, Kind, ListenAddress, Role,
+    Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, ListenAddress, Role,
 };
 use crate::process::environment;
 use dwell_evloop::Fleet;
@@ -35,7 +35,6 @@ impl Predecessor {
     /// Shape: every wait is bounded by `timeout` until this process serves.
     ///
     /// # Errors
-    ///
     /// The exchange with the predecessor has failed.
     pub(in crate::process) fn from_environment(timeout: Duration) -> io::Result<Option<Self>> {
         let Some(whose) = env::var_os(environment::UPGRADE) else {
@@ -57,7 +56,7 @@ impl Predecessor {
     }
 
     fn greeted(mut channel: Channel) -> io::Result<Self> {
-        let hello = channel.expect(Kind::Hello)?;
+        let hello = channel.expect(FrameKind::Hello)?;
         if hello.bytes != [VERSION] {
             let message = format!("it speaks version {:?}, not {VERSION}", hello.bytes);
             return Err(io::Error::other(message));
@@ -66,8 +65,8 @@ impl Predecessor {
         loop {
             let frame = channel.receive()?;
             match (frame.kind, handed(frame)) {
-                (Kind::Listener, Some(socket)) => sockets.push(socket),
-                (Kind::Listeners, _) => break,
+                (FrameKind::Listener, Some(socket)) => sockets.push(socket),
+                (FrameKind::Listeners, _) => break,
                 _ => return Err(io::Error::other("a listening socket was expected")),
             }
         }
@@ -98,7 +97,6 @@ impl Predecessor {
     /// predecessor hands over later are put in the queue of `handoff`.
     ///
     /// # Errors
-    ///
     /// The predecessor has ended the upgrade and serves on, or a thread cannot be started.
     pub(in crate::process) fn succeed(
         mut self,
@@ -109,14 +107,15 @@ impl Predecessor {
         // Steps that can fail are done while the predecessor serves.
         let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
         let wants_store = u8::from(self.has_store && service.is_some());
-        self.channel.send(Kind::Ready, wants_store, b"", None)?;
-        let follows = self.channel.expect(Kind::Store)?.mark == 1;
+        self.channel
+            .send(FrameKind::Ready, wants_store, b"", None)?;
+        let follows = self.channel.expect(FrameKind::Store)?.mark == 1;
         if let (true, Some(service)) = (follows, service) {
             take_items(&mut self.channel, service, Moment::now())?;
         }
-        self.channel.send(Kind::Taken, 0, b"", None)?;
-        self.channel.expect(Kind::Serve)?;
-        self.channel.send(Kind::Serving, 0, b"", None)?;
+        self.channel.send(FrameKind::Taken, 0, b"", None)?;
+        self.channel.expect(FrameKind::Serve)?;
+        self.channel.send(FrameKind::Serving, 0, b"", None)?;
         self.channel.set_deadline(None);
         handoff.queue.open();
         // The thread waits for this.
@@ -160,8 +159,8 @@ fn handed(frame: Frame) -> Option<InheritedListener> {
 }
 
 fn connection(frame: Frame) -> Option<HandedConnection> {
-    let is_trusted = frame.kind == Kind::TrustedConnection;
-    if frame.kind != Kind::Connection && !is_trusted {
+    let is_trusted = frame.kind == FrameKind::TrustedConnection;
+    if frame.kind != FrameKind::Connection && !is_trusted {
         return None;
     }
     Some(HandedConnection {
