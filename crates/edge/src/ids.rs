@@ -1,6 +1,7 @@
 //! Names of the records of a loop, and the records that tags stand for.
 
-use dwell_evloop::Token;
+use dwell_evloop::{Id, Token};
+use std::fmt;
 
 /// Kinds of the tokens of records. They name no sockets, so the loop never delivers them.
 pub(crate) mod kind {
@@ -20,6 +21,40 @@ pub(crate) mod kind {
     pub(crate) const LOOK: u8 = 30;
 }
 
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(transparent)]
+        pub(crate) struct $name(Token);
+
+        impl Id for $name {
+            fn from_token(token: Token) -> Self {
+                Self(token)
+            }
+
+            fn token(self) -> Token {
+                self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// Names a request of a publisher that waits for memcached.
+    PublishId;
+    /// Names a subrequest that asks the application for access.
+    SubrequestId;
+    /// Names a proxied request.
+    ProxiedId;
+}
+
 /// Record of an exchange that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
@@ -27,8 +62,8 @@ pub(crate) enum Held {
     /// A feed or a set of feeds: events, or a WebSocket to be.
     Stream(Token),
     MultiPoll(Token),
-    Publish(Token),
-    Proxied(Token),
+    Publish(PublishId),
+    Proxied(ProxiedId),
 }
 
 impl Held {
@@ -38,8 +73,8 @@ impl Held {
         match token.kind() {
             kind::FEED | kind::SET => Self::Stream(token),
             kind::SEVERAL => Self::MultiPoll(token),
-            kind::PUBLISH => Self::Publish(token),
-            kind::PROXIED => Self::Proxied(token),
+            kind::PUBLISH => Self::Publish(PublishId(token)),
+            kind::PROXIED => Self::Proxied(ProxiedId(token)),
             _ => Self::Poll(token),
         }
     }
@@ -49,8 +84,8 @@ impl Held {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requested {
     Fetch(Token),
-    AuthSubrequest(Token),
-    Proxied(Token),
+    AuthSubrequest(SubrequestId),
+    Proxied(ProxiedId),
 }
 
 impl Requested {
@@ -58,8 +93,8 @@ impl Requested {
     pub(crate) fn of(tag: u64) -> Self {
         let token = Token::from_bits(tag);
         match token.kind() {
-            kind::QUESTION => Self::AuthSubrequest(token),
-            kind::PROXIED => Self::Proxied(token),
+            kind::QUESTION => Self::AuthSubrequest(SubrequestId(token)),
+            kind::PROXIED => Self::Proxied(ProxiedId(token)),
             _ => Self::Fetch(token),
         }
     }
@@ -67,24 +102,24 @@ impl Requested {
 
 /// Record of an operation of memcached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
+pub(crate) enum CacheOperation {
     Lookup(Token),
     /// The version of a key that is waited for.
     Version(Token),
-    Publish(Token),
+    Publish(PublishId),
     /// A value that the cache is given; nothing waits for its end.
     Fill,
     /// A value for an explanation.
     Explained(Token),
 }
 
-impl Operation {
+impl CacheOperation {
     /// Decodes the tag of an operation; a tag of no kind of these finds no lookup.
     pub(crate) fn of(tag: u64) -> Self {
         let token = Token::from_bits(tag);
         match token.kind() {
             kind::KEY => Self::Version(token),
-            kind::PUBLISH => Self::Publish(token),
+            kind::PUBLISH => Self::Publish(PublishId(token)),
             kind::FILL => Self::Fill,
             kind::LOOK => Self::Explained(token),
             _ => Self::Lookup(token),

@@ -65,7 +65,7 @@ pub use slab::Slab;
 pub use stream::{
     BlockingStream, Detached, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream,
 };
-pub use token::Token;
+pub use token::{Id, Token};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a token fills 64 bits of a readiness event, so a 64-bit target is required");

@@ -1,18 +1,20 @@
 //! A generational arena: the table of a component's connections.
 
-use crate::Token;
+use crate::{Id, Token};
+use std::marker::PhantomData;
 
-/// Holds the values of one kind, each addressed by a [`Token`].
+/// Holds the values of one kind, each addressed by a [`Token`], or by an [`Id`] of that kind alone.
 ///
 /// Shape: places are reused last-in first-out, so that a busy component keeps touching the same
 /// memory; a token of an earlier tenant finds nothing. Never holds more than `capacity_max`.
 #[derive(Debug)]
-pub struct Slab<T> {
+pub struct Slab<T, K = Token> {
     kind: u8,
     slots: Vec<Slot<T>>,
     free: u32,
     len: usize,
     capacity_max: usize,
+    ids: PhantomData<fn() -> K>,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,13 @@ const NONE: u32 = u32::MAX;
 impl<T> Slab<T> {
     /// Makes an empty slab for tokens of `kind` that holds at most `capacity_max` values.
     pub fn new(kind: u8, capacity_max: usize) -> Self {
+        Self::with_ids(kind, capacity_max)
+    }
+}
+
+impl<T, K: Id> Slab<T, K> {
+    /// Makes an empty slab as [`new`](Slab::new) does, whose values have names of a type.
+    pub fn with_ids(kind: u8, capacity_max: usize) -> Self {
         let capacity_max = capacity_max.min(NONE as usize);
         Self {
             kind,
@@ -39,6 +48,7 @@ impl<T> Slab<T> {
             free: NONE,
             len: 0,
             capacity_max,
+            ids: PhantomData,
         }
     }
 
@@ -46,7 +56,7 @@ impl<T> Slab<T> {
     ///
     /// # Errors
     /// Gives the value back when the slab is full.
-    pub fn insert(&mut self, value: T) -> Result<Token, T> {
+    pub fn insert(&mut self, value: T) -> Result<K, T> {
         if self.len >= self.capacity_max {
             return Err(value);
         }
@@ -74,15 +84,16 @@ impl<T> Slab<T> {
 
     /// Returns the token that the next value will have, if there is room for it; for values that
     /// hold their own token.
-    pub fn next_token(&self) -> Token {
-        match self.slots.get(self.free as usize) {
+    pub fn next_token(&self) -> K {
+        K::from_token(match self.slots.get(self.free as usize) {
             Some(slot) => Token::new(self.kind, slot.generation, self.free),
             None => Token::new(self.kind, 0, self.slots.len() as u32),
-        }
+        })
     }
 
-    /// The value that `token` names, if it still lives; nothing for a token of another kind.
-    pub fn get(&self, token: Token) -> Option<&T> {
+    /// The value that `id` names, if it still lives; nothing for an id of another kind.
+    pub fn get(&self, id: K) -> Option<&T> {
+        let token = id.token();
         if token.kind() != self.kind {
             return None;
         }
@@ -93,8 +104,9 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value that `token` names, to change it.
-    pub fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+    /// The value that `id` names, to change it.
+    pub fn get_mut(&mut self, id: K) -> Option<&mut T> {
+        let token = id.token();
         if token.kind() != self.kind {
             return None;
         }
@@ -105,9 +117,10 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes the value out; its token names nothing from now on.
-    pub fn remove(&mut self, token: Token) -> Option<T> {
-        self.get(token)?;
+    /// Takes the value out; its id names nothing from now on.
+    pub fn remove(&mut self, id: K) -> Option<T> {
+        self.get(id)?;
+        let token = id.token();
         let slot = self.slots.get_mut(token.index() as usize)?;
         slot.generation = (slot.generation + 1) & Token::GENERATION_MASK;
         let entry = std::mem::replace(&mut slot.entry, Entry::Vacant { next: self.free });
@@ -135,12 +148,15 @@ impl<T> Slab<T> {
     }
 
     /// The tokens of all values, in order of place.
-    pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+    pub fn tokens(&self) -> impl Iterator<Item = K> + '_ {
         self.slots
             .iter()
             .enumerate()
             .filter_map(|(index, slot)| match slot.entry {
-                Entry::Occupied(_) => Some(Token::new(self.kind, slot.generation, index as u32)),
+                Entry::Occupied(_) => {
+                    let token = Token::new(self.kind, slot.generation, index as u32);
+                    Some(K::from_token(token))
+                }
                 Entry::Vacant { .. } => None,
             })
     }
@@ -234,6 +250,27 @@ mod tests {
         assert_eq!(slab.get_mut(other), None);
         assert_eq!(slab.remove(other), None);
         assert_eq!(slab.get(token), Some(&"one"));
+    }
+
+    #[test]
+    fn values_may_be_named_by_a_type_of_their_own() {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        struct Name(Token);
+        impl Id for Name {
+            fn from_token(token: Token) -> Self {
+                Self(token)
+            }
+            fn token(self) -> Token {
+                self.0
+            }
+        }
+        let mut slab: Slab<_, Name> = Slab::with_ids(4, 10);
+        assert_eq!(slab.next_token(), Name(Token::new(4, 0, 0)));
+        let name = slab.insert("one").unwrap();
+        assert_eq!(slab.get(Name::from_bits(name.to_bits())), Some(&"one"));
+        assert_eq!(slab.tokens().collect::<Vec<_>>(), [name]);
+        assert_eq!(slab.remove(name), Some("one"));
+        assert_eq!(slab.get_mut(name), None);
     }
 
     #[test]

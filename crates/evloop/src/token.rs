@@ -52,6 +52,35 @@ impl Token {
     }
 }
 
+/// Name of a value of a [`Slab`](crate::Slab): a [`Token`], or a type for those of one kind.
+pub trait Id: Copy {
+    /// Makes the id of a token.
+    fn from_token(token: Token) -> Self;
+
+    /// Returns the token of an id.
+    fn token(self) -> Token;
+
+    /// Makes an id of what [`to_bits`](Self::to_bits) returned for it.
+    fn from_bits(bits: u64) -> Self {
+        Self::from_token(Token::from_bits(bits))
+    }
+
+    /// Returns the id as one integer, for tags.
+    fn to_bits(self) -> u64 {
+        self.token().to_bits()
+    }
+}
+
+impl Id for Token {
+    fn from_token(token: Token) -> Self {
+        token
+    }
+
+    fn token(self) -> Token {
+        self
+    }
+}
+
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

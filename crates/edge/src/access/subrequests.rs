@@ -4,6 +4,7 @@
 //! subrequest.
 
 use super::{AuthDecision, Digest, Digester, ExpiringCache, credential};
+use crate::ids::{SubrequestId, kind};
 use dwell_evloop::{Slab, Token};
 use dwell_proto::http1::RequestHead;
 use std::collections::HashMap;
@@ -16,8 +17,8 @@ pub(crate) struct AuthSubrequests {
     digester: Digester,
     known: ExpiringCache<AuthDecision>,
     /// Open subrequests, by their credentials.
-    open: HashMap<Digest, Token>,
-    questions: Slab<AuthSubrequest>,
+    open: HashMap<Digest, SubrequestId>,
+    questions: Slab<AuthSubrequest, SubrequestId>,
     started: Option<Instant>,
 }
 
@@ -35,13 +36,13 @@ const KNOWN_MAX: usize = 4096;
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 impl AuthSubrequests {
-    /// Makes room for `questions_max` concurrent subrequests, whose tokens are of `kind`.
-    pub(crate) fn new(kind: u8, questions_max: usize) -> Self {
+    /// Makes room for `questions_max` concurrent subrequests.
+    pub(crate) fn new(questions_max: usize) -> Self {
         Self {
             digester: Digester::new(),
             known: ExpiringCache::new(KNOWN_MAX),
             open: HashMap::new(),
-            questions: Slab::new(kind, questions_max),
+            questions: Slab::with_ids(kind::QUESTION, questions_max),
             started: None,
         }
     }
@@ -63,12 +64,12 @@ impl AuthSubrequests {
     }
 
     /// The open subrequest on a credential.
-    pub(crate) fn find(&self, credential: &Digest) -> Option<Token> {
+    pub(crate) fn find(&self, credential: &Digest) -> Option<SubrequestId> {
         self.open.get(credential).copied()
     }
 
     /// Begins a subrequest; `None` if there are too many.
-    pub(crate) fn begin(&mut self, credential: Digest) -> Option<Token> {
+    pub(crate) fn begin(&mut self, credential: Digest) -> Option<SubrequestId> {
         let waiting = Vec::new();
         let question = AuthSubrequest {
             credential,
@@ -80,19 +81,19 @@ impl AuthSubrequests {
     }
 
     /// Adds a request that waits for the response to a subrequest.
-    pub(crate) fn join(&mut self, question: Token, request: Token) {
+    pub(crate) fn join(&mut self, question: SubrequestId, request: Token) {
         if let Some(question) = self.questions.get_mut(question) {
             question.waiting.push(request);
         }
     }
 
     /// True until the subrequest has its response.
-    pub(crate) fn is_open(&self, question: Token) -> bool {
+    pub(crate) fn is_open(&self, question: SubrequestId) -> bool {
         self.questions.get(question).is_some()
     }
 
     /// Ends a subrequest that has its response.
-    pub(crate) fn end(&mut self, question: Token) -> Option<AuthSubrequest> {
+    pub(crate) fn end(&mut self, question: SubrequestId) -> Option<AuthSubrequest> {
         let ended = self.questions.remove(question)?;
         self.open.remove(&ended.credential);
         Some(ended)
@@ -130,8 +131,6 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Arc;
 
-    const KIND: u8 = 7;
-
     fn granted() -> AuthDecision {
         AuthDecision::Granted(Arc::new(Granted::default()))
     }
@@ -147,7 +146,7 @@ mod tests {
     /// Milliseconds for which a decision is remembered that may be for so many.
     fn remembered_ms(decision: &AuthDecision, time_ms: u64) -> u64 {
         let start = Instant::now();
-        let mut subrequests = AuthSubrequests::new(KIND, 1);
+        let mut subrequests = AuthSubrequests::new(1);
         let question = subrequests.begin([1; 32]).unwrap();
         let ended = subrequests.end(question).unwrap();
         subrequests.remember(&ended, decision, Duration::from_millis(time_ms), start);
@@ -170,10 +169,9 @@ mod tests {
 
     #[test]
     fn a_credential_has_one_question_at_a_time() {
-        let mut subrequests = AuthSubrequests::new(KIND, 1);
+        let mut subrequests = AuthSubrequests::new(1);
         let (alice, bob) = ([1; 32], [2; 32]);
         let question = subrequests.begin(alice).unwrap();
-        assert_eq!(question.kind(), KIND);
         assert_eq!(subrequests.find(&alice), Some(question));
         assert_eq!(subrequests.find(&bob), None);
         assert_eq!(subrequests.begin(bob), None, "there is room for one");
@@ -191,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_not_remembered_is_asked_for_again() {
-        let mut subrequests = AuthSubrequests::new(KIND, 4);
+        let mut subrequests = AuthSubrequests::new(4);
         let question = subrequests.begin([1; 32]).unwrap();
         subrequests.end(question);
         assert!(subrequests.decision(&[1; 32], Instant::now()).is_none());

@@ -3,7 +3,7 @@
 use super::admission::Admission;
 use crate::config::{Config, Routing};
 use crate::held::held;
-use crate::ids::{Held, Requested};
+use crate::ids::{Held, ProxiedId, Requested};
 use crate::log::Outage;
 use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
 use crate::pages::Pages;
@@ -13,7 +13,7 @@ use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
 };
-use dwell_evloop::{Context, Stream, Token};
+use dwell_evloop::{Context, Id, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::{Expiry, Store};
 use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
@@ -90,7 +90,7 @@ impl Front {
                 self.polls
                     .answered_question(context, http, question, &event);
                 if let UpstreamEvent::Large { connection, .. } = event {
-                    self.proxy.cancel(connection, question);
+                    self.proxy.cancel(connection, question.token());
                 }
             }
             Requested::Proxied(_) => self.proxy.told(context, http, event),
@@ -203,7 +203,7 @@ impl App for Front {
         data: &[u8],
         _reply: &mut Reply<'_>,
     ) -> Outcome {
-        self.proxy.body_data(Token::from_bits(tag), data)
+        self.proxy.body_data(ProxiedId::from_bits(tag), data)
     }
 
     fn body_end(
@@ -214,7 +214,7 @@ impl App for Front {
         trailers: Trailers<'_>,
         _reply: &mut Reply<'_>,
     ) -> Outcome {
-        self.proxy.body_end(Token::from_bits(tag), trailers)
+        self.proxy.body_end(ProxiedId::from_bits(tag), trailers)
     }
 
     fn request(

@@ -15,10 +15,11 @@ use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, auth_request};
 use crate::config::RouteId;
 use crate::held::{hold, hold_as};
+use crate::ids::SubrequestId;
 use crate::metrics::{AuthOutcome, PollOutcome};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{Http, Outcome, Reply, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
 use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl Polls {
             return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
-        let poll = self.record(context, &arrival, auth_request, Keep::Request);
+        let poll = self.record(context, &arrival, auth_request.token(), Keep::Request);
         let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
             self.gate.subrequests.join(auth_request, poll);
@@ -78,7 +79,7 @@ impl Polls {
         path: &str,
         credential: Digest,
         to: &Responder<'_, '_>,
-    ) -> Option<Token> {
+    ) -> Option<SubrequestId> {
         let under_way = self.gate.subrequests.find(&credential);
         if under_way.is_some() {
             return under_way;
@@ -88,7 +89,7 @@ impl Polls {
         let default_host = &self.config.upstream.default_host;
         self.metrics.auth.increment(AuthOutcome::Asked);
         self.misses.requests.push(FetchRequest {
-            fetch,
+            fetch: fetch.token(),
             common: Common::nobodys(Method::Get),
             bytes: auth_request(path, head, default_host, peer.map(|peer| peer.ip())),
             is_head: false,
@@ -103,7 +104,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        auth_request: Token,
+        auth_request: SubrequestId,
         event: &UpstreamEvent,
     ) {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {

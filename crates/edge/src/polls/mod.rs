@@ -146,7 +146,7 @@ impl Polls {
         let rooms = (held_max, waiting_max);
         let metrics = Arc::clone(&log.metrics);
         let misses = Misses::new(Arc::clone(&metrics), memory, of_loop, &config.routes, rooms);
-        let subrequests = AuthSubrequests::new(kind::QUESTION, held_max);
+        let subrequests = AuthSubrequests::new(held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let routes = Routes::new(&config.routes);
         let responses = Arc::new(Responses::new(log, &routes));
@@ -164,7 +164,7 @@ impl Polls {
             encodings: Encodings::default(),
             work: Work::of_turn(),
             gate,
-            publisher: Publisher::new(kind::PUBLISH),
+            publisher: Publisher::new(),
             random: Random::new(seed),
             retry_after: RetryAfter::new(seed.rotate_left(16)),
             key_scratch: Vec::new(),

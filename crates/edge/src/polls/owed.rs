@@ -7,9 +7,10 @@ use super::tables::kind;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
+use crate::ids::{PublishId, SubrequestId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use std::time::Duration;
 
 /// Why an answer is given up.
@@ -49,7 +50,7 @@ impl Polls {
     }
 
     /// The time of an order is over: memcached has not said what came of it.
-    pub(crate) fn order_expired(&mut self, order: Token) -> Outcome {
+    pub(crate) fn order_expired(&mut self, order: PublishId) -> Outcome {
         if self.publisher.expire(order) || self.publisher.has_finished() {
             // It is answered when the turn ends.
             return held(order.to_bits(), AT_ONCE);
@@ -111,7 +112,10 @@ impl Polls {
             kind::KEY => self.waiters.keys.get(poll.place).is_none(),
             kind::LOOKUP => !self.lookups.is_open(poll.place),
             kind::FETCH => self.misses.fetches.get(poll.place).is_none(),
-            kind::QUESTION => !self.gate.subrequests.is_open(poll.place),
+            kind::QUESTION => !self
+                .gate
+                .subrequests
+                .is_open(SubrequestId::from_token(poll.place)),
             _ => false,
         }
     }

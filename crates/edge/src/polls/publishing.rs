@@ -11,10 +11,11 @@ use crate::access::{Bearer, Identity, RateKey};
 use crate::config::{RouteConfig, RouteId};
 use crate::cursor::Cursor;
 use crate::held::held;
+use crate::ids::PublishId;
 use crate::metrics::PublishOutcome;
 use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::RequestHead;
 
 /// Who is owed the answer to an order.
@@ -119,7 +120,10 @@ impl Polls {
         let arrival = admitted.arrival(plain_ask(request.head), name);
         // Its place is the order's own token, which is not known before.
         let poll = self.record(context, &arrival, Token::from_bits(0), Keep::Line);
-        let asker = |place| Asker::Client(Poll { place, ..poll });
+        let asker = |order: PublishId| {
+            let place = order.token();
+            Asker::Client(Poll { place, ..poll })
+        };
         let token = self
             .publisher
             .take(context, asker, order, name, request.body);

@@ -11,7 +11,7 @@ use super::responder::Responder;
 use super::tables::{KeptRequest, Poll, Sink, kind};
 use super::{Polls, seconds};
 use crate::held::hold;
-use crate::ids::Operation;
+use crate::ids::CacheOperation;
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -247,17 +247,17 @@ impl Polls {
         http: &mut Http,
         completion: &Completion<'_>,
     ) {
-        match Operation::of(completion.tag) {
-            Operation::Lookup(lookup) => {
+        match CacheOperation::of(completion.tag) {
+            CacheOperation::Lookup(lookup) => {
                 let keys = &mut self.waiters.keys;
                 if let Some(lookup) = self.lookups.completed(keys, lookup, completion) {
                     self.lookup_completed(context, http, lookup, completion);
                 }
             }
-            Operation::Version(key) => self.version_came(context, http, key, completion),
-            Operation::Publish(order) => self.publisher.completed(order, completion),
-            Operation::Fill => {}
-            Operation::Explained(tag) => {
+            CacheOperation::Version(key) => self.version_came(context, http, key, completion),
+            CacheOperation::Publish(order) => self.publisher.completed(order, completion),
+            CacheOperation::Fill => {}
+            CacheOperation::Explained(tag) => {
                 let value = Valued::of(&completion.outcome);
                 self.found.push((tag, value));
             }

@@ -3,9 +3,10 @@
 use super::arriving::PROBE_TIMEOUT;
 use super::{Proxy, Tunnel, Tunnels};
 use crate::held::hold;
+use crate::ids::ProxiedId;
 use bytes::Bytes;
 use dwell_engine::{ExchangeId, Http};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use dwell_upstream::{UpstreamError, UpstreamRequest, Upstreams, Written};
 
 /// An action for a proxied request.
@@ -15,13 +16,13 @@ pub(super) enum Action {
     Send(Box<UpstreamRequest>),
     /// Writes a piece of a request body, framed already.
     Write {
-        forward: Token,
+        forward: ProxiedId,
         piece: Vec<u8>,
         is_last: bool,
     },
     /// Reads more of a response.
     Grant {
-        forward: Token,
+        forward: ProxiedId,
         connection: Token,
         bytes: usize,
     },
@@ -29,11 +30,11 @@ pub(super) enum Action {
     TakeOver {
         connection: Token,
         fetch: Token,
-        forward: Token,
+        forward: ProxiedId,
     },
     /// Checks that a client which has closed its sending side is still there.
     Probe {
-        forward: Token,
+        forward: ProxiedId,
         exchange: ExchangeId,
     },
     /// Cancels a response that no client waits for.
@@ -60,7 +61,7 @@ pub(crate) fn carry_out(
         for action in actions {
             match action {
                 Action::Send(request) => {
-                    let forward = Token::from_bits(request.tag);
+                    let forward = ProxiedId::from_bits(request.tag);
                     if let Err(error) = upstreams.send(context, *request) {
                         errors.push(lose(context, proxy, http, forward, error));
                     }
@@ -112,7 +113,7 @@ fn write(
     context: &mut Context,
     upstreams: &mut Upstreams,
     proxy: &Proxy,
-    forward: Token,
+    forward: ProxiedId,
     piece: Bytes,
     is_last: bool,
 ) -> Written {
@@ -130,7 +131,7 @@ fn write(
 fn grant(
     context: &mut Context,
     upstreams: &mut Upstreams,
-    forward: Token,
+    forward: ProxiedId,
     connection: Token,
     bytes: usize,
 ) {
@@ -144,7 +145,7 @@ fn take_over(
     upstreams: &mut Upstreams,
     connection: Token,
     fetch: Token,
-    forward: Token,
+    forward: ProxiedId,
 ) {
     if let Some(upstream) = upstreams.client_of(connection) {
         upstream.take_over(context, connection, fetch.to_bits(), forward.to_bits());
@@ -163,7 +164,7 @@ fn lose(
     context: &mut Context,
     proxy: &mut Proxy,
     http: &mut Http,
-    forward: Token,
+    forward: ProxiedId,
     error: UpstreamError,
 ) -> UpstreamError {
     proxy.failed(context, http, forward, &error);

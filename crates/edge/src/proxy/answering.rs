@@ -3,9 +3,10 @@
 use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT};
 use super::{Action, ProxiedRequest, Proxy, Refusal, Tunnel, Upload};
 use crate::held::hold;
+use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
 use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::{BodyFraming, Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use std::time::Instant;
@@ -65,23 +66,23 @@ impl Proxy {
     pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
         match event {
             UpstreamEvent::Started { tag, connection } => {
-                self.started(context, http, Token::from_bits(tag), connection);
+                self.started(context, http, ProxiedId::from_bits(tag), connection);
             }
             UpstreamEvent::BodyTaken { tag } => {
-                self.body_taken(context, http, Token::from_bits(tag));
+                self.body_taken(context, http, ProxiedId::from_bits(tag));
             }
             UpstreamEvent::Parts {
                 tag,
                 connection,
                 parts,
-            } => self.parts(context, http, Token::from_bits(tag), connection, &parts),
+            } => self.parts(context, http, ProxiedId::from_bits(tag), connection, &parts),
             UpstreamEvent::Switched {
                 tag,
                 head,
                 detached,
-            } => self.switched(context, http, Token::from_bits(tag), &head, *detached),
+            } => self.switched(context, http, ProxiedId::from_bits(tag), &head, *detached),
             UpstreamEvent::Failed { tag, error, .. } => {
-                self.failed(context, http, Token::from_bits(tag), &error);
+                self.failed(context, http, ProxiedId::from_bits(tag), &error);
             }
             // Only for requests that are shared.
             UpstreamEvent::Answer { .. } | UpstreamEvent::Large { .. } => {}
@@ -89,7 +90,7 @@ impl Proxy {
     }
 
     /// Handles the connection of a request whose body follows.
-    fn started(&mut self, context: &mut Context, http: &mut Http, forward: Token, on: Token) {
+    fn started(&mut self, context: &mut Context, http: &mut Http, forward: ProxiedId, on: Token) {
         let window = self.config.upstream.window_bytes;
         let Some(record) = self.records.get_mut(forward) else {
             return;
@@ -116,7 +117,12 @@ impl Proxy {
     }
 
     /// Handles body bytes that the application has read: as many more are granted.
-    pub(super) fn body_taken(&mut self, context: &mut Context, http: &mut Http, forward: Token) {
+    pub(super) fn body_taken(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        forward: ProxiedId,
+    ) {
         if let Some(record) = self.records.get_mut(forward) {
             let taken = std::mem::take(&mut record.up);
             if record.upload == Upload::Granted && taken > 0 {
@@ -130,7 +136,7 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: Token,
+        forward: ProxiedId,
         connection: Token,
         parts: &[AnswerPart],
     ) {
@@ -176,7 +182,7 @@ impl Proxy {
     }
 
     /// Grants the bytes that were passed on at once if the client has read them, else when it has.
-    fn go_on(&mut self, context: &mut Context, http: &mut Http, forward: Token, bytes: usize) {
+    fn go_on(&mut self, context: &mut Context, http: &mut Http, forward: ProxiedId, bytes: usize) {
         let Some(record) = self.records.get_mut(forward).filter(|_| bytes > 0) else {
             return;
         };
@@ -197,7 +203,7 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: Token,
+        forward: ProxiedId,
         error: &UpstreamError,
     ) {
         let outcome = UpstreamOutcome::from(error);
@@ -227,7 +233,7 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: Token,
+        forward: ProxiedId,
         head: &AnswerHead,
         upstream: Detached,
     ) {

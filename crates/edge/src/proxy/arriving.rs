@@ -5,9 +5,10 @@ use super::{Action, Line, ProxiedRequest, Proxy, Refusal, Upload};
 use crate::access::{client_address, counted_as, is_trusted};
 use crate::config::RouteConfig;
 use crate::held::held;
+use crate::ids::ProxiedId;
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use dwell_proto::http1::{BodyFraming, Trailers, encode, list_tokens};
 use dwell_upstream::{
     ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, is_idempotent, nominated,
@@ -140,7 +141,7 @@ impl Proxy {
     }
 
     /// Handles a piece of a request body.
-    pub(crate) fn body_data(&mut self, forward: Token, data: &[u8]) -> Outcome {
+    pub(crate) fn body_data(&mut self, forward: ProxiedId, data: &[u8]) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
             record.up += data.len() as u64;
             let is_chunked = record.is_chunked;
@@ -155,7 +156,7 @@ impl Proxy {
     }
 
     /// Handles the end of a request body.
-    pub(crate) fn body_end(&mut self, forward: Token, trailers: Trailers<'_>) -> Outcome {
+    pub(crate) fn body_end(&mut self, forward: ProxiedId, trailers: Trailers<'_>) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
             record.upload = Upload::Complete;
             let is_chunked = record.is_chunked;
@@ -182,7 +183,7 @@ impl Proxy {
     }
 
     /// The piece of a body that is written next, to which more can be added.
-    fn piece_of(&mut self, of: Token, ends: bool) -> &mut Vec<u8> {
+    fn piece_of(&mut self, of: ProxiedId, ends: bool) -> &mut Vec<u8> {
         let is_same = matches!(
             self.actions.last(),
             Some(Action::Write { forward, is_last: false, .. }) if *forward == of
@@ -205,7 +206,7 @@ impl Proxy {
     }
 
     /// Handles a client that has read all response bytes so far.
-    pub(crate) fn drained(&mut self, forward: Token) -> Outcome {
+    pub(crate) fn drained(&mut self, forward: ProxiedId) -> Outcome {
         if let Some(record) = self.records.get_mut(forward)
             && let Some(connection) = record.connection
         {
@@ -221,7 +222,7 @@ impl Proxy {
 
     /// Handles a timeout: sends a body that the application has not asked for, or else checks the
     /// exchange.
-    pub(crate) fn expired(&mut self, forward: Token, reply: &mut Reply<'_>) -> Outcome {
+    pub(crate) fn expired(&mut self, forward: ProxiedId, reply: &mut Reply<'_>) -> Outcome {
         if self.records.get(forward).is_none() {
             return Outcome::Close;
         }
@@ -249,7 +250,7 @@ impl Proxy {
     /// it is probed with an interim response, which every client has to skip (RFC 9110 section
     /// 15.2). Later, writing the response finds out. An event stream may be silent for long, but
     /// its clients keep their side open.
-    pub(crate) fn peer_closed(&mut self, forward: Token) -> bool {
+    pub(crate) fn peer_closed(&mut self, forward: ProxiedId) -> bool {
         let Some(record) = self.records.get_mut(forward) else {
             return true;
         };
@@ -262,7 +263,7 @@ impl Proxy {
     }
 
     /// Handles a client that has left.
-    pub(crate) fn abandoned(&mut self, context: &Context, forward: Token) {
+    pub(crate) fn abandoned(&mut self, context: &Context, forward: ProxiedId) {
         let connection = self.connection(forward);
         let status = self.records.get(forward).map_or(0, |record| record.status);
         if status > 0 {
@@ -287,6 +288,6 @@ fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfi
 }
 
 /// Keeps the exchange held.
-fn held_on(forward: Token) -> Outcome {
+fn held_on(forward: ProxiedId) -> Outcome {
     held(forward.to_bits(), HOLD_TIMEOUT)
 }

@@ -21,7 +21,7 @@ use answering::Source;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
 use crate::config::{Config, share};
-use crate::ids::kind;
+use crate::ids::{ProxiedId, kind};
 use crate::metrics::LoopMetrics;
 use crate::response_log::{Logged, ResponseLog};
 use crate::retry_after::RetryAfter;
@@ -91,7 +91,7 @@ pub(crate) struct Proxy {
     config: Arc<Config>,
     loops: usize,
     log: ResponseLog,
-    records: Slab<ProxiedRequest>,
+    records: Slab<ProxiedRequest, ProxiedId>,
     actions: Vec<Action>,
     retry_after: RetryAfter,
 }
@@ -103,7 +103,7 @@ impl Proxy {
             config,
             log,
             loops,
-            records: Slab::new(kind::PROXIED, requests_max),
+            records: Slab::with_ids(kind::PROXIED, requests_max),
             actions: Vec::new(),
             retry_after: RetryAfter::new(seed),
         }
@@ -137,18 +137,18 @@ impl Proxy {
     }
 
     /// True while the request is open.
-    fn contains(&self, forward: Token) -> bool {
+    fn contains(&self, forward: ProxiedId) -> bool {
         self.records.get(forward).is_some()
     }
 
     /// The connection that carries the response.
-    fn connection(&self, forward: Token) -> Option<Token> {
+    fn connection(&self, forward: ProxiedId) -> Option<Token> {
         self.records.get(forward)?.connection
     }
 
     /// Keeps a piece of a body until the request has another connection. Kept pieces never exceed a
     /// window of bytes, as nothing is granted meanwhile.
-    fn keep(&mut self, forward: Token, piece: &[u8], is_last: bool) {
+    fn keep(&mut self, forward: ProxiedId, piece: &[u8], is_last: bool) {
         if let Some(record) = self.records.get_mut(forward) {
             let (bytes, has_last) = record.kept.get_or_insert_default();
             bytes.extend_from_slice(piece);
@@ -157,7 +157,7 @@ impl Proxy {
     }
 
     /// Removes a request, and writes its line of the access log.
-    fn end(&mut self, context: &Context, forward: Token) {
+    fn end(&mut self, context: &Context, forward: ProxiedId) {
         if let Some(record) = self.records.remove(forward) {
             self.write_line(context, &record);
         }

@@ -3,10 +3,11 @@
 mod harness;
 
 use super::{Action, Adopted, Proxy};
+use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
 use bytes::Bytes;
 use dwell_engine::Detached;
-use dwell_evloop::Token;
+use dwell_evloop::{Id, Token};
 use dwell_proto::http1::BodyFraming;
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use harness::{Edge, pair};
@@ -101,7 +102,7 @@ fn pieces_that_came_while_the_connection_changed_go_to_the_next() {
     edge.turn_until(|proxy| proxy.has_actions());
     let (piece, is_last) = pieces(&mut edge);
     assert!(is_last);
-    let forward = Token::from_bits(tag);
+    let forward = ProxiedId::from_bits(tag);
     edge.with(|_, _, proxy, _| proxy.keep(forward, &piece, is_last));
     assert_eq!(pieces(&mut edge), (Vec::new(), false));
     edge.tell(started(tag));
@@ -338,7 +339,7 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     let mut edge = Edge::new(|config| config.limits.connections_max = 2);
     let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (tag, _) = edge.request();
-    let held = Token::from_bits(tag);
+    let held = ProxiedId::from_bits(tag);
     let exchange = edge.with(|_, _, proxy, _| proxy.records.get(held).unwrap().exchange);
     let fetch = Token::new(8, 1, 0);
     let adopted = Adopted {

@@ -3,8 +3,9 @@
 use super::request::exptime;
 use super::{Operation, Precondition, PublishRequest, PublishResult};
 use crate::cursor::Cursor;
+use crate::ids::{PublishId, kind};
 use bytes::Bytes;
-use dwell_evloop::{Context, Slab, Token};
+use dwell_evloop::{Context, Id, Slab};
 use dwell_memcache::StoreOutcome;
 use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, MetaCommand, Outcome};
 use dwell_proto::memcache::encode::request::StoreOptions;
@@ -13,11 +14,11 @@ use dwell_proto::memcache::{MetaStatus, StoreVerb};
 /// The requests of one loop that wait for memcached.
 #[derive(Debug)]
 pub(crate) struct Publisher<A> {
-    pending: Slab<Pending<A>>,
+    pending: Slab<Pending<A>, PublishId>,
     /// Bytes of the values in the table.
     bytes: usize,
     /// Requests with a query that is sent when the turn ends.
-    outbox: Vec<Token>,
+    outbox: Vec<PublishId>,
     finished: Vec<Finished<A>>,
 }
 
@@ -73,10 +74,10 @@ enum NextStep {
 }
 
 impl<A> Publisher<A> {
-    /// Makes a table whose tokens are of `kind`.
-    pub(crate) fn new(kind: u8) -> Self {
+    /// Makes an empty table.
+    pub(crate) fn new() -> Self {
         Self {
-            pending: Slab::new(kind, ORDERS_MAX),
+            pending: Slab::with_ids(kind::PUBLISH, ORDERS_MAX),
             bytes: 0,
             outbox: Vec::new(),
             finished: Vec::new(),
@@ -87,11 +88,11 @@ impl<A> Publisher<A> {
     pub(crate) fn take(
         &mut self,
         context: &Context,
-        asker: impl FnOnce(Token) -> A,
+        asker: impl FnOnce(PublishId) -> A,
         order: PublishRequest,
         key: &[u8],
         value: &[u8],
-    ) -> Token {
+    ) -> PublishId {
         let ttl = match order.act {
             Operation::Put { ttl } => ttl,
             Operation::Delete | Operation::Read => None,
@@ -149,7 +150,7 @@ impl<A> Publisher<A> {
     }
 
     /// Handles a reply or a failure of memcached.
-    pub(crate) fn completed(&mut self, token: Token, completion: &Completion<'_>) {
+    pub(crate) fn completed(&mut self, token: PublishId, completion: &Completion<'_>) {
         let Some(pending) = self.pending.get_mut(token) else {
             return;
         };
@@ -163,7 +164,7 @@ impl<A> Publisher<A> {
     }
 
     /// Ends a request that has timed out; returns false if it had ended already.
-    pub(crate) fn expire(&mut self, token: Token) -> bool {
+    pub(crate) fn expire(&mut self, token: PublishId) -> bool {
         let is_under_way = self.pending.get(token).is_some();
         self.end(token, failed(Failure::Timeout));
         is_under_way
@@ -179,7 +180,7 @@ impl<A> Publisher<A> {
         std::mem::take(&mut self.finished)
     }
 
-    fn end(&mut self, token: Token, published: PublishResult) {
+    fn end(&mut self, token: PublishId, published: PublishResult) {
         let Some(pending) = self.pending.remove(token) else {
             return;
         };

@@ -31,7 +31,7 @@ impl Fixture {
         );
         let config = Arc::new(config::parse("test.toml", &text, &[]).unwrap());
         let access = Arc::new(Access::load(&config, None).unwrap());
-        let subrequests = AuthSubrequests::new(1, 4);
+        let subrequests = AuthSubrequests::new(4);
         Self {
             gate: Gate::new(Arc::clone(&config), access, subrequests),
             config,

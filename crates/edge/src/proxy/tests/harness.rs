@@ -2,13 +2,13 @@
 //! application, which reads what the proxy asks for and tells what came of it.
 
 use crate::config::Config;
-use crate::ids::Requested;
+use crate::ids::{ProxiedId, Requested};
 use crate::proxy::{Action, Proxy, Tunnels};
 use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
 };
-use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
+use dwell_evloop::{Context, Driver, EventLoop, Id, Readiness, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_upstream::UpstreamEvent;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -263,7 +263,7 @@ impl App for Passing {
         data: &[u8],
         _: &mut Reply<'_>,
     ) -> Outcome {
-        self.0.body_data(Token::from_bits(tag), data)
+        self.0.body_data(ProxiedId::from_bits(tag), data)
     }
 
     fn body_end(
@@ -274,7 +274,7 @@ impl App for Passing {
         trailers: Trailers<'_>,
         _: &mut Reply<'_>,
     ) -> Outcome {
-        self.0.body_end(Token::from_bits(tag), trailers)
+        self.0.body_end(ProxiedId::from_bits(tag), trailers)
     }
 
     fn expired(
@@ -284,19 +284,19 @@ impl App for Passing {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        self.0.expired(Token::from_bits(tag), reply)
+        self.0.expired(ProxiedId::from_bits(tag), reply)
     }
 
     fn drained(&mut self, _: &mut Context, _: ExchangeId, tag: u64, _: &mut Reply<'_>) -> Outcome {
-        self.0.drained(Token::from_bits(tag))
+        self.0.drained(ProxiedId::from_bits(tag))
     }
 
     fn peer_closed(&mut self, _: ExchangeId, tag: u64) -> bool {
-        self.0.peer_closed(Token::from_bits(tag))
+        self.0.peer_closed(ProxiedId::from_bits(tag))
     }
 
     fn abandoned(&mut self, context: &mut Context, _: ExchangeId, tag: u64) {
-        self.0.abandoned(context, Token::from_bits(tag));
+        self.0.abandoned(context, ProxiedId::from_bits(tag));
     }
 
     fn detached(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: Detached) {}
