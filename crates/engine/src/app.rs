@@ -62,6 +62,22 @@ pub struct ExchangeId {
 }
 
 impl ExchangeId {
+    /// Makes a name of no exchange, for tests of an application that has no connection.
+    ///
+    /// ```
+    /// use dwell_engine::ExchangeId;
+    /// use dwell_evloop::Token;
+    ///
+    /// let connection = Token::new(1, 0, 7);
+    /// assert_eq!(ExchangeId::new(connection, 0).connection(), connection);
+    /// ```
+    pub const fn new(connection: Token, sequence: u32) -> Self {
+        Self {
+            token: connection,
+            sequence,
+        }
+    }
+
     /// The connection it belongs to.
     pub fn connection(self) -> Token {
         self.token

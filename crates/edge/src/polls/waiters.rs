@@ -474,3 +474,6 @@ impl Waiters {
 pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
 /// The reason given when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "shutting down";
+
+#[cfg(test)]
+mod tests;
