@@ -31,7 +31,7 @@ pub(crate) enum Message {
         /// The bits of the token of this loop's own fetch.
         fetch: u64,
         /// The result; `None` if each loop has to send its own request.
-        verdict: Option<UpstreamResult>,
+        result: Option<UpstreamResult>,
     },
     /// A client of another loop waits for the result of this loop's fetch.
     Joined {

@@ -155,8 +155,8 @@ impl Driver for EdgeLoop {
         let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
         match message {
             Message::Changed { name, at } => polls.changed(context, http, &name, at),
-            Message::Fetched { fetch, verdict } => {
-                polls.followed(context, http, fetch, verdict.as_ref());
+            Message::Fetched { fetch, result } => {
+                polls.followed(context, http, fetch, result.as_ref());
             }
             Message::Joined { fetch, client } => {
                 self.upstreams.also_for(context, fetch, client);

@@ -127,7 +127,7 @@ impl EdgeLoop {
         let is_done = self.servers.is_left() && self.front.is_idle();
         let may_end = self.index > 0 || self.fleet.running() <= 1;
         if self.ending.has_begun() && is_done && may_end {
-            self.front.polls.give_up_flights();
+            self.front.polls.misses.give_up_flights();
             context.stop();
         }
     }
@@ -152,25 +152,25 @@ impl EdgeLoop {
         loop {
             let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
             self.cache.send_lookups(context, polls, http);
-            for (fetch, recall) in polls.misses.take_recalled() {
-                polls.recalled(context, http, fetch, recall);
+            for (fetch, outcome) in polls.misses.take_cached() {
+                polls.cached_came(context, http, fetch, outcome);
             }
             let requests = polls.misses.take_requests();
             let has_unsent = polls.lookups.has_unsent();
-            if requests.is_empty() && !polls.misses.has_recalled() && !has_unsent {
+            if requests.is_empty() && !polls.misses.has_cached() && !has_unsent {
                 break;
             }
-            for request in requests {
-                self.send_request(context, request);
+            for (fetch, request) in requests {
+                self.send_request(context, fetch, request);
             }
         }
         let (http, tunnels) = (&mut self.servers.http, &mut self.servers.tunnels);
         self.front
             .carry_out(context, &mut self.upstreams, http, tunnels);
-        for FlightResult { follower, verdict } in self.front.polls.misses.take_flight_results() {
+        for FlightResult { follower, result } in self.front.polls.misses.take_flight_results() {
             let fetch = follower.fetch;
             self.fleet
-                .send(follower.of_loop, Message::Fetched { fetch, verdict });
+                .send(follower.of_loop, Message::Fetched { fetch, result });
         }
         self.tell_joins(context);
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
@@ -218,8 +218,8 @@ impl EdgeLoop {
         }
     }
 
-    fn send_request(&mut self, context: &mut Context, request: polls::FetchRequest) {
-        let tag = request.fetch.to_bits();
+    fn send_request(&mut self, context: &mut Context, fetch: Token, request: polls::FetchRequest) {
+        let tag = fetch.to_bits();
         let request = UpstreamRequest {
             is_head: request.is_head,
             is_idempotent: request.is_idempotent,

@@ -6,8 +6,7 @@
 
 use super::admit::deny;
 use super::admitted::Admitted;
-use super::ask::{Method, plain_ask};
-use super::common::Common;
+use super::ask::plain_ask;
 use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::Poll;
@@ -20,7 +19,7 @@ use crate::metrics::{AuthOutcome, PollOutcome};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Token};
-use dwell_proto::http1::{FieldStorage, Trailers, parse_request};
+use dwell_proto::http1::{FieldStorage, Trailers};
 use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,14 +87,13 @@ impl Polls {
         let (head, peer) = (admitted.request.head, to.peer_address());
         let default_host = &self.config.upstream.default_host;
         self.metrics.auth.increment(AuthOutcome::Asked);
-        self.misses.requests.push(FetchRequest {
-            fetch: fetch.token(),
-            common: Common::nobodys(Method::Get),
+        let request = FetchRequest {
             bytes: auth_request(path, head, default_host, peer.map(|peer| peer.ip())),
             is_head: false,
             is_idempotent: true,
             client: self.gate.client_of(head, peer),
-        });
+        };
+        self.misses.send(fetch.token(), request);
         Some(fetch)
     }
 
@@ -192,9 +190,9 @@ impl Polls {
         }
         let mut storage = FieldStorage::new();
         let kept = poll.request.as_deref();
-        let head = kept.map(|kept| parse_request(kept.head(), &mut storage, &self.head_limits()));
+        let head = kept.and_then(|kept| kept.parse(&mut storage, &self.head_limits()));
         // What was parsed within these limits once is within them again.
-        let (Some(kept), Some(Ok(head))) = (kept, head) else {
+        let (Some(kept), Some(head)) = (kept, head) else {
             return Outcome::Close;
         };
         let request = Request {
@@ -228,8 +226,8 @@ impl Polls {
             .get(poll)
             .and_then(|poll| poll.request.as_deref());
         let mut storage = FieldStorage::new();
-        let head = kept.map(|kept| parse_request(kept.head(), &mut storage, &self.head_limits()));
-        matches!(head, Some(Ok(head)) if head.method == "GET" && is_upgrade(&head))
+        let head = kept.and_then(|kept| kept.parse(&mut storage, &self.head_limits()));
+        matches!(head, Some(head) if head.method == "GET" && is_upgrade(&head))
     }
 
     /// Lets somebody in as soon as the engine calls for them: only then can a connection be handed

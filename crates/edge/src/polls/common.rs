@@ -85,16 +85,6 @@ impl Common {
             is_of_key: is_plain && method == Method::Get && is_target_of_key(route, head),
         }
     }
-
-    /// As [`of`](Self::of), of nothing that could be shared.
-    pub(super) fn nobodys(method: Method) -> Self {
-        Self {
-            variant: Variant { method, digest: 0 },
-            is_trimmed: false,
-            is_plain: false,
-            is_of_key: false,
-        }
-    }
 }
 
 /// Returns true if the target has nothing but the parts of the key, and each only once: of two

@@ -9,7 +9,7 @@ use super::tables::{KeptRequest, Poll};
 use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
-use crate::held::{held, hold};
+use crate::held::hold;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Token};
@@ -98,7 +98,7 @@ impl Polls {
             self.refuse(context, to, TOO_MANY_WAIT);
             return Outcome::Answered;
         };
-        held(token.to_bits(), timeout)
+        to.hold(context, token.to_bits(), timeout)
     }
 
     /// Holds a poll whose key has no value now, and whose client has the last one: for the rest of
@@ -176,7 +176,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         match poll {
-            Some(poll) => held(poll.to_bits(), self.owed_time()),
+            Some(poll) => to.hold(context, poll.to_bits(), self.owed_time()),
             None => self.refuse_busy(context, to),
         }
     }

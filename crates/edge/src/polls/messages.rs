@@ -38,7 +38,7 @@ impl WebSocketApp for Polls {
         }
         let command = Command::parse(&message.payload);
         let keys = command.as_ref().map_or(1, Command::keys);
-        let counted = RateKey::Messages(self.misses.of_loop, socket.token().to_bits());
+        let counted = RateKey::Messages(self.misses.of_loop(), socket.token().to_bits());
         if let Err(rate) = self.gate.count_message(context.now(), counted, keys) {
             let why = format!("more than {rate} messages");
             return self.dismiss(socket, CloseCode::POLICY_VIOLATION, &why, StreamEnd::Rate);
@@ -181,7 +181,7 @@ impl Polls {
     fn socket_over_rate(&self, context: &Context, stream: Token, socket: Token) -> Option<Rate> {
         let route = self.socket_route(stream)?;
         let rate = route.access.rate_per_publisher?;
-        let who = RateKey::Socket(self.misses.of_loop, socket.to_bits());
+        let who = RateKey::Socket(self.misses.of_loop(), socket.to_bits());
         let taken = self.gate.take_share(context.now(), route, who, rate);
         taken.is_err().then_some(rate)
     }

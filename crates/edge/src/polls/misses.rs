@@ -5,21 +5,26 @@
 //! what a turn has collected.
 
 mod joins;
-mod memory;
+pub(super) mod memory;
+mod remembered;
 mod sub_fetch;
 
 pub(crate) use joins::Join;
+pub(super) use memory::StaleValue;
 pub(crate) use memory::{CachedOutcome, LoopFetch, Memory, UpstreamResult};
-pub(super) use memory::{NewValue, Role, StaleValue};
+pub(super) use remembered::is_whole_value;
 pub(super) use sub_fetch::{FetchedValue, OriginRequest, SubFetch};
 
-use super::common::Common;
-use super::tables::{Fetch, kind};
+use super::common::{Common, Variant};
+use super::sharing::Owner;
+use super::tables::{Keys, Link, kind};
 use crate::config::{RouteConfig, RouteId};
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
 use bytes::Bytes;
 use dwell_evloop::{Slab, Token};
 use joins::Joins;
+use memory::Role;
+use std::hash::RandomState;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -28,19 +33,51 @@ use std::sync::Arc;
 pub(crate) struct Misses {
     metrics: Arc<LoopMetrics>,
     /// The memory that all loops share.
-    pub(super) memory: Arc<Memory>,
+    memory: Arc<Memory>,
     /// The index of this loop.
-    pub(super) of_loop: usize,
-    pub(super) keeps_last_known: bool,
-    pub(super) fetches: Slab<Fetch>,
+    of_loop: usize,
+    keeps_last_known: bool,
+    fetches: Slab<Fetch>,
     /// Keys of feeds and of polls of several keys that the application is asked for.
-    pub(super) missing: Slab<SubFetch>,
+    sub_fetches: Slab<SubFetch>,
     /// Fetches whose requests other loops have sent.
-    pub(super) following: usize,
-    pub(super) requests: Vec<FetchRequest>,
-    pub(super) recalled: Vec<(Token, CachedOutcome)>,
+    following: usize,
+    requests: Vec<(Token, FetchRequest)>,
+    /// Substitutes for requests, by the tokens of their fetches.
+    cached: Vec<(Token, CachedOutcome)>,
     joins: Joins,
-    pub(super) told: Vec<FlightResult>,
+    results: Vec<FlightResult>,
+}
+
+/// One request for the application, and what shares its answer.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    /// The key whose misses share it, if they do.
+    pub(super) key: Option<Token>,
+    /// The name of the key it is for; empty for a request that is no poll.
+    pub(super) name: Box<[u8]>,
+    /// The route of the poll that began it.
+    pub(super) route: RouteId,
+    /// Polls from which the application would get something else ask for themselves.
+    pub(super) common: Common,
+    /// The first is the one whose request was sent, if this loop has sent it.
+    pub(super) members: Vec<Token>,
+    /// The queue whose next member asks when this fetch has ended.
+    pub(super) queue: Link,
+    /// The next one for the same key.
+    next: Link,
+    origin: FetchOrigin,
+}
+
+/// The origin of the answer of a fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FetchOrigin {
+    /// A request of this loop.
+    Own,
+    /// The request of another loop, by its fetch there.
+    Loop(LoopFetch),
+    /// The memory of the process.
+    Memory,
 }
 
 /// The result of a request, for another loop that follows it.
@@ -48,20 +85,52 @@ pub(crate) struct Misses {
 pub(crate) struct FlightResult {
     pub(crate) follower: LoopFetch,
     /// `None` where it has to ask for itself.
-    pub(crate) verdict: Option<UpstreamResult>,
+    pub(crate) result: Option<UpstreamResult>,
 }
 
-/// One request for the upstream, by the token of its fetch.
+/// One request for the upstream.
 #[derive(Debug)]
 pub(crate) struct FetchRequest {
-    pub(crate) fetch: Token,
-    /// Its properties as a shared request.
-    pub(crate) common: Common,
     pub(crate) bytes: Bytes,
     pub(crate) is_head: bool,
     pub(crate) is_idempotent: bool,
     /// The client of the request, where clients can be told apart.
     pub(crate) client: Option<IpAddr>,
+}
+
+/// A member of a queue that asks for itself next.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) member: Token,
+    pub(super) name: Box<[u8]>,
+    pub(super) route: RouteId,
+    queue: Token,
+}
+
+impl Fetch {
+    /// A fetch without members, which others do not share yet.
+    fn new(name: &[u8], route: RouteId, common: Common) -> Self {
+        Self {
+            key: None,
+            name: name.into(),
+            route,
+            common,
+            members: Vec::new(),
+            queue: Link::default(),
+            next: Link::default(),
+            origin: FetchOrigin::Own,
+        }
+    }
+
+    /// True if this loop has sent its request.
+    pub(super) fn is_own(&self) -> bool {
+        self.origin == FetchOrigin::Own
+    }
+
+    /// True if this loop has sent its request, for all that miss the key.
+    pub(super) fn is_led(&self) -> bool {
+        self.key.is_some() && self.is_own()
+    }
 }
 
 impl Misses {
@@ -71,7 +140,7 @@ impl Misses {
         memory: Arc<Memory>,
         of_loop: usize,
         routes: &[Arc<RouteConfig>],
-        (fetches_max, missing_max): (usize, usize),
+        (fetches_max, sub_fetches_max): (usize, usize),
     ) -> Self {
         let mut misses = Self {
             metrics,
@@ -79,14 +148,14 @@ impl Misses {
             of_loop,
             keeps_last_known: false,
             fetches: Slab::new(kind::FETCH, fetches_max),
-            missing: Slab::new(kind::MISSING, missing_max),
+            sub_fetches: Slab::new(kind::MISSING, sub_fetches_max),
             following: 0,
             requests: Vec::new(),
-            recalled: Vec::new(),
+            cached: Vec::new(),
             joins: Joins::default(),
-            told: Vec::new(),
+            results: Vec::new(),
         };
-        misses.reconfigure(routes, (fetches_max, missing_max));
+        misses.reconfigure(routes, (fetches_max, sub_fetches_max));
         misses
     }
 
@@ -94,61 +163,271 @@ impl Misses {
     pub(super) fn reconfigure(
         &mut self,
         routes: &[Arc<RouteConfig>],
-        (fetches_max, missing_max): (usize, usize),
+        (fetches_max, sub_fetches_max): (usize, usize),
     ) {
-        self.keeps_last_known = self.memory.keeps_values() && keeps_last_known(routes);
+        let mut routes = routes.iter();
+        let is_given = routes.any(|route| !route.stale_if_error.is_zero());
+        self.keeps_last_known = self.memory.keeps_values() && is_given;
         self.fetches.set_capacity_max(fetches_max);
-        self.missing.set_capacity_max(missing_max);
+        self.sub_fetches.set_capacity_max(sub_fetches_max);
     }
 
     /// Routes that anything is asked for under, some more than once.
     pub(super) fn routes(&self) -> impl Iterator<Item = RouteId> {
         let fetches = self.fetches.values().map(|fetch| fetch.route);
-        let missing = self.missing.values();
-        fetches.chain(missing.map(|missing| missing.behalf.route))
+        let sub_fetches = self.sub_fetches.values();
+        fetches.chain(sub_fetches.map(|sub_fetch| sub_fetch.request.route))
+    }
+
+    /// The index of this loop among those of the process.
+    pub(super) fn of_loop(&self) -> usize {
+        self.of_loop
+    }
+
+    /// The hasher by which requests to the application are told apart.
+    pub(super) fn hasher(&self) -> &RandomState {
+        self.memory.hasher()
+    }
+
+    /// The fetch under way for `key` from which the application gets the same.
+    pub(super) fn find(&self, keys: &Keys, key: Option<Token>, variant: Variant) -> Option<Token> {
+        let mut next = keys.get(key?)?.fetch;
+        while let Some(token) = next.token() {
+            let fetch = self.fetches.get(token)?;
+            if fetch.common.variant == variant {
+                return Some(token);
+            }
+            next = fetch.next;
+        }
+        None
+    }
+
+    /// Begins a fetch, which the misses of `key` share. Its request goes out when the turn ends,
+    /// unless another loop has sent one; `None` where there is no room.
+    pub(super) fn open(
+        &mut self,
+        keys: &mut Keys,
+        key: Option<Token>,
+        (name, route, common): (&[u8], RouteId, Common),
+        request: FetchRequest,
+    ) -> Option<Token> {
+        let mut record = key.and_then(|key| keys.get_mut(key));
+        let next = record.as_ref().map(|record| record.fetch);
+        let fetch = Fetch {
+            key,
+            next: next.unwrap_or_default(),
+            ..Fetch::new(name, route, common)
+        };
+        let token = self.fetches.insert(fetch).ok()?;
+        if let Some(record) = &mut record {
+            record.fetch = Link::to(token);
+            let fetch = LoopFetch {
+                of_loop: self.of_loop,
+                fetch: token.to_bits(),
+            };
+            if let Role::Follower(leader) = self.memory.begin(name, common.variant, fetch) {
+                self.follow(token, leader);
+                return Some(token);
+            }
+        }
+        self.requests.push((token, request));
+        Some(token)
+    }
+
+    fn follow(&mut self, token: Token, leader: LoopFetch) {
+        self.following += 1;
+        self.metrics
+            .upstream_requests
+            .increment(UpstreamOutcome::Coalesced);
+        if let Some(fetch) = self.fetches.get_mut(token) {
+            fetch.origin = FetchOrigin::Loop(leader);
+        }
+    }
+
+    /// Begins a fetch that ends from memory, when the turn ends.
+    pub(super) fn open_cached(
+        &mut self,
+        outcome: CachedOutcome,
+        (name, route, common): (&[u8], RouteId, Common),
+    ) -> Option<Token> {
+        let fetch = Fetch {
+            origin: FetchOrigin::Memory,
+            ..Fetch::new(name, route, common)
+        };
+        let token = self.fetches.insert(fetch).ok()?;
+        self.metrics.upstream_requests.increment(match outcome {
+            CachedOutcome::Result(_) => UpstreamOutcome::Remembered,
+            CachedOutcome::Stale(_) => UpstreamOutcome::Revalidated,
+        });
+        self.cached.push((token, outcome));
+        Some(token)
+    }
+
+    /// Sends a request of another owner of fetches when the turn ends.
+    pub(super) fn send(&mut self, fetch: Token, request: FetchRequest) {
+        self.requests.push((fetch, request));
     }
 
     /// Has a poll, or a key that is asked for, share the answer of a fetch.
     pub(super) fn join(&mut self, token: Token, member: Token) {
         if let Some(fetch) = self.fetches.get_mut(token) {
-            if !fetch.polls.is_empty() {
+            if !fetch.members.is_empty() {
                 self.metrics
                     .upstream_requests
                     .increment(UpstreamOutcome::Coalesced);
             }
-            fetch.polls.push(member);
+            fetch.members.push(member);
             self.joins.note(token, fetch, member);
         }
     }
 
-    /// Takes the requests that this turn has collected.
-    pub(crate) fn take_requests(&mut self) -> Vec<FetchRequest> {
+    /// True while a fetch has not ended.
+    pub(super) fn is_open(&self, fetch: Token) -> bool {
+        self.fetches.get(fetch).is_some()
+    }
+
+    /// Ends a fetch: no poll joins it any more.
+    pub(super) fn close(&mut self, keys: &mut Keys, token: Token) -> Option<Fetch> {
+        let fetch = self.fetches.remove(token)?;
+        self.following -= usize::from(matches!(fetch.origin, FetchOrigin::Loop(_)));
+        let Some(record) = fetch.key.and_then(|key| keys.get_mut(key)) else {
+            return Some(fetch);
+        };
+        let mut link = &mut record.fetch;
+        while *link != Link::to(token) {
+            let before = link.token().and_then(|before| self.fetches.get_mut(before));
+            let Some(before) = before else {
+                return Some(fetch);
+            };
+            link = &mut before.next;
+        }
+        *link = fetch.next;
+        Some(fetch)
+    }
+
+    /// Has the loops that follow a fetch of this one told of its result; without one, or where it
+    /// is not for all, they ask for themselves.
+    pub(super) fn end_flight(&mut self, fetch: &Fetch, result: Option<&UpstreamResult>) {
+        if !fetch.is_led() {
+            return;
+        }
+        let is_plain = fetch.common.is_plain;
+        let result = result.filter(|result| Owner::of(result, is_plain) == Owner::All);
+        for follower in self.memory.end(&fetch.name, fetch.common.variant) {
+            let result = result.cloned();
+            self.results.push(FlightResult { follower, result });
+        }
+    }
+
+    /// Fetches that follow loops which ask no more: a word was lost, or a loop has ended.
+    pub(super) fn lost(&self) -> Vec<Token> {
+        let is_lost = |fetch: &Fetch| {
+            let follows = matches!(fetch.origin, FetchOrigin::Loop(_));
+            follows && !self.memory.is_asked(&fetch.name, fetch.common.variant)
+        };
+        let tokens = self.fetches.tokens();
+        tokens
+            .filter(|token| self.fetches.get(*token).is_some_and(is_lost))
+            .collect()
+    }
+
+    /// Ends the flights of a loop that ends: no other is to wait for its requests.
+    pub(crate) fn give_up_flights(&self) {
+        for fetch in self.fetches.values().filter(|fetch| fetch.is_led()) {
+            self.memory.end(&fetch.name, fetch.common.variant);
+        }
+    }
+
+    /// Makes a queue of members of a fetch, each of which asks for itself, in this order.
+    pub(super) fn open_queue(&mut self, fetch: &Fetch, members: &[Token]) -> Option<Token> {
+        let queue = Fetch {
+            members: members.iter().rev().copied().collect(),
+            ..Fetch::new(&fetch.name, fetch.route, fetch.common)
+        };
+        self.fetches.insert(queue).ok()
+    }
+
+    /// Takes the next member out of a queue, which ends with its last.
+    pub(super) fn take_queued(&mut self, queue: Token) -> Option<Queued> {
+        let waiting = self.fetches.get_mut(queue)?;
+        let member = waiting.members.pop();
+        let (name, route) = (waiting.name.clone(), waiting.route);
+        if waiting.members.is_empty() {
+            self.fetches.remove(queue);
+        }
+        Some(Queued {
+            member: member?,
+            name,
+            route,
+            queue,
+        })
+    }
+
+    /// Begins the fetch of one member of a queue alone.
+    pub(super) fn open_queued(
+        &mut self,
+        queued: &Queued,
+        common: Common,
+        request: FetchRequest,
+    ) -> Option<Token> {
+        let fetch = Fetch {
+            members: vec![queued.member],
+            queue: Link::to(queued.queue),
+            ..Fetch::new(&queued.name, queued.route, common)
+        };
+        let token = self.fetches.insert(fetch).ok()?;
+        self.requests.push((token, request));
+        Some(token)
+    }
+
+    /// True if one more key can be asked for beside polls.
+    pub(super) fn has_room(&self) -> bool {
+        !self.sub_fetches.is_full()
+    }
+
+    /// Keeps a key that is asked for, or looked up first; `None` where there is no room.
+    pub(super) fn keep(&mut self, sub_fetch: SubFetch) -> Option<Token> {
+        self.sub_fetches.insert(sub_fetch).ok()
+    }
+
+    /// A key that is asked for beside polls.
+    pub(super) fn sub_fetch(&self, token: Token) -> Option<&SubFetch> {
+        self.sub_fetches.get(token)
+    }
+
+    /// Takes a key that is asked for out of its table.
+    pub(super) fn take_sub_fetch(&mut self, token: Token) -> Option<SubFetch> {
+        self.sub_fetches.remove(token)
+    }
+
+    /// Takes the requests that this turn has collected, by the tokens of their fetches.
+    pub(crate) fn take_requests(&mut self) -> Vec<(Token, FetchRequest)> {
         std::mem::take(&mut self.requests)
     }
 
-    /// Takes what stands for requests in this turn, by the tokens of their fetches.
-    pub(crate) fn take_recalled(&mut self) -> Vec<(Token, CachedOutcome)> {
-        std::mem::take(&mut self.recalled)
+    /// Takes the substitutes for requests of this turn, by the tokens of their fetches.
+    pub(crate) fn take_cached(&mut self) -> Vec<(Token, CachedOutcome)> {
+        std::mem::take(&mut self.cached)
     }
 
-    /// True if something stands for requests that have not been taken yet.
-    pub(crate) fn has_recalled(&self) -> bool {
-        !self.recalled.is_empty()
+    /// True if substitutes for requests have not been taken yet.
+    pub(crate) fn has_cached(&self) -> bool {
+        !self.cached.is_empty()
     }
 
-    /// Takes the polls that have joined requests which may still wait for a connection.
+    /// Takes the members that have joined requests which may still wait for a connection.
     pub(crate) fn take_joins(&mut self) -> Joins {
         std::mem::take(&mut self.joins)
     }
 
     /// Takes the results that other loops wait for.
     pub(crate) fn take_flight_results(&mut self) -> Vec<FlightResult> {
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.results)
     }
 
     /// True if the end of a turn has left something to be sent.
     pub(super) fn has_left(&self) -> bool {
-        !self.requests.is_empty() || self.has_recalled() || !self.told.is_empty()
+        !self.requests.is_empty() || self.has_cached() || !self.results.is_empty()
     }
 
     /// Requests that other loops send.
@@ -157,7 +436,38 @@ impl Misses {
     }
 }
 
-/// True if any route would have values given when there is no newer one.
-fn keeps_last_known(routes: &[Arc<RouteConfig>]) -> bool {
-    routes.iter().any(|route| !route.stale_if_error.is_zero())
+#[cfg(test)]
+impl Misses {
+    /// Fetches under way.
+    pub(super) fn fetches(&self) -> usize {
+        self.fetches.len()
+    }
+
+    /// Keys that are asked for beside polls.
+    pub(super) fn sub_fetches(&self) -> usize {
+        self.sub_fetches.len()
+    }
+
+    /// The first fetch of the table.
+    pub(super) fn first(&self) -> Option<Token> {
+        self.fetches.tokens().next()
+    }
+
+    /// The memory that all loops share.
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Loses everything under way, as only a fault could.
+    pub(super) fn lose_all(&mut self, keys: &mut Keys) {
+        for fetch in self.fetches.tokens().collect::<Vec<_>>() {
+            self.close(keys, fetch);
+        }
+        for sub_fetch in self.sub_fetches.tokens().collect::<Vec<_>>() {
+            self.sub_fetches.remove(sub_fetch);
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

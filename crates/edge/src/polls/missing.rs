@@ -5,30 +5,31 @@
 //! A feed is told the answer as if the cache had it, unless the cache has got a value meanwhile. A
 //! failure of the application says nothing of the key, so nothing is told of it.
 
+use super::Polls;
 use super::answers::Found;
 use super::budget::Now;
 use super::common::target_of;
 use super::feeds::News;
-use super::misses::{FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult};
-use super::recall::{is_whole_value, stands_for};
+use super::fetch::{Kept, Missed};
+use super::misses::{
+    FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult, is_whole_value,
+};
 use super::tables::{KeptRequest, Sink, kind};
-use super::{FetchRequest, Polls};
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::{FieldStorage, RequestHead, parse_request};
-use std::net::SocketAddr;
+use dwell_proto::http1::FieldStorage;
 
 impl Polls {
     /// Asks the application for the keys of a stream that have no value, once that is known.
-    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, behalf: &OriginRequest) {
+    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, request: &OriginRequest) {
         for feed in self.waiters.feeds.feeds_of(stream) {
-            self.seek(context, feed, behalf);
+            self.seek(context, feed, request);
         }
     }
 
     /// As [`seek_all`](Self::seek_all), for the key of one feed.
-    pub(super) fn seek(&mut self, context: &Context, token: Token, behalf: &OriginRequest) {
+    pub(super) fn seek(&mut self, context: &Context, token: Token, request: &OriginRequest) {
         let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -36,17 +37,17 @@ impl Polls {
             return;
         }
         let label = self.waiters.feeds.label_of(token).map(str::to_owned);
-        let Some(missing) = self.enter_missing(behalf, label.as_deref(), token, 0) else {
+        let Some(sub_fetch) = self.sub_fetch_of(request, label.as_deref(), token, 0) else {
             return;
         };
         let is_under_way = if self.lookups.is_immediate() {
             let name = self.waiters.keys.get(key).map(|key| key.name.clone());
-            name.is_some_and(|name| self.ask_for(context, &name, missing))
+            name.is_some_and(|name| self.ask_for(context, &name, sub_fetch))
         } else {
-            self.look_for(key, missing)
+            self.look_for(key, sub_fetch)
         };
-        if !(is_under_way && self.waiters.feeds.begin_asking(token)) {
-            self.misses.missing.remove(missing);
+        if is_under_way {
+            self.waiters.feeds.begin_asking(token);
         }
     }
 
@@ -54,56 +55,50 @@ impl Polls {
     pub(super) fn seek_for(
         &mut self,
         context: &Context,
-        behalf: &OriginRequest,
+        request: &OriginRequest,
         label: &str,
         name: &[u8],
         (poll, place): (Token, usize),
     ) -> bool {
-        let Some(missing) = self.enter_missing(behalf, Some(label), poll, place) else {
-            return false;
-        };
-        let is_asked = self.ask_for(context, name, missing);
-        if !is_asked {
-            self.misses.missing.remove(missing);
-        }
-        is_asked
+        let sub_fetch = self.sub_fetch_of(request, Some(label), poll, place);
+        sub_fetch.is_some_and(|sub_fetch| self.ask_for(context, name, sub_fetch))
     }
 
-    /// Makes the record of a key; `None` where no poll of that key alone stands for it.
-    fn enter_missing(
-        &mut self,
-        behalf: &OriginRequest,
+    /// The record of a key; `None` where no poll of that key alone stands for it.
+    fn sub_fetch_of(
+        &self,
+        request: &OriginRequest,
         label: Option<&str>,
         asker: Token,
         place: usize,
-    ) -> Option<Token> {
+    ) -> Option<SubFetch> {
         let target = match label {
-            Some(label) => Some(self.target_beside(&behalf.request, label)?),
+            Some(label) => Some(self.target_beside(&request.kept, label)?),
             None => None,
         };
-        let missing = SubFetch {
-            behalf: behalf.clone(),
+        Some(SubFetch {
+            request: request.clone(),
             target,
             asker,
             place,
-        };
-        self.misses.missing.insert(missing).ok()
+        })
     }
 
     /// The target of the poll that a key named beside the path stands for.
     fn target_beside(&self, kept: &KeptRequest, label: &str) -> Option<Box<str>> {
         let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
+        let head = kept.parse(&mut storage, &self.head_limits())?;
         target_beside(head.path, head.query, label)
     }
 
     /// Puts a key among the lookups of this turn; it is asked for if memcached has no value.
-    fn look_for(&mut self, key: Token, missing: Token) -> bool {
+    fn look_for(&mut self, key: Token, sub_fetch: SubFetch) -> bool {
         let lookup = self.lookups.ask(&mut self.waiters.keys, key);
-        if let Some(lookup) = lookup {
-            self.lookups.join(lookup, missing);
+        let kept = lookup.and_then(|lookup| Some((lookup, self.misses.keep(sub_fetch)?)));
+        if let Some((lookup, member)) = kept {
+            self.lookups.join(lookup, member);
         }
-        lookup.is_some()
+        kept.is_some()
     }
 
     /// memcached has answered for the key of a feed, or failed to, which is a miss.
@@ -114,92 +109,55 @@ impl Polls {
         token: Token,
         is_found: bool,
     ) {
+        let Some(sub_fetch) = self.misses.take_sub_fetch(token) else {
+            return;
+        };
+        let asker = sub_fetch.asker;
         let name = self.waiters.keys.get(key).map(|key| key.name.clone());
-        if !is_found && name.is_some_and(|name| self.ask_for(context, &name, token)) {
+        if !is_found && name.is_some_and(|name| self.ask_for(context, &name, sub_fetch)) {
             return;
         }
-        if let Some(missing) = self.misses.missing.remove(token) {
-            self.waiters.feeds.end_asking(missing.asker);
-        }
+        self.waiters.feeds.end_asking(asker);
     }
 
-    /// Asks the application for a key, or joins those who ask; whether anything comes of it.
-    fn ask_for(&mut self, context: &Context, name: &[u8], token: Token) -> bool {
-        let Some(missing) = self.misses.missing.get(token) else {
+    /// Asks the application for a key, or joins the polls that ask; true if anything comes of it.
+    fn ask_for(&mut self, context: &Context, name: &[u8], sub_fetch: SubFetch) -> bool {
+        if !self.misses.has_room() {
             return false;
-        };
-        let (ask, route) = (missing.behalf.ask, missing.behalf.route);
-        let Some(forward) = self.encode_missing(token, self.is_shared(&ask, route)) else {
-            return false;
-        };
-        let (shared, common) = (self.is_shared(&ask, route), forward.common);
-        if shared && let Some(recall) = self.recall(context.now(), name, common.variant, route) {
-            if recall.is_for_renewal() {
-                self.revalidate(name, route, forward);
-            }
-            let fetch = self.open_recalled(recall, name, common, route);
-            let fetch = fetch.and_then(|fetch| self.misses.fetches.get_mut(fetch));
-            return fetch.is_some_and(|fetch| {
-                fetch.polls.push(token);
-                true
-            });
         }
-        let key = shared.then(|| self.waiters.keys.enter(name)).flatten();
-        if let Some(fetch) = self.under_way(key, common.variant) {
-            self.misses.join(fetch, token);
-            return true;
-        }
-        let fetch = self.open_fetch(key, name, route, forward);
-        match (fetch, key) {
-            (Some(fetch), _) => self.misses.join(fetch, token),
-            (None, Some(key)) => {
-                self.waiters.keys.release(key);
-            }
-            (None, None) => {}
-        }
-        fetch.is_some()
-    }
-
-    /// The request on behalf of which a key is asked for, and the address that it came from.
-    pub(super) fn asked_by(&self, token: Token) -> Option<(&KeptRequest, Option<SocketAddr>)> {
-        let behalf = &self.misses.missing.get(token)?.behalf;
-        Some((&behalf.request, behalf.peer))
-    }
-
-    /// The request that a poll of the key alone would be.
-    pub(super) fn encode_missing(&self, token: Token, is_shared: bool) -> Option<FetchRequest> {
-        let SubFetch { behalf, target, .. } = self.misses.missing.get(token)?;
-        let kept = &behalf.request;
+        let kept = Kept::of_key(&sub_fetch);
         let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        let head = match target {
-            Some(target) => RequestHead {
-                target,
-                authority: None,
-                path: target.split('?').next().unwrap_or_default(),
-                query: target.split_once('?').map(|(_, query)| query),
-                ..head
-            },
-            None => head,
+        let Some(head) = kept.head(&mut storage, &self.head_limits()) else {
+            return false;
         };
-        let (ask, route) = (&behalf.ask, behalf.route);
-        Some(self.encode(&head, kept.body(), behalf.peer, is_shared, ask, route))
+        let missed = Missed {
+            name,
+            ask: kept.ask,
+            route: kept.route,
+            head: &head,
+            body: kept.request.body(),
+            peer: &|| kept.peer,
+        };
+        let Some(fetch) = self.fetch_for(context.now(), &missed) else {
+            return false;
+        };
+        if let Some(member) = self.misses.keep(sub_fetch) {
+            self.misses.join(fetch, member);
+        }
+        true
     }
 
-    /// A fetch that was shared has ended for a key: what of its verdict is for who asks for it.
-    pub(super) fn missing_told(
+    /// Ends a key that was asked for by the result of a fetch that was shared.
+    pub(super) fn key_fetched(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        token: Token,
-        verdict: &UpstreamResult,
+        sub_fetch: &SubFetch,
+        result: &UpstreamResult,
         stale: Option<&StaleValue>,
     ) {
-        let Some(missing) = self.misses.missing.get(token) else {
-            return;
-        };
-        let stale = stale.filter(|known| stands_for(known, &missing.behalf.ask));
-        let said = match (verdict, stale) {
+        let stale = stale.filter(|known| known.stands_for(&sub_fetch.request.ask));
+        let value = match (result, stale) {
             (_, Some(known)) => FetchedValue::Value(known.body.clone(), known.flags),
             (Ok(answer), _) => match answer.status {
                 200 if is_whole_value(answer) => FetchedValue::Value(answer.body.clone(), 0),
@@ -208,47 +166,56 @@ impl Polls {
             },
             (Err(_), _) => FetchedValue::Unknown,
         };
-        self.missing_ends(context, http, token, said);
+        self.end_sub_fetch(context, http, sub_fetch, value);
     }
 
     /// Asks once more for a key that another loop has asked for.
-    pub(super) fn missing_again(
+    pub(super) fn ask_again(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         name: &[u8],
-        token: Token,
+        sub_fetch: SubFetch,
     ) {
-        if !self.ask_for(context, name, token) {
-            self.missing_ends(context, http, token, FetchedValue::Unknown);
+        let (asker, place) = (sub_fetch.asker, sub_fetch.place);
+        if !self.ask_for(context, name, sub_fetch) {
+            self.tell_asker(context, http, (asker, place), FetchedValue::Unknown);
         }
     }
 
-    /// Gives who asks for a key what the application has said of it.
-    pub(super) fn missing_ends(
+    /// Tells the feed or poll that asks for a key what the application has said of it.
+    pub(super) fn end_sub_fetch(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        token: Token,
-        said: FetchedValue,
+        sub_fetch: &SubFetch,
+        value: FetchedValue,
     ) {
-        let Some(SubFetch { asker, place, .. }) = self.misses.missing.remove(token) else {
-            return;
-        };
+        let asker = (sub_fetch.asker, sub_fetch.place);
+        self.tell_asker(context, http, asker, value);
+    }
+
+    fn tell_asker(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        (asker, place): (Token, usize),
+        value: FetchedValue,
+    ) {
         match asker.kind() {
-            kind::SEVERAL => self.several_answered(context, http, asker, place, &said),
-            _ => self.feed_answered(asker, said),
+            kind::SEVERAL => self.several_answered(context, http, asker, place, &value),
+            _ => self.feed_answered(asker, value),
         }
     }
 
-    fn feed_answered(&mut self, token: Token, said: FetchedValue) {
+    fn feed_answered(&mut self, token: Token, value: FetchedValue) {
         let feeds = &mut self.waiters.feeds;
         let Some(feed) = feeds.get(token).filter(|feed| feed.is_asking) else {
             // It is gone, or the cache has had a value since, which is newer.
             return;
         };
         let key = feed.key;
-        match said {
+        match value {
             FetchedValue::Value(body, flags) => feeds.keep_answer(token, body, flags),
             FetchedValue::Nothing => {
                 feeds.end_asking(token);

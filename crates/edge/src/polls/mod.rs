@@ -25,7 +25,7 @@ mod explain;
 mod explanation;
 mod feeds;
 mod fetch;
-mod flights;
+mod fetched;
 mod follow;
 mod frames;
 mod freshness;
@@ -58,9 +58,7 @@ pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Question, Value, Valued};
 pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source};
-pub(crate) use misses::{
-    FetchRequest, FlightResult, Join, LoopFetch, Memory, Misses, UpstreamResult,
-};
+pub(crate) use misses::{FetchRequest, FlightResult, LoopFetch, Memory, Misses, UpstreamResult};
 pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
 pub(crate) use watchers::Watchers;
@@ -270,11 +268,11 @@ impl Polls {
     /// Whether nothing at all is kept.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        let is_sent = !self.lookups.has_unsent() && self.misses.requests.is_empty();
+        let is_sent = !self.lookups.has_unsent() && !self.misses.has_left();
         let tables = [
             self.lookups.len(),
-            self.misses.fetches.len(),
-            self.misses.missing.len(),
+            self.misses.fetches(),
+            self.misses.sub_fetches(),
         ];
         is_sent && tables == [0; 3] && self.waiters.has_nothing()
     }

@@ -111,7 +111,7 @@ impl Polls {
         match poll.place.kind() {
             kind::KEY => self.waiters.keys.get(poll.place).is_none(),
             kind::LOOKUP => !self.lookups.is_open(poll.place),
-            kind::FETCH => self.misses.fetches.get(poll.place).is_none(),
+            kind::FETCH => !self.misses.is_open(poll.place),
             kind::QUESTION => !self
                 .gate
                 .subrequests

@@ -1,40 +1,41 @@
 //! Polls that asked for the same and got nothing by it: each asks for itself, a few at a time.
 
-use super::misses::{FetchedValue, UpstreamResult};
+use super::Polls;
+use super::fetch::{Kept, Missed};
+use super::fetched::Member;
+use super::misses::{Fetch, FetchedValue, Join, Queued, UpstreamResult};
 use super::responder::Responder;
 use super::sharing::Owner;
-use super::tables::{Fetch, Link, kind};
-use super::{FetchRequest, Join, Polls};
-use crate::config::RouteId;
+use super::tables::{Link, kind};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::{FieldStorage, parse_request};
+use dwell_proto::http1::FieldStorage;
 use dwell_upstream::Client;
 
 /// Requests of one queue that are under way at once.
 const AT_ONCE: usize = 16;
 
 impl Polls {
-    /// Takes the polls out of `polls` that the result of a shared request does not belong to; each
-    /// asks for itself.
+    /// Takes the members out of `members` that the result of a shared request does not belong to;
+    /// each asks for itself.
     pub(super) fn queue_up(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         fetch: &Fetch,
-        verdict: &UpstreamResult,
-        polls: &mut Vec<Token>,
+        result: &UpstreamResult,
+        members: &mut Vec<Token>,
     ) {
         // A request for one client is its own, and a result that was remembered belongs to all.
-        if fetch.key.is_none() || fetch.is_anothers {
+        if !fetch.is_led() {
             return;
         }
-        let answered = match Owner::of(verdict, fetch.common.is_plain) {
+        let answered = match Owner::of(result, fetch.common.is_plain) {
             Owner::All => return,
             Owner::Nobody if fetch.common.is_trimmed => 0,
             Owner::Nobody | Owner::Asker => 1,
         };
-        let queued = polls.split_off(answered.min(polls.len()));
+        let queued = members.split_off(answered.min(members.len()));
         self.each_for_itself(context, http, fetch, &queued);
     }
 
@@ -44,27 +45,21 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         fetch: &Fetch,
-        polls: &[Token],
+        members: &[Token],
     ) {
-        if polls.is_empty() {
+        if members.is_empty() {
             return;
         }
-        let queue = self.misses.fetches.insert(Fetch {
-            polls: polls.iter().rev().copied().collect(),
-            ..Fetch::new(&fetch.name, fetch.route, fetch.common)
-        });
-        let Ok(queue) = queue else {
-            for token in polls {
-                self.turn_away(context, http, *token);
+        let Some(queue) = self.misses.open_queue(fetch, members) else {
+            for member in members {
+                self.turn_away(context, http, *member);
             }
             return;
         };
-        for token in polls {
-            if let Some(poll) = self.waiters.poll_mut(*token) {
-                poll.place = queue;
-            }
+        for member in members {
+            self.set_place(*member, queue);
         }
-        for _ in 0..AT_ONCE.min(polls.len()) {
+        for _ in 0..AT_ONCE.min(members.len()) {
             self.next_in_queue(context, http, Link::to(queue));
         }
     }
@@ -74,80 +69,74 @@ impl Polls {
         let Some(queue) = queue.token() else {
             return;
         };
-        loop {
-            let Some(waiting) = self.misses.fetches.get_mut(queue) else {
-                return;
-            };
-            let (next, is_last) = (waiting.polls.pop(), waiting.polls.is_empty());
-            let (name, route) = (waiting.name.clone(), waiting.route);
-            if is_last {
-                self.close_fetch(queue);
-            }
-            let Some(token) = next else {
-                return;
-            };
-            if self.ask_alone(http, &name, route, token, queue) {
+        while let Some(queued) = self.misses.take_queued(queue) {
+            if self.ask_alone(http, &queued).is_some() {
                 return;
             }
-            self.turn_away(context, http, token);
+            self.turn_away(context, http, queued.member);
         }
     }
 
-    /// Sends the request of a poll that waited; false if that cannot be.
-    fn ask_alone(
-        &mut self,
-        http: &mut Http,
-        name: &[u8],
-        route: RouteId,
-        token: Token,
-        queue: Token,
-    ) -> bool {
-        let Some(forward) = self.own_request(http, token) else {
-            return false;
+    /// Sends the request of a member that waited; `None` if that cannot be.
+    fn ask_alone(&mut self, http: &Http, queued: &Queued) -> Option<()> {
+        let kept = self.kept_of(http, queued.member)?;
+        let mut storage = FieldStorage::new();
+        let missed = Missed {
+            name: &queued.name,
+            ask: kept.ask,
+            route: kept.route,
+            head: &kept.head(&mut storage, &self.head_limits())?,
+            body: kept.request.body(),
+            peer: &|| kept.peer,
         };
-        let Some(fetch) = self.open_fetch(None, name, route, forward) else {
-            return false;
-        };
-        if let Some(fetch) = self.misses.fetches.get_mut(fetch) {
-            fetch.queue = Link::to(queue);
-            fetch.polls.push(token);
-        }
-        if let Some(poll) = self.waiters.poll_mut(token) {
-            poll.place = fetch;
-        }
-        true
+        let common = self.common_of(missed.head, missed.ask, missed.route);
+        let request = self.encode(&missed, false);
+        let fetch = self.misses.open_queued(queued, common, request)?;
+        self.set_place(queued.member, fetch);
+        Some(())
     }
 
     /// The client whose request has joined, if it is still there.
     pub(crate) fn client_of_join(&self, http: &Http, join: &Join) -> Option<Client> {
-        let (kept, peer) = if join.member.kind() == kind::MISSING {
-            self.asked_by(join.member)?
-        } else {
-            let poll = self.waiters.polls().get(join.member)?;
-            (poll.request.as_deref()?, http.peer_address(poll.exchange))
-        };
+        let kept = self.kept_of(http, join.member)?;
         let mut storage = FieldStorage::new();
-        let head = parse_request(kept.head(), &mut storage, &self.head_limits()).ok()?;
-        Some(self.gate.client_of(&head, peer))
+        let head = kept.head(&mut storage, &self.head_limits())?;
+        Some(self.gate.client_of(&head, kept.peer))
     }
 
-    fn own_request(&self, http: &Http, token: Token) -> Option<FetchRequest> {
-        if token.kind() == kind::MISSING {
-            return self.encode_missing(token, false);
+    /// The request of a member of a fetch, if its client is still there.
+    fn kept_of(&self, http: &Http, member: Token) -> Option<Kept<'_>> {
+        if member.kind() == kind::MISSING {
+            return self.misses.sub_fetch(member).map(Kept::of_key);
         }
-        let poll = self.waiters.polls().get(token)?;
-        let peer = http.peer_address(poll.exchange);
-        let kept = poll.request.as_deref()?;
-        self.encode_kept(kept, peer, false, &poll.ask, poll.route)
+        let poll = self.waiters.polls().get(member)?;
+        Some(Kept {
+            request: poll.request.as_deref()?,
+            target: None,
+            ask: &poll.ask,
+            route: poll.route,
+            peer: http.peer_address(poll.exchange),
+        })
     }
 
-    /// Answers a poll that nothing can be sent for it, if it is still there.
-    fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
-        if token.kind() == kind::MISSING {
-            self.missing_ends(context, http, token, FetchedValue::Unknown);
-        } else if let Some(poll) = self.waiters.remove(token) {
-            let mut to = Responder::held(http, &poll, &self.responses);
-            self.refuse_busy(context, &mut to);
+    /// Notes that a member waits for `fetch`; keys have no place of their own.
+    fn set_place(&mut self, member: Token, fetch: Token) {
+        if let Some(poll) = self.waiters.poll_mut(member) {
+            poll.place = fetch;
+        }
+    }
+
+    /// Answers a member that nothing can be sent for it, if it is still there.
+    pub(super) fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+        match self.take_member(token) {
+            Some(Member::Poll(poll)) => {
+                let mut to = Responder::held(http, &poll, &self.responses);
+                self.refuse_busy(context, &mut to);
+            }
+            Some(Member::Key(sub_fetch)) => {
+                self.end_sub_fetch(context, http, &sub_fetch, FetchedValue::Unknown);
+            }
+            None => {}
         }
     }
 }

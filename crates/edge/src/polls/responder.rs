@@ -4,14 +4,15 @@ use super::tables::{KeptRequest, Poll};
 use super::wanted::Several;
 use crate::access::{CorsGrant, CorsTable};
 use crate::config::{RouteId, Routes};
+use crate::held::{held, hold};
 use crate::metrics::PollOutcome;
 use crate::response_log::{Logged, ResponseLog};
 use bytes::Bytes;
-use dwell_engine::{Body, ExchangeId, Http, Reply, Request, Response};
+use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The part of an answer that all polls of a loop share: its log, and the fields for web pages.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl Responses {
 
 /// The one answer to one request: at hand, or held.
 pub(crate) struct Responder<'a, 'r> {
-    target: Target<'a, 'r>,
+    exchange: Exchange<'a, 'r>,
     responses: Arc<Responses>,
     /// Method and target, for the access log.
     line: Option<(&'a str, &'a str)>,
@@ -39,9 +40,30 @@ pub(crate) struct Responder<'a, 'r> {
     page: Option<(RouteId, CorsGrant)>,
 }
 
-enum Target<'a, 'r> {
+/// The exchange that an answer belongs to: at hand, or held.
+pub(crate) enum Exchange<'a, 'r> {
     Now(&'a mut Reply<'r>),
     Held(&'a mut Http, ExchangeId),
+}
+
+impl<'r> Exchange<'_, 'r> {
+    /// Holds it for so long: at hand by the outcome, and held already by another tag.
+    pub(crate) fn hold(&mut self, context: &mut Context, tag: u64, timeout: Duration) -> Outcome {
+        match self {
+            Self::Now(_) => held(tag, timeout),
+            Self::Held(http, exchange) => {
+                hold(http, context, *exchange, tag, timeout);
+                Outcome::Answered
+            }
+        }
+    }
+
+    fn reborrow(&mut self) -> Exchange<'_, 'r> {
+        match self {
+            Self::Now(reply) => Exchange::Now(reply),
+            Self::Held(http, exchange) => Exchange::Held(http, *exchange),
+        }
+    }
 }
 
 /// The outcome of a request that is no poll.
@@ -56,7 +78,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         context: &Context,
     ) -> Self {
         Self {
-            target: Target::Now(reply),
+            exchange: Exchange::Now(reply),
             responses: Arc::clone(responses),
             line: Some((request.head.method, request.head.target)),
             arrived: context.now(),
@@ -71,18 +93,22 @@ impl<'a, 'r> Responder<'a, 'r> {
         poll: &'a Poll,
         responses: &Arc<Responses>,
     ) -> Self {
-        Self::of_poll(Target::Now(reply), poll, responses)
+        Self::of_poll(Exchange::Now(reply), poll, responses)
     }
 
     /// To a held request.
     pub(crate) fn held(http: &'a mut Http, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
-        Self::of_poll(Target::Held(http, poll.exchange), poll, responses)
+        Self::of_poll(Exchange::Held(http, poll.exchange), poll, responses)
     }
 
-    fn of_poll(target: Target<'a, 'r>, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
+    pub(crate) fn of_poll(
+        exchange: Exchange<'a, 'r>,
+        poll: &'a Poll,
+        responses: &Arc<Responses>,
+    ) -> Self {
         let page = (poll.route, poll.origin);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, page, responses)
+        Self::later(exchange, kept, poll.arrived, page, responses)
     }
 
     /// To the request at hand, which was held and is a poll of several keys.
@@ -93,7 +119,7 @@ impl<'a, 'r> Responder<'a, 'r> {
     ) -> Self {
         let kept = poll.request.as_deref();
         Self::later(
-            Target::Now(reply),
+            Exchange::Now(reply),
             kept,
             poll.arrived,
             poll.page(),
@@ -107,20 +133,20 @@ impl<'a, 'r> Responder<'a, 'r> {
         poll: &'a Several,
         responses: &Arc<Responses>,
     ) -> Self {
-        let target = Target::Held(http, poll.exchange);
+        let exchange = Exchange::Held(http, poll.exchange);
         let kept = poll.request.as_deref();
-        Self::later(target, kept, poll.arrived, poll.page(), responses)
+        Self::later(exchange, kept, poll.arrived, poll.page(), responses)
     }
 
     fn later(
-        target: Target<'a, 'r>,
+        exchange: Exchange<'a, 'r>,
         kept: Option<&'a KeptRequest>,
         arrived: Instant,
         page: (RouteId, CorsGrant),
         responses: &Arc<Responses>,
     ) -> Self {
         Self {
-            target,
+            exchange,
             responses: Arc::clone(responses),
             line: kept.and_then(|kept| request_line(kept.head())),
             arrived,
@@ -131,9 +157,9 @@ impl<'a, 'r> Responder<'a, 'r> {
 
     /// The client's address, asked of the system.
     pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
-        match &self.target {
-            Target::Now(reply) => reply.peer_address(),
-            Target::Held(http, exchange) => http.peer_address(*exchange),
+        match &self.exchange {
+            Exchange::Now(reply) => reply.peer_address(),
+            Exchange::Held(http, exchange) => http.peer_address(*exchange),
         }
     }
 
@@ -141,6 +167,16 @@ impl<'a, 'r> Responder<'a, 'r> {
     pub(crate) fn ends(&mut self, outcome: PollOutcome) {
         self.responses.log.metrics.polls.increment(outcome);
         self.outcome = outcome.as_str();
+    }
+
+    /// The exchange, without what is written down of its answer.
+    pub(crate) fn exchange(&mut self) -> Exchange<'_, 'r> {
+        self.exchange.reborrow()
+    }
+
+    /// Holds the exchange for so long; its answer follows, by another responder.
+    pub(crate) fn hold(&mut self, context: &mut Context, tag: u64, timeout: Duration) -> Outcome {
+        self.exchange.hold(context, tag, timeout)
     }
 
     pub(crate) fn send(&mut self, context: &mut Context, response: &Response<'_>) {
@@ -187,9 +223,9 @@ impl<'a, 'r> Responder<'a, 'r> {
                 let _ = reply.write_parts(piece);
             }
         };
-        match &mut self.target {
-            Target::Now(reply) => send(reply),
-            Target::Held(http, exchange) => {
+        match &mut self.exchange {
+            Exchange::Now(reply) => send(reply),
+            Exchange::Held(http, exchange) => {
                 http.with_reply(context, *exchange, send);
             }
         }

@@ -1,15 +1,14 @@
 //! The records of everything that waits, and the tables they live in.
 
 use super::ask::{Ask, Condition, KEYS_MAX};
-use super::common::Common;
 use super::decide::Content;
-use super::misses::LoopFetch;
 use crate::access::{CorsGrant, Granted};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
+use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
 use dwell_timers::Tick;
 use hashbrown::HashTable;
@@ -169,6 +168,15 @@ impl KeptRequest {
         &self.bytes[..self.head_bytes as usize]
     }
 
+    /// Parses the head once more; `None` of one that was not kept as a whole.
+    pub(crate) fn parse<'f, 'b>(
+        &'b self,
+        storage: &'f mut FieldStorage<'b>,
+        limits: &HeadLimits,
+    ) -> Option<RequestHead<'f, 'b>> {
+        parse_request(self.head(), storage, limits).ok()
+    }
+
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[self.head_bytes as usize..self.bytes.len() - self.name_bytes as usize]
     }
@@ -215,46 +223,6 @@ impl Version {
         let Self([low, high, of_epoch]) = self;
         let own = u64::from(high) << 32 | u64::from(low);
         of_epoch == epoch as u32 && cas_unique < own
-    }
-}
-
-/// One request to the upstream.
-#[derive(Debug)]
-pub(crate) struct Fetch {
-    /// The key whose misses share it, if they do.
-    pub(crate) key: Option<Token>,
-    /// The name of the key it is for; empty for a request that is no poll.
-    pub(crate) name: Box<[u8]>,
-    /// Route of the request that began it.
-    pub(crate) route: RouteId,
-    /// Polls from which the application would get something else ask for themselves.
-    pub(crate) common: Common,
-    /// The first is the one whose request was sent, unless that was another loop's.
-    pub(crate) polls: Vec<Token>,
-    /// The next one for the same key.
-    pub(crate) next: Link,
-    /// The queue whose next poll asks when this fetch has ended.
-    pub(crate) queue: Link,
-    /// Another loop has sent the request, or it was sent before: the answer is for all.
-    pub(crate) is_anothers: bool,
-    /// The loop that has sent the request, where that is another one, and the fetch there.
-    pub(crate) leader: Option<LoopFetch>,
-}
-
-impl Fetch {
-    /// A fetch without polls, which others do not share yet.
-    pub(crate) fn new(name: &[u8], route: RouteId, common: Common) -> Self {
-        Self {
-            key: None,
-            name: name.into(),
-            route,
-            common,
-            polls: Vec::new(),
-            next: Link::default(),
-            queue: Link::default(),
-            is_anothers: false,
-            leader: None,
-        }
     }
 }
 

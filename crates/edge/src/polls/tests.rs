@@ -209,7 +209,7 @@ fn a_fetch_outlives_its_clients_and_no_longer() {
         client.reset();
     }
     edge.turn_until(|edge| edge.front.polls.is_idle());
-    assert_eq!(edge.driver.front.polls.misses.fetches.len(), 2);
+    assert_eq!(edge.driver.front.polls.misses.fetches(), 2);
     one.answer(200, "", "late");
     other.answer(200, "", "late");
     edge.assert_nothing_left();
@@ -249,7 +249,7 @@ fn held_polls_whose_key_goes_away_share_one_request() {
     edge.delete("/poll/a");
     let (mut exchange, _) = app.accept(&mut edge);
     assert_eq!(edge.driver.front.polls.waiting(), 0);
-    assert_eq!(edge.driver.front.polls.misses.fetches.len(), 1);
+    assert_eq!(edge.driver.front.polls.misses.fetches(), 1);
     assert_eq!(edge.store().statistics().watched_keys, 0);
     exchange.answer(200, "", "anew");
     for client in &mut clients {

@@ -276,12 +276,12 @@ impl Polls {
             Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
             _ => None,
         };
-        self.note_lookup(
-            context.now(),
-            lookup.key,
-            &completion.outcome,
-            found.as_ref(),
-        );
+        if let Some(record) = self.waiters.keys.get(lookup.key) {
+            let came = (&completion.outcome, found.as_ref());
+            let has_upstream = self.has_upstream();
+            self.misses
+                .note_lookup(&record.name, came, has_upstream, context.now());
+        }
         // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
         if let (Some(found), false) = (&mut found, lookup.members.is_empty())
             && let Some(record) = self.waiters.keys.get(lookup.key)

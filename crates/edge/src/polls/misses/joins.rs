@@ -4,8 +4,8 @@
 //! the upstream client is told of the polls that join, on whichever loop, and lets the request wait
 //! with the client of one of them instead.
 
-use super::super::tables::Fetch;
 use super::memory::LoopFetch;
+use super::{Fetch, FetchOrigin};
 use dwell_evloop::Token;
 
 /// The polls that have joined a fetch in this turn.
@@ -23,21 +23,22 @@ pub(crate) struct Join {
 }
 
 impl Joins {
-    /// Notes that `poll` is the newest of a fetch.
+    /// Notes that `member` is the newest of a fetch.
     ///
     /// Shape: another loop is told of the first, the second, the fourth and so on. So the most that
     /// one request costs it is a message for each doubling.
-    pub(super) fn note(&mut self, token: Token, fetch: &Fetch, poll: Token) {
-        let leader = fetch.leader;
-        let is_told = match leader {
-            Some(_) => fetch.polls.len().is_power_of_two(),
-            None => fetch.polls.len() > 1 && !fetch.is_anothers,
+    pub(super) fn note(&mut self, token: Token, fetch: &Fetch, member: Token) {
+        let count = fetch.members.len();
+        let (leader, is_told) = match fetch.origin {
+            FetchOrigin::Own => (None, count > 1),
+            FetchOrigin::Loop(leader) => (Some(leader), count.is_power_of_two()),
+            FetchOrigin::Memory => (None, false),
         };
         if is_told {
             self.0.push(Join {
                 fetch: token,
                 leader,
-                member: poll,
+                member,
             });
         }
     }
@@ -55,13 +56,22 @@ impl IntoIterator for Joins {
 #[cfg(test)]
 mod tests {
     use super::super::super::ask::Method;
-    use super::super::super::common::Common;
+    use super::super::super::common::{Common, Variant};
     use super::super::super::tables::kind;
     use super::*;
     use crate::config::RouteId;
 
     #[test]
     fn another_loop_is_told_of_each_doubling_and_ones_own_client_of_all_but_the_first() {
+        let common = Common {
+            variant: Variant {
+                method: Method::Get,
+                digest: 0,
+            },
+            is_trimmed: false,
+            is_plain: false,
+            is_of_key: false,
+        };
         let token = |index| Token::new(kind::MISSING, 0, index);
         let leader = LoopFetch {
             of_loop: 1,
@@ -70,12 +80,11 @@ mod tests {
         for (leader, count) in [(Some(leader), 11), (None, 1023)] {
             let mut joins = Joins::default();
             let mut fetch = Fetch {
-                leader,
-                is_anothers: leader.is_some(),
-                ..Fetch::new(b"a", RouteId::FIRST, Common::nobodys(Method::Get))
+                origin: leader.map_or(FetchOrigin::Own, FetchOrigin::Loop),
+                ..Fetch::new(b"a", RouteId::FIRST, common)
             };
             for index in 0..1024 {
-                fetch.polls.push(token(index));
+                fetch.members.push(token(index));
                 joins.note(token(0), &fetch, token(index));
             }
             assert_eq!(joins.into_iter().count(), count);

@@ -5,6 +5,7 @@
 //! taken for what is asked of memcached or of the application, and not for hits of the embedded
 //! store.
 
+use super::super::ask::{Ask, Method};
 use super::super::common::Variant;
 use super::super::freshness::Freshness;
 use crate::cursor::Cursor;
@@ -61,6 +62,14 @@ pub(crate) struct StaleValue {
     /// What the answer that brought it said of being given when stale.
     pub(crate) while_revalidate: Option<Duration>,
     pub(crate) if_error: Option<Duration>,
+}
+
+impl StaleValue {
+    /// True if it may be given to a request: not to a client that shows an identity, and the answer
+    /// to a GET to no other method.
+    pub(crate) fn stands_for(&self, ask: &Ask) -> bool {
+        ask.anybodys && (ask.method != Method::Post || !self.is_answer)
+    }
 }
 
 /// The substitute for a request to the application.

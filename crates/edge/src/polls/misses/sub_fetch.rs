@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A request for whose keys the application may be asked.
 #[derive(Clone, Debug)]
 pub(crate) struct OriginRequest {
-    pub(crate) request: Arc<KeptRequest>,
+    pub(crate) kept: Arc<KeptRequest>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) ask: Ask,
     /// Its route.
@@ -22,28 +22,29 @@ pub(crate) struct OriginRequest {
 /// One key that the application is asked for.
 #[derive(Debug)]
 pub(crate) struct SubFetch {
-    pub(crate) behalf: OriginRequest,
+    /// The request that names it.
+    pub(crate) request: OriginRequest,
     /// The target of the poll that it stands for; nothing where that of the request is.
     pub(crate) target: Option<Box<str>>,
     /// The feed of the key, or the poll.
     pub(crate) asker: Token,
-    /// Which of the keys of a poll it is.
+    /// Its place among the keys of a poll.
     pub(crate) place: usize,
 }
 
-/// What the application has said of a key.
+/// The word of the application on a key.
 #[derive(Debug)]
 pub(crate) enum FetchedValue {
     /// This value, with memcached's flags.
     Value(Bytes, u32),
-    /// That there is none.
+    /// There is none.
     Nothing,
     /// It did not answer, or not so that it could be told.
     Unknown,
 }
 
 impl OriginRequest {
-    /// Of a request that has come; a HEAD asks for what a GET would bring.
+    /// The request at hand; a HEAD asks for what a GET would bring.
     pub(crate) fn of(
         request: &Request<'_>,
         ask: &Ask,
@@ -55,15 +56,15 @@ impl OriginRequest {
             other => other,
         };
         Self {
-            request: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
+            kept: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
             peer,
             ask: one_value(Ask { method, ..*ask }),
             route,
         }
     }
 
-    /// For a key that is named when the request has long gone: nothing of the client but its
-    /// address.
+    /// A request for a key that is named when the first request has long gone: nothing of the
+    /// client but its address.
     pub(crate) fn nameless(path: &str, route: RouteId, peer: Option<SocketAddr>) -> Self {
         let head = format!("GET {path} HTTP/1.0\r\n\r\n");
         let ask = Ask {
@@ -75,7 +76,7 @@ impl OriginRequest {
             is_stream: true,
         };
         Self {
-            request: Arc::new(KeptRequest::new(head.as_bytes(), &[], &[])),
+            kept: Arc::new(KeptRequest::new(head.as_bytes(), &[], &[])),
             peer,
             ask,
             route,

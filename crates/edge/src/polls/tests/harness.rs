@@ -69,7 +69,7 @@ impl Edge {
                 &polls.waiters.polls(),
                 &polls.waiters.keys,
                 &polls.lookups,
-                &polls.misses.fetches,
+                &polls.misses,
             );
             assert!(Instant::now() < end, "nothing came of it: {tables:?}");
             self.turn();

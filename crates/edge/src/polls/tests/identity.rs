@@ -20,13 +20,13 @@ fn sent(options: &str, first: &str, second: &str) -> usize {
     let mut edge = Edge::before(&app, &route(options));
     let mut clients = [first, second].map(|request| {
         let client = edge.ask(request);
-        edge.turn_until(|edge| !edge.front.polls.misses.fetches.is_empty());
+        edge.turn_until(|edge| edge.front.polls.misses.fetches() > 0);
         client
     });
     edge.turn_until(|edge| {
         edge.front.polls.waiters.polls().len() + edge.front.polls.waiters.several().len() == 2
     });
-    let sent = edge.driver.front.polls.misses.fetches.len();
+    let sent = edge.driver.front.polls.misses.fetches();
     for number in 0..sent {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "", &format!("answer {number}"));
@@ -139,7 +139,7 @@ fn a_reload_changes_what_says_who_asks() {
     edge.driver.front.polls.reconfigure(&config.into());
     let mut clients =
         ["alice", "bob"].map(|who| edge.ask(&format!("GET /poll/a\nCookie: session={who}\r\n")));
-    edge.turn_until(|edge| edge.front.polls.misses.fetches.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.fetches() == 2);
     for _ in &clients {
         let (mut exchange, _) = app.accept(&mut edge);
         exchange.answer(200, "", "own");

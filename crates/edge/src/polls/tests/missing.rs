@@ -76,7 +76,7 @@ fn memcached_is_looked_at_first() {
     let (mut exchange, line) = app.accept(&mut edge);
     assert_eq!(line, "GET /poll/a HTTP/1.1");
     socket.await_last(&mut edge, &frame("b", "two"));
-    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 3);
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 3);
     exchange.answer(200, "", "one");
     socket.await_last(&mut edge, &frame("a", "one"));
     edge.turn_until(|_| stream.text().contains("data: one\n"));
@@ -104,7 +104,7 @@ fn a_refusal_is_remembered_and_a_failure_says_nothing() {
     let mut third = Socket::open(&edge, &format!("/poll/?k=b&since={since}"));
     assert_eq!(exchange.request(&mut edge), format!("GET /poll/b HTTP/1.1"));
     exchange.answer(500, "", "");
-    edge.turn_until(|edge| edge.front.polls.misses.missing.is_empty());
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 0);
     edge.set("/poll/b", "back");
     third.await_last(&mut edge, &frame("b", "back"));
     assert_eq!(third.frames.len(), 1);
@@ -119,7 +119,7 @@ fn what_is_for_one_client_is_told_to_no_other() {
     let mut first = Socket::open(&edge, "/poll/a");
     let (mut exchange, _) = app.accept(&mut edge);
     let mut second = Socket::open(&edge, "/poll/a");
-    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 2);
     exchange.answer(200, "Set-Cookie: session=1\r\n", "for 1");
     first.await_last(&mut edge, &unnamed("for 1"));
     assert_eq!(exchange.request(&mut edge), "GET /poll/a HTTP/1.1");
@@ -197,7 +197,7 @@ fn whoever_leaves_while_the_application_is_asked_leaves_nothing() {
     let poll = edge.ask("GET /poll/?k=a&k=b");
     let (mut of_a, _) = app.accept(&mut edge);
     let (mut of_b, _) = app.accept(&mut edge);
-    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 6);
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 6);
     drop((socket, stream));
     poll.reset();
     edge.turn_until(|edge| edge.front.polls.is_idle());

@@ -24,7 +24,7 @@ fn answer(status: u16, body: &str) -> Arc<Answer> {
 
 /// The application answers the request that was sent first of those that are under way.
 fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
-    let Some(fetch) = edge.driver.front.polls.misses.fetches.tokens().next() else {
+    let Some(fetch) = edge.driver.front.polls.misses.first() else {
         return false;
     };
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
@@ -32,7 +32,7 @@ fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
     driver
         .front
         .polls
-        .verdict_came(context, http, fetch, verdict, false);
+        .result_came(context, http, fetch, verdict, false);
     true
 }
 
@@ -99,7 +99,7 @@ fn a_key_that_is_back_as_it_was_when_the_application_has_none_is_waited_for() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let mut client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 2);
     // One turn: the application says that there is none, and there is what the client has.
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
@@ -117,7 +117,7 @@ fn a_client_that_leaves_after_its_news_were_taken_back_leaves_nothing() {
     let mut edge = Edge::before(&app, "");
     let since = cursor("one");
     let client = edge.ask(&format!("GET /poll/?k=a&k=b&since={since}.&wait=50s"));
-    edge.turn_until(|edge| edge.front.polls.misses.missing.len() == 2);
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 2);
     while tell_first(&mut edge, &Ok(answer(404, ""))) {}
     edge.set("/poll/a", "one");
     edge.turn();

@@ -32,13 +32,8 @@ fn held(edge: &EdgeLoop) -> Option<Token> {
 /// Whatever is asked for is lost.
 fn lose_everything(edge: &mut Edge) {
     let polls = &mut edge.driver.front.polls;
-    for fetch in polls.misses.fetches.tokens().collect::<Vec<_>>() {
-        polls.close_fetch(fetch);
-    }
+    polls.misses.lose_all(&mut polls.waiters.keys);
     polls.lookups.lose_all(&mut polls.waiters.keys);
-    for missing in polls.misses.missing.tokens().collect::<Vec<_>>() {
-        polls.misses.missing.remove(missing);
-    }
     let keys: Vec<_> = ["/poll/a", "/poll/b"]
         .iter()
         .filter_map(|name| polls.waiters.keys.find(name.as_bytes()))
@@ -60,7 +55,7 @@ fn every_kind_that_waits_for_the_application_has_a_deadline() {
         let app = App::start();
         let mut edge = Edge::before(&app, "");
         let mut client = edge.ask(request);
-        edge.turn_until(|edge| !edge.front.polls.misses.fetches.is_empty());
+        edge.turn_until(|edge| edge.front.polls.misses.fetches() > 0);
         let connection = held(&edge.driver).unwrap();
         assert!(edge.event_loop.context().is_armed(connection), "{request}");
         lose_everything(&mut edge);
@@ -99,7 +94,7 @@ fn what_lost_its_place_is_found() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
     let mut one = edge.ask("GET /poll/a");
-    edge.turn_until(|edge| edge.front.polls.misses.fetches.len() == 1);
+    edge.turn_until(|edge| edge.front.polls.misses.fetches() == 1);
     lose_everything(&mut edge);
     recheck(&mut edge);
     assert_eq!(edge.answer(&mut one).0, 504);

@@ -71,7 +71,7 @@ fn what_differs_for_the_application_is_asked_for_apart() {
         let mut attackers = ask_all(&mut edge, &hostiles);
         let mut victims = [edge.ask("GET /poll/a"), edge.ask("GET /poll/a?since=x")];
         edge.turn_until(|edge| edge.front.polls.waiters.polls().len() == 4);
-        assert_eq!(edge.driver.front.polls.misses.fetches.len(), 2, "{hostile}");
+        assert_eq!(edge.driver.front.polls.misses.fetches(), 2, "{hostile}");
         let mut exchanges = accept(&app, &mut edge, 2);
         exchanges[0].answer(200, "", "evil");
         exchanges[1].answer(200, "", "good");
@@ -107,7 +107,7 @@ fn a_refusal_is_neither_shared_nor_remembered() {
         let mut socket = Socket::open(&edge, "/poll/a");
         let mut stream = Events::follow(&edge, "/poll/a", "");
         edge.turn_until(|edge| {
-            edge.front.polls.misses.missing.len() == 2
+            edge.front.polls.misses.sub_fetches() == 2
                 && edge.front.polls.waiters.polls().len() == 3
         });
         let (mut first, _) = app.accept(&mut edge);
@@ -141,7 +141,7 @@ fn those_whom_an_answer_is_not_for_ask_a_few_at_a_time() {
     first.answer(200, "Set-Cookie: a=b\r\n", "own");
     assert_eq!(edge.answer(&mut clients[0]).1, "own");
     // Those who wait, and the place where they do.
-    edge.turn_until(|edge| edge.front.polls.misses.fetches.len() == 17);
+    edge.turn_until(|edge| edge.front.polls.misses.fetches() == 17);
     let mut exchanges = accept(&app, &mut edge, 15);
     first.request(&mut edge);
     exchanges.push(first);
@@ -156,7 +156,7 @@ fn those_whom_an_answer_is_not_for_ask_a_few_at_a_time() {
         if number < 14 {
             exchange.request(&mut edge);
             exchanges.push(exchange);
-            assert!(edge.driver.front.polls.misses.fetches.len() <= 17);
+            assert!(edge.driver.front.polls.misses.fetches() <= 17);
         }
     }
     for client in &mut clients[1..] {

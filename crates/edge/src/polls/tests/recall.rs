@@ -8,7 +8,8 @@ use crate::cursor::Cursor;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
 use crate::polls::freshness::Freshness;
-use crate::polls::misses::{CachedOutcome, LoopFetch, NewValue, Role, UpstreamResult};
+use crate::polls::misses::memory::{NewValue, Role};
+use crate::polls::misses::{CachedOutcome, LoopFetch, UpstreamResult};
 use bytes::Bytes;
 use dwell_proto::http1::{FieldStorage, parse_request};
 use dwell_upstream::{Answer, UpstreamError};
@@ -46,7 +47,7 @@ fn note(edge: &Edge, now: Instant) {
         .front
         .polls
         .misses
-        .memory
+        .memory()
         .note(NAME, &value, now);
 }
 
@@ -58,7 +59,12 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let edge = Edge::before(&app, route);
     let (polls, start) = (&edge.driver.front.polls, Instant::now());
     let after = |seconds| start + Duration::from_secs(seconds);
-    let recalls = |seconds| match polls.recall(after(seconds), NAME, get(&edge), RouteId::FIRST) {
+    let recalls = |seconds| match polls.misses.cached(
+        polls.route(RouteId::FIRST),
+        NAME,
+        get(&edge),
+        after(seconds),
+    ) {
         Some(recall @ CachedOutcome::Stale(_)) => Some(recall.is_for_renewal()),
         _ => None,
     };
@@ -71,7 +77,13 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     );
     let stands_in = |seconds| {
         polls
-            .stale_if_error(after(seconds), NAME, get(&edge).digest, RouteId::FIRST)
+            .misses
+            .stale_if_error(
+                polls.route(RouteId::FIRST),
+                NAME,
+                get(&edge).digest,
+                after(seconds),
+            )
             .is_some()
     };
     assert_eq!([16, 65, 66].map(stands_in), [true, true, false]);
@@ -86,9 +98,13 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     note(&edge, start);
     let verdict = Err(UpstreamError::Unavailable);
     let until = start + Duration::from_secs(2);
-    let memory = &polls.misses.memory;
+    let memory = &polls.misses.memory();
     memory.refuse(NAME, get(&edge), verdict, until, start);
-    let recall = |at| polls.recall(at, NAME, get(&edge), RouteId::FIRST);
+    let recall = |at| {
+        polls
+            .misses
+            .cached(polls.route(RouteId::FIRST), NAME, get(&edge), at)
+    };
     let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(matches!(
         recall(just_before),
@@ -108,12 +124,12 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
         .front
         .polls
         .misses
-        .memory
+        .memory()
         .begin(NAME, get(edge), other);
     assert!(matches!(begun, Role::Leader));
     let (poll, socket) = (edge.ask("GET /poll/a"), Socket::open(edge, "/poll/a"));
     edge.turn_until(|edge| {
-        edge.front.polls.waiters.polls().len() + edge.front.polls.misses.missing.len() == 2
+        edge.front.polls.waiters.polls().len() + edge.front.polls.misses.sub_fetches() == 2
     });
     assert_eq!(edge.driver.front.polls.misses.following(), 1);
     (poll, socket)
@@ -121,7 +137,7 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
 
 /// The other loop has been answered, and its word for this one is lost.
 fn forget(edge: &Edge) {
-    let memory = &edge.driver.front.polls.misses.memory;
+    let memory = &edge.driver.front.polls.misses.memory();
     assert_eq!(memory.end(NAME, get(edge)).len(), 1);
 }
 
@@ -134,15 +150,7 @@ fn recheck(edge: &mut Edge) {
 }
 
 fn tell(edge: &mut Edge, verdict: Option<&UpstreamResult>) {
-    let fetch = edge
-        .driver
-        .front
-        .polls
-        .misses
-        .fetches
-        .tokens()
-        .next()
-        .unwrap();
+    let fetch = edge.driver.front.polls.misses.first().unwrap();
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     let http = &mut driver.servers.http;
     driver
