@@ -148,7 +148,7 @@ impl Descriptors {
     }
 
     /// Logs, at most every ten seconds, that connections were refused for want of descriptors.
-    pub(crate) fn tell_refused(&self) {
+    pub(crate) fn log_refused(&self) {
         if let Some(count) = self.refused.note(Instant::now()) {
             tracing::warn!(
                 limit = self.limit,
@@ -204,7 +204,7 @@ fn has_store_listener(config: &Config) -> bool {
 
 impl RefusalObserver for Descriptors {
     fn refused(&self) {
-        self.tell_refused();
+        self.log_refused();
     }
 }
 

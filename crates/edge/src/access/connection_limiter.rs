@@ -53,7 +53,7 @@ impl ConnectionLimiter {
         if let Some(place) = place {
             stream.keep(Box::new(place));
         } else {
-            self.tell_refused(address, max);
+            self.log_refused(address, max);
         }
         is_admitted
     }
@@ -95,7 +95,7 @@ impl ConnectionLimiter {
     }
 
     /// Logs, at most every ten seconds, the address that was refused last.
-    fn tell_refused(&self, address: IpAddr, limit: usize) {
+    fn log_refused(&self, address: IpAddr, limit: usize) {
         if let Some(count) = self.refused.note(Instant::now()) {
             tracing::warn!(
                 %address,

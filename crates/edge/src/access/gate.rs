@@ -146,8 +146,8 @@ impl Gate {
         let further = u32::try_from(keys.saturating_sub(1)).unwrap_or(u32::MAX);
         if let Some(rate) = rules.access.rate_per_address.filter(|_| further > 0) {
             let client = RateKey::Address(self.client_of(head, peer()));
-            let whose = (rules.prefix.as_str(), rate, client);
-            self.access.limiter.charge(whose, rate, now, further);
+            let subject = (rules.prefix.as_str(), rate, client);
+            self.access.limiter.charge(subject, rate, now, further);
         }
     }
 
@@ -186,8 +186,8 @@ impl Gate {
         counted: RateKey<'_>,
         rate: Rate,
     ) -> Result<(), Limited> {
-        let whose = (rules.prefix.as_str(), rate, counted);
-        let taken = self.access.limiter.take(whose, rate, now);
+        let subject = (rules.prefix.as_str(), rate, counted);
+        let taken = self.access.limiter.take(subject, rate, now);
         taken.map_err(|wait| Limited { rate, wait })
     }
 

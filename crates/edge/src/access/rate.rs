@@ -62,30 +62,35 @@ impl Limiter {
         self.places.len() == places(buckets)
     }
 
-    /// Takes a token from the bucket of `who`.
+    /// Takes a token from the bucket of `subject`.
     ///
     /// # Errors
     /// The time until there is one.
-    pub(crate) fn take(&self, who: impl Hash, rate: Rate, now: Instant) -> Result<(), Duration> {
-        self.swap(who, now, |full_at, now| rate.take(full_at, now))
+    pub(crate) fn take(
+        &self,
+        subject: impl Hash,
+        rate: Rate,
+        now: Instant,
+    ) -> Result<(), Duration> {
+        self.swap(subject, now, |full_at, now| rate.take(full_at, now))
     }
 
     /// Takes further tokens for a request that was admitted, even if there are fewer: the next
     /// request waits for them.
-    pub(crate) fn charge(&self, who: impl Hash, rate: Rate, now: Instant, tokens: u32) {
+    pub(crate) fn charge(&self, subject: impl Hash, rate: Rate, now: Instant, tokens: u32) {
         let charged = |full_at, _| Ok(full_at + rate.token() * u64::from(tokens));
         // A charge is never refused.
-        let _: Result<(), Duration> = self.swap(who, now, charged);
+        let _: Result<(), Duration> = self.swap(subject, now, charged);
     }
 
-    /// Replaces the time at which the bucket of `who` is full by the result of `next`.
+    /// Replaces the time at which the bucket of `subject` is full by the result of `next`.
     fn swap(
         &self,
-        who: impl Hash,
+        subject: impl Hash,
         now: Instant,
         next: impl Fn(u64, u64) -> Result<u64, Duration>,
     ) -> Result<(), Duration> {
-        let hash = self.hasher.hash_one(who);
+        let hash = self.hasher.hash_one(subject);
         // The lower bits choose the places, so the mark has the upper ones; 0 is a free place.
         let mark = (hash >> TIME_BITS).max(1);
         let first = hash as usize % (self.places.len() / WAYS) * WAYS;

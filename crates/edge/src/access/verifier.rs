@@ -17,7 +17,7 @@ pub(crate) struct KeyRing {
     /// Counts the reloads, so that a loop notices one without a lock.
     readings: AtomicU64,
     /// Time of the next check of the files. Units: seconds of Unix time.
-    next_look: AtomicU64,
+    next_check: AtomicU64,
     current: Mutex<Reading>,
 }
 
@@ -28,7 +28,7 @@ struct Reading {
 }
 
 /// Interval between checks of the files, while there are requests.
-const LOOK_INTERVAL_SECONDS: u64 = 5;
+const CHECK_INTERVAL_SECONDS: u64 = 5;
 
 impl KeyRing {
     /// Reads the files for the first time.
@@ -49,20 +49,20 @@ impl KeyRing {
         Ok(Self {
             files,
             readings: AtomicU64::new(1),
-            next_look: AtomicU64::new(0),
+            next_check: AtomicU64::new(0),
             current: Mutex::new(Reading { keys, changed_at }),
         })
     }
 
     /// Reloads files that have changed, if a check is due and no other loop makes it.
-    fn look(&self, now: u64) {
+    fn reload_if_due(&self, now: u64) {
         // Relaxed: the lock orders what is read.
-        let due = self.next_look.load(Ordering::Relaxed);
-        let next = now + LOOK_INTERVAL_SECONDS;
+        let due = self.next_check.load(Ordering::Relaxed);
+        let next = now + CHECK_INTERVAL_SECONDS;
         let order = Ordering::Relaxed;
         if now < due
             || self
-                .next_look
+                .next_check
                 .compare_exchange(due, next, order, order)
                 .is_err()
         {
@@ -183,7 +183,7 @@ impl Verifier {
 
     fn follow_ring(&mut self, now: u64) {
         let Some(ring) = &self.ring else { return };
-        ring.look(now);
+        ring.reload_if_due(now);
         let reading = ring.readings.load(Ordering::Acquire);
         if reading != self.reading {
             self.reading = reading;

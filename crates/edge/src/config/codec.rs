@@ -5,9 +5,10 @@ mod network;
 mod request;
 
 pub(super) use access::{BearerToken, Name, Text, WebOrigin, Written};
-pub(super) use network::{Listen, Server, Url};
+pub(super) use network::{MemcachedPeer, SocketAddress, Url};
 pub(super) use request::{
-    Access, FilePath, Key, MediaType, MethodList, Origin, Permissions, Prefix, UserName,
+    AccessLogTarget, FilePath, MediaType, MethodList, Origin, Permissions, Prefix, Template,
+    UserName,
 };
 
 use super::units::{duration, show_duration, show_size, size};
@@ -131,9 +132,9 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Codec<T> for Size {
 }
 
 /// A duration.
-pub(super) struct Time(pub(super) Duration, pub(super) Duration);
+pub(super) struct TimeSpan(pub(super) Duration, pub(super) Duration);
 
-impl Codec<Duration> for Time {
+impl Codec<Duration> for TimeSpan {
     fn read(&self, value: &Value<'_>) -> Result<Duration, Fault> {
         let (least, most) = (show_duration(self.0), show_duration(self.1));
         let wanted = || format!("write a duration from \"{least}\" to \"{most}\"");

@@ -3,7 +3,7 @@
 use super::check;
 use super::codec::{Fault, Shape, Value};
 use super::options::{OPTIONS, OptionSpec, ROUTE_OPTIONS, SECTIONS};
-use super::report::{ConfigError, Origin, Problem, SourceFile};
+use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigEr
         Ok(text) => parse(&path.display().to_string(), &text, flags),
         Err(error) => {
             let problem = Problem {
-                origin: Origin::Nowhere,
+                origin: ValuePlace::Nowhere,
                 message: format!("cannot read {}: {error}", path.display()),
                 help: None,
             };
@@ -78,12 +78,12 @@ pub(super) struct Draft {
     pub(super) config: Config,
     problems: Vec<Problem>,
     /// Places where options were written; defaults have none.
-    origins: HashMap<String, Written>,
+    origins: HashMap<String, WrittenOption>,
 }
 
 /// The place of an option, and if its value could be read.
-struct Written {
-    origin: Origin,
+struct WrittenOption {
+    origin: ValuePlace,
     valid: bool,
 }
 
@@ -119,11 +119,11 @@ impl Draft {
             return;
         }
         let origin = options.iter().find_map(written);
-        let origin = origin.map_or(Origin::Nowhere, |written| written.origin.clone());
+        let origin = origin.map_or(ValuePlace::Nowhere, |written| written.origin.clone());
         self.problem(origin, message, Some(help.to_owned()));
     }
 
-    fn problem(&mut self, origin: Origin, message: String, help: Option<String>) {
+    fn problem(&mut self, origin: ValuePlace, message: String, help: Option<String>) {
         self.problems.push(Problem {
             origin,
             message,
@@ -142,11 +142,11 @@ impl Draft {
             .filter_map(|error| Some(lines_of(error.span()?, text)))
             .collect();
         self.problems.retain(|problem| match &problem.origin {
-            Origin::File(span) => !broken.iter().any(|lines| touch(lines, span)),
-            Origin::Flag(_) | Origin::Nowhere => true,
+            ValuePlace::File(span) => !broken.iter().any(|lines| touch(lines, span)),
+            ValuePlace::Flag(_) | ValuePlace::Nowhere => true,
         });
         for error in errors {
-            let origin = error.span().map_or(Origin::Nowhere, Origin::File);
+            let origin = error.span().map_or(ValuePlace::Nowhere, ValuePlace::File);
             self.problem(origin, format!("not TOML: {}", error.message()), None);
         }
     }
@@ -161,12 +161,12 @@ impl Draft {
         {
             let help = unknown_section_help(name.get_ref());
             let message = format!("unknown section: `{}`", name.get_ref());
-            return self.problem(Origin::File(name.span()), message, Some(help));
+            return self.problem(ValuePlace::File(name.span()), message, Some(help));
         }
         let Some(table) = value.get_ref().as_table() else {
             let message = format!("`{}` is a section", name.get_ref());
             let help = format!("write [{}] and its options below it", name.get_ref());
-            return self.problem(Origin::File(name.span()), message, Some(help));
+            return self.problem(ValuePlace::File(name.span()), message, Some(help));
         };
         for (option, value) in table {
             let full_name = format!("{}.{}", name.get_ref(), option.get_ref());
@@ -186,7 +186,11 @@ impl Draft {
         let Some(tables) = tables.filter(|array| array.iter().all(|one| one.get_ref().is_table()))
         else {
             let message = "`route` is a list of tables".to_owned();
-            return self.problem(Origin::File(value.span()), message, Some(help.to_owned()));
+            return self.problem(
+                ValuePlace::File(value.span()),
+                message,
+                Some(help.to_owned()),
+            );
         };
         self.config.routes.clear();
         for table in tables {
@@ -211,11 +215,11 @@ impl Draft {
         if !has_prefix {
             let message = "the route has no prefix".to_owned();
             let help = "add a line such as prefix = \"/poll/\"".to_owned();
-            self.problem(Origin::File(value.span()), message, Some(help));
+            self.problem(ValuePlace::File(value.span()), message, Some(help));
             self.origins.insert(
                 route_option(index, "prefix"),
-                Written {
-                    origin: Origin::File(value.span()),
+                WrittenOption {
+                    origin: ValuePlace::File(value.span()),
                     valid: false,
                 },
             );
@@ -224,13 +228,13 @@ impl Draft {
     }
 
     fn written(&mut self, option: &str, place: Range<usize>, result: Result<(), Fault>) {
-        let written = Written {
-            origin: Origin::File(place),
+        let written = WrittenOption {
+            origin: ValuePlace::File(place),
             valid: result.is_ok(),
         };
         self.origins.insert(option.to_owned(), written);
         if let Err(fault) = result {
-            self.problem(Origin::File(fault.span), fault.message, fault.help);
+            self.problem(ValuePlace::File(fault.span), fault.message, fault.help);
         }
     }
 
@@ -238,7 +242,7 @@ impl Draft {
         let name = option.get_ref();
         let message = format!("unknown option: `{section}.{name}`");
         self.problem(
-            Origin::File(option.span()),
+            ValuePlace::File(option.span()),
             message,
             Some(unknown_help(section, name, false)),
         );
@@ -248,7 +252,7 @@ impl Draft {
         if flag.option == "route.prefix" {
             return self.read_prefixes(flag);
         }
-        let origin = Origin::Flag(flag.shown());
+        let origin = ValuePlace::Flag(flag.shown());
         let Some(spec) = OPTIONS.iter().find(|spec| spec.full_name() == flag.option) else {
             let (section, name) = flag.option.split_once('.').unwrap_or(("", &flag.option));
             let help = match section {
@@ -260,7 +264,7 @@ impl Draft {
         };
         let value = flag_value(spec, &flag.values);
         let result = (spec.set)(&mut self.config, &Spanned::new(0..0, value));
-        let written = Written {
+        let written = WrittenOption {
             origin: origin.clone(),
             valid: result.is_ok(),
         };
@@ -279,7 +283,7 @@ impl Draft {
             .into_iter()
             .partition(|(name, _)| name.starts_with("route["));
         self.origins = others;
-        let mut of_routes: HashMap<String, Written> = of_routes;
+        let mut of_routes: HashMap<String, WrittenOption> = of_routes;
         for prefix in &flag.values {
             let mut route = RouteConfig::default();
             let value = Spanned::new(0..0, DeValue::String(Cow::Borrowed(prefix)));
@@ -291,8 +295,8 @@ impl Draft {
                 self.origins
                     .extend(written.map(|one| (route_option(index, spec.name), one)));
             }
-            let origin = Origin::Flag(format!("{} {prefix}", flag.flag));
-            let written = Written {
+            let origin = ValuePlace::Flag(format!("{} {prefix}", flag.flag));
+            let written = WrittenOption {
                 origin: origin.clone(),
                 valid: result.is_ok(),
             };

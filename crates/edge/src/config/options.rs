@@ -3,9 +3,9 @@
 //! The loader, the `--set` flag, the example file and the reference page are made from it.
 
 use super::codec::{
-    Access, BearerToken, Choice, Codec, Count, Fault, FilePath, Key, Listen, ManyOrOff, MediaType,
-    MethodList, Name, OneOrMany, OrOff, Origin, Permissions, Prefix, Server, Shape, Size, Text,
-    Time, Truth, Url, UserName, Value, WebOrigin, Written,
+    AccessLogTarget, BearerToken, Choice, Codec, Count, Fault, FilePath, ManyOrOff, MediaType,
+    MemcachedPeer, MethodList, Name, OneOrMany, OrOff, Origin, Permissions, Prefix, Shape, Size,
+    SocketAddress, Template, Text, TimeSpan, Truth, Url, UserName, Value, WebOrigin, Written,
 };
 use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
 use dwell_proto::memcache::Protocols;
@@ -147,9 +147,9 @@ pub(super) const SECTIONS: &[Section] = &[
 options! {
     /// Options that exist once.
     OPTIONS for Config:
-    "server".server.listen ["--listen"] = OneOrMany(Listen, 1);
+    "server".server.listen ["--listen"] = OneOrMany(SocketAddress, 1);
     "Where clients connect."
-    "server".server.admin ["--admin"] = OrOff(Listen);
+    "server".server.admin ["--admin"] = OrOff(SocketAddress);
     "Where `/-/health` and `/-/metrics` answer."
     "server".server.admin_hosts = OneOrMany(Name, 0);
     "Names by which browsers and scrapers may ask for the admin listener, beside `localhost` and \
@@ -165,10 +165,10 @@ options! {
      rightmost address not in this list is the client's. Only their `X-Forwarded-Proto`, \
      `X-Forwarded-Host`, `Forwarded` and `X-Real-IP` reach the application."
 
-    "store".store.listen ["--store"] = OrOff(Listen);
+    "store".store.listen ["--store"] = OrOff(SocketAddress);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \
      unless there is an `auth_file` or `allow_remote` is true."
-    "store".store.listen_also = OneOrMany(Listen, 0);
+    "store".store.listen_also = OneOrMany(SocketAddress, 0);
     "More addresses where it is spoken, under the same condition."
     "store".store.allow_remote = Truth;
     "Whether `listen` may be an address that other machines can reach although nobody has to log \
@@ -200,7 +200,7 @@ options! {
     "Whether clients may end the process by `shutdown`."
     "store".store.connections_max = Count(1, MILLION);
     "Open connections of memcached clients. Beyond it new ones are closed."
-    "store".store.idle_timeout = Time(Duration::ZERO, DAY);
+    "store".store.idle_timeout = TimeSpan(Duration::ZERO, DAY);
     "How long a connection may be without a command. `\"0s\"` is for ever."
     "store".store.commands_per_turn = Count(1, 10_000);
     "Commands of one connection before another has its turn; 16 keys of a long `get` count as one."
@@ -210,13 +210,13 @@ options! {
     "File to which the items are written when the process ends, and from which they are read when \
      it starts. A damaged one is kept aside."
 
-    "memcached".memcached.servers ["--memcached"] = OneOrMany(Server, 0);
+    "memcached".memcached.servers ["--memcached"] = OneOrMany(MemcachedPeer, 0);
     "The servers. Keys are spread over them by weighted ketama, as libmemcached does."
-    "memcached".memcached.timeout = Time(MILLISECOND, MINUTE);
+    "memcached".memcached.timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one lookup may take. Beyond it the poll is a miss."
-    "memcached".memcached.connect_timeout = Time(MILLISECOND, MINUTE);
+    "memcached".memcached.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one connection attempt may take."
-    "memcached".memcached.sweep_interval = Time(TICK, MINUTE);
+    "memcached".memcached.sweep_interval = TimeSpan(TICK, MINUTE);
     "How often the keys that polls wait for are looked at."
     "memcached".memcached.watch = Truth;
     "Whether the servers are asked, with `watch`, to tell of changes, so that polls wake before \
@@ -233,17 +233,17 @@ options! {
     "upstream".upstream.default_host = Name;
     "The `Host` of requests whose client names none, as HTTP/1.0 allows, and of those whose \
      answers fill the cache."
-    "upstream".upstream.connect_timeout = Time(TICK, HOUR);
+    "upstream".upstream.connect_timeout = TimeSpan(TICK, HOUR);
     "How long one connection attempt may take. Beyond it: 502."
-    "upstream".upstream.header_timeout = Time(TICK, HOUR);
+    "upstream".upstream.header_timeout = TimeSpan(TICK, HOUR);
     "From the request sent to the header section of the answer. Beyond it: 504."
-    "upstream".upstream.total_timeout = Time(TICK, DAY);
+    "upstream".upstream.total_timeout = TimeSpan(TICK, DAY);
     "From the request sent to the end of a poll's answer, and to the header section of any other. \
      Beyond it: 504."
-    "upstream".upstream.stall_timeout = Time(TICK, DAY);
+    "upstream".upstream.stall_timeout = TimeSpan(TICK, DAY);
     "How long an answer that is passed on may bring nothing, and a request body not be taken. \
      Beyond it: 504, or the client's connection is cut."
-    "upstream".upstream.tunnel_timeout = Time(TICK, DAY);
+    "upstream".upstream.tunnel_timeout = TimeSpan(TICK, DAY);
     "How long nothing may pass a connection that was upgraded. Beyond it: closed."
     "upstream".upstream.window_bytes = Size(4 * KIB, 512 * KIB);
     "Body bytes of one message, in each direction, that are read before the other side has taken \
@@ -264,11 +264,11 @@ options! {
     "upstream".upstream.queue_max = Count(0, MILLION);
     "Requests that wait for a connection to one server. Beyond it the client with the most waiting \
      has its newest answered with 503 and `Retry-After`."
-    "upstream".upstream.queue_timeout = Time(TICK, HOUR);
+    "upstream".upstream.queue_timeout = TimeSpan(TICK, HOUR);
     "How long a request may wait for a connection. Beyond it: 503 with `Retry-After`."
     "upstream".upstream.idle_max = Count(0, MILLION);
     "Unused connections to one server that are kept open."
-    "upstream".upstream.idle_timeout = Time(TICK, HOUR);
+    "upstream".upstream.idle_timeout = TimeSpan(TICK, HOUR);
     "How long an unused connection is kept open."
     "upstream".upstream.failures_max = Count(1, 1000);
     "Failures after which one of several servers is left out for a while: at first up to a second, \
@@ -277,13 +277,13 @@ options! {
      `failures_window`, if more than half of the paths that were asked for, and of the clients \
      that asked, got none last. For requests without an answer at most half of the servers are \
      left out. While no server is in use, all are tried whose health checks do not fail."
-    "upstream".upstream.failures_window = Time(SECOND, HOUR);
+    "upstream".upstream.failures_window = TimeSpan(SECOND, HOUR);
     "How long a request counts for `failures_max`."
     "upstream".upstream.health_path = OrOff(Prefix);
     "The path that each loop requests from every server by GET, every `health_interval`. An answer \
      of 400 or above, or none, is a failed health check, and only a better one brings a server \
      back. While the health checks of all servers fail: 503 with `Retry-After`."
-    "upstream".upstream.health_interval = Time(TICK, HOUR);
+    "upstream".upstream.health_interval = TimeSpan(TICK, HOUR);
     "How often `health_path` is asked, and how long its answer may take."
     "upstream".upstream.answer_bytes_max = Size(KIB, 1024 * GIB);
     "Bytes of an answer that polls share. A larger one is passed on to one of them."
@@ -310,7 +310,7 @@ options! {
     "Good values of `iss`. None means any."
     "jwt".jwt.audience = OneOrMany(Text, 0);
     "Good values of `aud`. None means any."
-    "jwt".jwt.leeway = Time(Duration::ZERO, HOUR);
+    "jwt".jwt.leeway = TimeSpan(Duration::ZERO, HOUR);
     "How long after `exp`, and before `nbf`, a token is good."
     "jwt".jwt.expiry_required = Truth;
     "Whether a token without `exp` is refused. One that never ends is good for whoever has it, for \
@@ -327,10 +327,10 @@ options! {
     "The path of the requests."
     "presence".presence.webhook_token = OrOff(BearerToken);
     "What they show as `Authorization: Bearer TOKEN`."
-    "presence".presence.linger = Time(Duration::ZERO, HOUR);
+    "presence".presence.linger = TimeSpan(Duration::ZERO, HOUR);
     "How long a key that nobody watches any more still counts as watched, so that a client between \
      two polls has not left it."
-    "presence".presence.webhook_timeout = Time(TICK, HOUR);
+    "presence".presence.webhook_timeout = TimeSpan(TICK, HOUR);
     "How long one request may take."
     "presence".presence.webhook_attempts_max = Count(1, 1000);
     "Requests for the same events that get no answer, 5xx, 408, 425 or 429, before the events are \
@@ -373,10 +373,10 @@ options! {
     "limits".limits.stale_bytes_max = Size(0, 1024 * GIB);
     "Bytes that last known values take with their overhead, for `stale_if_error` and \
      `stale_while_revalidate`. Beyond it those go that were not asked for; 0 keeps none."
-    "limits".limits.stream_heartbeat = Time(TICK, HOUR);
+    "limits".limits.stream_heartbeat = TimeSpan(TICK, HOUR);
     "About how often a quiet event stream is sent a comment, so that nothing on the way takes it \
      for dead: at random from three fourths of this to five fourths."
-    "limits".limits.stream_lifetime = Time(TICK, DAY);
+    "limits".limits.stream_lifetime = TimeSpan(TICK, DAY);
     "Longest life of an event stream: at random from three fourths of this on it is ended in \
      order, and its client comes back."
     "limits".limits.websocket_message_bytes_max = Size(128, GIB);
@@ -385,9 +385,9 @@ options! {
     "limits".limits.websocket_messages_rate = OrOff(Written("rate such as `\"20/s\"`"));
     "Messages that the client of one WebSocket may send; one that names several keys counts for \
      each of them. Beyond it the connection is closed with 1008."
-    "limits".limits.header_timeout = Time(TICK, HOUR);
+    "limits".limits.header_timeout = TimeSpan(TICK, HOUR);
     "From the first byte of a request to the end of its header section. Beyond it: 408."
-    "limits".limits.body_timeout = Time(TICK, HOUR);
+    "limits".limits.body_timeout = TimeSpan(TICK, HOUR);
     "How long a client may take to send a body, beside the time that its bytes take at \
      `body_rate_min`, and how long it may pause. Time in which the application does not read does \
      not count. Beyond it: 408."
@@ -395,9 +395,9 @@ options! {
     "Bytes a second that a client sends of a body, on the whole. A body of N bytes may take \
      `body_timeout` and N / `body_rate_min` seconds. 0 asks for a single byte in each \
      `body_timeout`."
-    "limits".limits.idle_timeout = Time(TICK, DAY);
+    "limits".limits.idle_timeout = TimeSpan(TICK, DAY);
     "How long a kept-alive connection may be without a request. Beyond it: closed."
-    "limits".limits.write_timeout = Time(TICK, HOUR);
+    "limits".limits.write_timeout = TimeSpan(TICK, HOUR);
     "How long a client may take nothing of an answer, or less than `write_rate_min` asks for. \
      Beyond it: closed."
     "limits".limits.write_rate_min = Count(0, 1000 * MILLION);
@@ -407,16 +407,16 @@ options! {
     "limits".limits.output_bytes_max = Size(MIB, 1024 * GIB);
     "Bytes of answers and events that clients have not taken yet, for the whole process; what many \
      of them share counts once. Beyond it the slowest clients are cut off."
-    "limits".limits.drain_timeout = Time(Duration::ZERO, HOUR);
+    "limits".limits.drain_timeout = TimeSpan(Duration::ZERO, HOUR);
     "From SIGTERM to the exit, for requests and waits under way."
-    "limits".limits.upgrade_timeout = Time(TICK, HOUR);
+    "limits".limits.upgrade_timeout = TimeSpan(TICK, HOUR);
     "From SIGUSR2 until the new process serves. Beyond it that is ended, and the old one goes on."
 
     "log".log.level ["--log-level"] = Choice(LEVELS);
     "The least severe events written to standard error."
     "log".log.format ["--log-format"] = Choice(FORMATS);
     "How an event is written: for people, or one JSON object a line."
-    "log".log.access ["--access-log"] = Access;
+    "log".log.access ["--access-log"] = AccessLogTarget;
     "Where one JSON line per request goes. A file is appended to."
 }
 
@@ -425,16 +425,16 @@ options! {
     ROUTE_OPTIONS for RouteConfig:
     "route".prefix ["--poll-prefix"] = Prefix;
     "Start of the request path. Every `[[route]]` names its own."
-    "route".key = Key;
+    "route".key = Template;
     "How the key is made. `{path}` is the request path with the query stripped. `{uri}` is the \
      same decoded, with slashes merged and dot segments resolved, as nginx's `$uri` is."
     "route".content_type = MediaType;
     "`Content-Type` of values."
     "route".methods = MethodList;
     "Methods that poll. Others get 405."
-    "route".wait_default = Time(Duration::ZERO, HOUR);
+    "route".wait_default = TimeSpan(Duration::ZERO, HOUR);
     "Wait of a request that asks for none. `\"0s\"` answers at once."
-    "route".wait_max = Time(Duration::ZERO, HOUR);
+    "route".wait_max = TimeSpan(Duration::ZERO, HOUR);
     "Longest wait. A request that asks for more gets this."
     "route".empty = Choice(EMPTY);
     "Status of the answer to a stored empty value, which means \"nothing new\"."
@@ -463,7 +463,7 @@ options! {
      for permission."
     "route".access.cors_credentials = Truth;
     "Whether those pages may send cookies; not with `\"*\"`."
-    "route".access.cors_max_age = Time(Duration::ZERO, DAY);
+    "route".access.cors_max_age = TimeSpan(Duration::ZERO, DAY);
     "How long a browser may remember what it was permitted."
     "route".access.rate_per_address = OrOff(Written("rate such as `\"20/s\"` or `\"100/10s\"`"));
     "Requests of one client address, each key of a request counting as one. An IPv6 network of 64 \
@@ -481,21 +481,21 @@ options! {
      and target as `X-Original-Method` and `X-Original-URI`, its `Authorization` and its cookies. \
      2xx lets it in, 401 and 403 are passed on. Keys can be made of the answer's fields: \
      `{auth.NAME}`."
-    "route".access.auth_time = Time(Duration::ZERO, HOUR);
+    "route".access.auth_time = TimeSpan(Duration::ZERO, HOUR);
     "How long the application's word is good for those who show the same and ask for the same."
     "route".fill = Truth;
     "Whether the upstream's answers to GET polls are put into the cache where they may be: 200 \
      with `s-maxage` or `max-age`, which is how long they stay there. Nothing that is there is \
      replaced. The upstream gets `upstream.default_host` as `Host` then."
-    "route".stale_if_error = Time(Duration::ZERO, DAY);
+    "route".stale_if_error = TimeSpan(Duration::ZERO, DAY);
     "How long the last known value is given when neither the cache nor the upstream answers. An \
      answer's own `stale-if-error` wins. `\"0s\"` never gives it."
-    "route".stale_while_revalidate = Time(Duration::ZERO, DAY);
+    "route".stale_while_revalidate = TimeSpan(Duration::ZERO, DAY);
     "Where `fill` is on: how long the value that has expired is given while the upstream is asked \
      for a newer one. An answer's own `stale-while-revalidate` wins."
-    "route".negative = Time(Duration::ZERO, HOUR);
+    "route".negative = TimeSpan(Duration::ZERO, HOUR);
     "How long the upstream is not asked again for a key that it answered with 5xx, or not at all."
-    "route".negative_not_found = Time(Duration::ZERO, HOUR);
+    "route".negative_not_found = TimeSpan(Duration::ZERO, HOUR);
     "How long it is not asked again for a key that it answered with 404 or 410."
 }
 

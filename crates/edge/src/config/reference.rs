@@ -54,7 +54,7 @@ fn header(section: &Section) -> String {
 }
 
 /// Documentation of one option.
-struct Line {
+struct OptionDoc {
     full_name: String,
     name: &'static str,
     about: &'static str,
@@ -63,7 +63,7 @@ struct Line {
     values: String,
 }
 
-fn lines(section: &Section) -> Vec<Line> {
+fn lines(section: &Section) -> Vec<OptionDoc> {
     if section.name == ROUTE {
         let route = RouteConfig::default();
         return ROUTE_OPTIONS
@@ -76,8 +76,8 @@ fn lines(section: &Section) -> Vec<Line> {
     of_section.map(|spec| line(spec, &config)).collect()
 }
 
-fn line<T>(spec: &OptionSpec<T>, defaults: &T) -> Line {
-    Line {
+fn line<T>(spec: &OptionSpec<T>, defaults: &T) -> OptionDoc {
+    OptionDoc {
         full_name: spec.full_name(),
         name: spec.name,
         about: spec.about,

@@ -22,14 +22,14 @@ pub(super) struct SourceFile {
 /// One mistake, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    pub(super) origin: Origin,
+    pub(super) origin: ValuePlace,
     pub(super) message: String,
     pub(super) help: Option<String>,
 }
 
 /// The place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum ValuePlace {
     /// The file, at these bytes.
     File(Range<usize>),
     /// The command line: the flag with its value.
@@ -42,9 +42,9 @@ impl ConfigError {
     /// Collects the problems: those of the file first, in the order of its lines.
     pub(super) fn new(file: Option<SourceFile>, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| match &problem.origin {
-            Origin::File(span) => (0, span.start),
-            Origin::Flag(_) => (1, 0),
-            Origin::Nowhere => (2, 0),
+            ValuePlace::File(span) => (0, span.start),
+            ValuePlace::Flag(_) => (1, 0),
+            ValuePlace::Nowhere => (2, 0),
         });
         Self { file, problems }
     }
@@ -73,12 +73,12 @@ impl ConfigError {
 
     fn render_one(&self, renderer: &Renderer, problem: &Problem) -> String {
         let message = match &problem.origin {
-            Origin::Flag(flag) => format!("{flag}: {}", problem.message),
-            Origin::File(_) | Origin::Nowhere => problem.message.clone(),
+            ValuePlace::Flag(flag) => format!("{flag}: {}", problem.message),
+            ValuePlace::File(_) | ValuePlace::Nowhere => problem.message.clone(),
         };
         let title = Level::ERROR.primary_title(message);
         let snippet = match (&problem.origin, &self.file) {
-            (Origin::File(span), Some(file)) => {
+            (ValuePlace::File(span), Some(file)) => {
                 let mark = AnnotationKind::Primary.span(inside(span, &file.text));
                 Some(
                     Snippet::source(&file.text)

@@ -53,7 +53,7 @@ impl Admission {
             self.refused(ConnectionRefusal::ConnectionsMax);
         } else if !stream.is_numbered_below(self.descriptor_bound) {
             self.refused(ConnectionRefusal::Descriptors);
-        } else if !self.is_of_few(&mut stream) {
+        } else if !self.is_within_address_limit(&mut stream) {
             self.refused(ConnectionRefusal::ConnectionsPerAddress);
         } else {
             return Some(stream);
@@ -62,7 +62,7 @@ impl Admission {
     }
 
     /// Counts a connection with its client's address; false if that has too many.
-    fn is_of_few(&self, stream: &mut Stream) -> bool {
+    fn is_within_address_limit(&self, stream: &mut Stream) -> bool {
         let max = self.config.limits.connections_per_address;
         let trusted = &self.config.server.trusted_proxies;
         max.is_none_or(|max| self.connections.admit(stream, max, trusted))
@@ -80,7 +80,7 @@ impl Admission {
     pub(super) fn refused(&self, why: ConnectionRefusal) {
         self.metrics.connections_refused.increment(why);
         if why == ConnectionRefusal::Descriptors {
-            self.descriptors.tell_refused();
+            self.descriptors.log_refused();
         }
     }
 }

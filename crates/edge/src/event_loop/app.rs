@@ -78,7 +78,12 @@ impl Front {
     }
 
     /// Handles an event of a request to the application.
-    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+    pub(crate) fn upstream_event(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        event: UpstreamEvent,
+    ) {
         self.follow_outage(context, &event);
         match Requested::of(event.tag()) {
             Requested::Fetch(fetch) => {
@@ -93,7 +98,7 @@ impl Front {
                     self.proxy.cancel(connection, question.token());
                 }
             }
-            Requested::Proxied(_) => self.proxy.told(context, http, event),
+            Requested::Proxied(_) => self.proxy.upstream_event(context, http, event),
         }
     }
 

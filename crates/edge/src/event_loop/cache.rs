@@ -1,6 +1,6 @@
 //! The source of values on one loop: the embedded store, or a client of memcached servers.
 
-use super::Occurrence;
+use super::TokenEvent;
 use super::tokens::{EXPIRE, LEFT};
 use crate::ids::kind;
 use crate::metrics::{LoopMetrics, ServerCell, ServerState};
@@ -108,11 +108,11 @@ impl Cache {
     }
 
     /// Passes an event of one of its tokens to the client of memcached.
-    pub(super) fn occurred(
+    pub(super) fn token_event(
         &mut self,
         context: &mut Context,
         token: Token,
-        what: Occurrence,
+        what: TokenEvent,
         polls: &mut Polls,
         http: &mut Http,
     ) {
@@ -123,8 +123,8 @@ impl Cache {
             polls.completed(context, http, &completion);
         };
         match what {
-            Occurrence::Ready(readiness) => client.ready(context, token, readiness, &mut sink),
-            Occurrence::Expired => client.expired(context, token, &mut sink),
+            TokenEvent::Ready(readiness) => client.ready(context, token, readiness, &mut sink),
+            TokenEvent::Expired => client.expired(context, token, &mut sink),
         }
     }
 
@@ -183,7 +183,7 @@ impl Cache {
     }
 
     /// Sends the requests of publishers.
-    pub(super) fn send_orders(
+    pub(super) fn send_publishes(
         &mut self,
         context: &mut Context,
         polls: &mut Polls,

@@ -1,7 +1,7 @@
 //! Hints of memcached servers that keys may have changed.
 
 use super::cache::Cache;
-use super::{Message, Occurrence};
+use super::{Message, TokenEvent};
 use crate::metrics::{LoopMetrics, ServerState};
 use crate::polls::Polls;
 use dwell_evloop::{Context, Fleet, Token};
@@ -39,11 +39,11 @@ impl Hints {
     }
 
     /// Passes an event of one of its tokens to the feed.
-    pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+    pub(super) fn token_event(&mut self, context: &mut Context, token: Token, what: TokenEvent) {
         let Some(feed) = &mut self.feed else { return };
         match what {
-            Occurrence::Ready(readiness) => feed.ready(context, token, readiness),
-            Occurrence::Expired => feed.expired(context, token),
+            TokenEvent::Ready(readiness) => feed.ready(context, token, readiness),
+            TokenEvent::Expired => feed.expired(context, token),
         }
     }
 

@@ -25,7 +25,7 @@ struct Drain {
 
 /// One step of the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Step {
+pub(super) struct DrainStep {
     /// Held polls that end now.
     pub(super) share: usize,
     /// Time until the next step; `None` if no time is left.
@@ -73,10 +73,10 @@ impl Ending {
     }
 
     /// The step at `now`, if the end has begun.
-    pub(super) fn step(&self, now: Instant) -> Option<Step> {
+    pub(super) fn step(&self, now: Instant) -> Option<DrainStep> {
         let drain = self.drain?;
         let left = drain.ends.saturating_duration_since(now);
-        Some(Step {
+        Some(DrainStep {
             share: drain.share,
             next: (!left.is_zero()).then(|| left.min(DRAIN_INTERVAL)),
         })
@@ -96,12 +96,15 @@ mod tests {
         ending.drain(now, 100_000);
         // 100 steps of 100 ms are 10 s.
         let (share, next) = (1000, Some(DRAIN_INTERVAL));
-        assert_eq!(ending.step(now), Some(Step { share, next }));
+        assert_eq!(ending.step(now), Some(DrainStep { share, next }));
         let almost = now + Duration::from_millis(19_970);
         let next = Some(Duration::from_millis(30));
-        assert_eq!(ending.step(almost), Some(Step { share, next }));
+        assert_eq!(ending.step(almost), Some(DrainStep { share, next }));
         let next = None;
-        assert_eq!(ending.step(now + 20 * SECOND), Some(Step { share, next }));
+        assert_eq!(
+            ending.step(now + 20 * SECOND),
+            Some(DrainStep { share, next })
+        );
     }
 
     #[test]
@@ -131,6 +134,6 @@ mod tests {
         let (mut ending, now) = (Ending::new(Duration::ZERO), Instant::now());
         ending.drain(now, 1000);
         let (share, next) = (1000, None);
-        assert_eq!(ending.step(now), Some(Step { share, next }));
+        assert_eq!(ending.step(now), Some(DrainStep { share, next }));
     }
 }

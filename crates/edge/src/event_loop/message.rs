@@ -1,6 +1,6 @@
 //! Messages between the loops of a process.
 
-use crate::ops::inquiry::Inquiry;
+use crate::ops::query::LoopQuery;
 use crate::polls::UpstreamResult;
 use dwell_evloop::Token;
 use dwell_memcache::watch::Resync;
@@ -25,7 +25,7 @@ pub(crate) enum Message {
     /// These clients are the slowest while too much output is queued.
     TooSlow(Box<[Token]>),
     /// A query of the first loop.
-    Asked(Arc<Inquiry>),
+    Query(Arc<LoopQuery>),
     /// A request to the application that this loop follows has ended.
     Fetched {
         /// The bits of the token of this loop's own fetch.

@@ -31,7 +31,7 @@ pub(crate) use presence::PresenceReports;
 pub(crate) use servers::Servers;
 pub(crate) use settings::{Listening, Settings, http_limits};
 pub(crate) use supervise::Supervise;
-pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, Occurrence, PRESENCE, UPSTREAM_KINDS, kind};
+pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, TokenEvent, UPSTREAM_KINDS, kind};
 
 use crate::handoff::Handoff;
 use crate::metrics::LoopMetrics;
@@ -100,7 +100,7 @@ impl EdgeLoop {
     }
 
     /// Passes an event to the component that owns `token`.
-    fn dispatch(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+    fn dispatch(&mut self, context: &mut Context, token: Token, what: TokenEvent) {
         let (servers, front) = (&mut self.servers, &mut self.front);
         match token.kind() {
             kind::CLIENT
@@ -108,34 +108,34 @@ impl EdgeLoop {
             | kind::WEBSOCKET
             | kind::TUNNEL
             | kind::ADMIN
-            | kind::ADMIN_LISTENER => servers.occurred(context, token, what, front),
+            | kind::ADMIN_LISTENER => servers.token_event(context, token, what, front),
             kind::STORE | kind::STORE_LISTENER => {
-                servers.occurred(context, token, what, front);
+                servers.token_event(context, token, what, front);
                 self.cache.expect_expiry(context);
             }
             kind::MEMCACHED => {
                 let (polls, http) = (&mut front.polls, &mut servers.http);
-                self.cache.occurred(context, token, what, polls, http);
+                self.cache.token_event(context, token, what, polls, http);
             }
             kind::WEBHOOK => {
                 if let Some(presence) = &mut self.presence {
-                    presence.occurred(context, token, what);
+                    presence.token_event(context, token, what);
                 }
             }
-            kind::CHANGE_FEED => self.hints.occurred(context, token, what),
+            kind::CHANGE_FEED => self.hints.token_event(context, token, what),
             kind::TIMER => self.timer(context, token),
-            kind if kind >= kind::UPSTREAM => self.upstream_occurred(context, token, what),
+            kind if kind >= kind::UPSTREAM => self.upstream_token_event(context, token, what),
             _ => {}
         }
     }
 
-    fn upstream_occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+    fn upstream_token_event(&mut self, context: &mut Context, token: Token, what: TokenEvent) {
         let (front, http) = (&mut self.front, &mut self.servers.http);
         let upstreams = &mut self.upstreams;
-        let mut sink = |context: &mut Context, event| front.told(context, http, event);
+        let mut sink = |context: &mut Context, event| front.upstream_event(context, http, event);
         match what {
-            Occurrence::Ready(readiness) => upstreams.ready(context, token, readiness, &mut sink),
-            Occurrence::Expired => upstreams.expired(context, token, &mut sink),
+            TokenEvent::Ready(readiness) => upstreams.ready(context, token, readiness, &mut sink),
+            TokenEvent::Expired => upstreams.expired(context, token, &mut sink),
         }
     }
 }
@@ -144,11 +144,11 @@ impl Driver for EdgeLoop {
     type Message = Message;
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.dispatch(context, token, Occurrence::Ready(readiness));
+        self.dispatch(context, token, TokenEvent::Ready(readiness));
     }
 
     fn expired(&mut self, context: &mut Context, token: Token) {
-        self.dispatch(context, token, Occurrence::Expired);
+        self.dispatch(context, token, TokenEvent::Expired);
     }
 
     fn message(&mut self, context: &mut Context, message: Message) {
@@ -164,8 +164,8 @@ impl Driver for EdgeLoop {
             Message::Hinted(names) => polls.hinted(&names),
             Message::Resync(resync) => change_feed::read_all(polls, &self.cache, resync),
             Message::TooSlow(tokens) => self.cut_off(context, &tokens),
-            Message::Asked(inquiry) => {
-                inquiry.tell(polls.watched(&inquiry.question));
+            Message::Query(query) => {
+                query.add(polls.watched(&query.question));
                 // The first loop collects the results.
                 self.fleet.wake(0);
             }
@@ -174,7 +174,7 @@ impl Driver for EdgeLoop {
 
     fn signal(&mut self, _: &mut Context, signal: i32) {
         if let Some(supervisor) = &self.supervisor
-            && supervisor.heard(signal)
+            && supervisor.handle_signal(signal)
         {
             return;
         }

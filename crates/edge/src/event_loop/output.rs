@@ -16,21 +16,21 @@ use std::time::{Duration, Instant};
 pub(crate) struct OutputBound {
     ledger: Arc<OutputLedger>,
     bytes_max: usize,
-    held: Tide,
+    held: PeakOutput,
     /// Limits the log events about clients that were cut off.
     cut: LogThrottle,
 }
 
 /// The most output that was queued since memory was last released.
 #[derive(Debug, Default)]
-struct Tide {
+struct PeakOutput {
     most: usize,
 }
 
-impl Tide {
+impl PeakOutput {
     /// Notes the bytes queued now; returns true if they have fallen so far that releasing memory
     /// pays.
-    fn is_out(&mut self, bytes: usize) -> bool {
+    fn has_fallen(&mut self, bytes: usize) -> bool {
         self.most = self.most.max(bytes);
         self.most >= RELEASED_BYTES_MIN && bytes < self.most / 4
     }
@@ -46,7 +46,7 @@ impl OutputBound {
         Self {
             ledger,
             bytes_max,
-            held: Tide::default(),
+            held: PeakOutput::default(),
             cut: LogThrottle::default(),
         }
     }
@@ -90,7 +90,7 @@ impl OutputBound {
         context: &mut Context,
         (fleet, index): (&Fleet<Message>, usize),
     ) -> Vec<Token> {
-        if self.held.is_out(self.ledger.bytes()) && !context.is_armed(RELEASE) {
+        if self.held.has_fallen(self.ledger.bytes()) && !context.is_armed(RELEASE) {
             context.arm(RELEASE, RELEASE_AFTER);
         }
         if !self.is_exceeded() {
@@ -111,7 +111,7 @@ impl OutputBound {
     /// Returns memory to the system after a burst of output.
     pub(super) fn release_memory(&mut self) {
         let held = self.ledger.bytes();
-        if self.held.is_out(held) {
+        if self.held.has_fallen(held) {
             self.held.most = held;
             dwell_evloop::release_memory();
         }
@@ -136,16 +136,19 @@ mod tests {
 
     #[test]
     fn memory_is_given_back_once_when_much_less_waits() {
-        let mut held = Tide::default();
+        let mut held = PeakOutput::default();
         let mib = |count: usize| count << 20;
-        assert!(!held.is_out(mib(15)) && !held.is_out(0), "too little");
         assert!(
-            !held.is_out(mib(400)) && !held.is_out(mib(100)),
+            !held.has_fallen(mib(15)) && !held.has_fallen(0),
+            "too little"
+        );
+        assert!(
+            !held.has_fallen(mib(400)) && !held.has_fallen(mib(100)),
             "too much is left"
         );
-        assert!(held.is_out(mib(99)));
+        assert!(held.has_fallen(mib(99)));
         held.most = mib(99);
-        assert!(!held.is_out(mib(98)));
-        assert!(held.is_out(mib(1)));
+        assert!(!held.has_fallen(mib(98)));
+        assert!(held.has_fallen(mib(1)));
     }
 }

@@ -1,6 +1,6 @@
 //! A loop's part in presence: it notes watched keys, and the first loop sends events.
 
-use super::{Message, Occurrence};
+use super::{Message, TokenEvent};
 use crate::metrics::{LoopMetrics, WebhookOutcome};
 use crate::presence::{Presence, WatchChange, Webhooks};
 use dwell_evloop::{Context, Fleet, Lifecycle, Token};
@@ -30,13 +30,13 @@ impl PresenceReports {
     }
 
     /// Passes an event of one of its tokens to the webhook's client.
-    pub(super) fn occurred(&mut self, context: &mut Context, token: Token, what: Occurrence) {
+    pub(super) fn token_event(&mut self, context: &mut Context, token: Token, what: TokenEvent) {
         let Some(webhooks) = &mut self.webhooks else {
             return;
         };
         match what {
-            Occurrence::Ready(ready) => webhooks.ready(context, token, ready, &self.metrics),
-            Occurrence::Expired => webhooks.expired(context, token, &self.metrics),
+            TokenEvent::Ready(ready) => webhooks.ready(context, token, ready, &self.metrics),
+            TokenEvent::Expired => webhooks.expired(context, token, &self.metrics),
         }
     }
 

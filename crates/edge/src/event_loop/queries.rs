@@ -3,7 +3,7 @@
 use super::Message;
 use super::cache::Cache;
 use crate::ops::admin::Admin;
-use crate::ops::inquiry::{Asked, Inquiry, render_watched};
+use crate::ops::query::{ClientQuery, LoopQuery, render_watched};
 use crate::polls::{Live, Polls, Question, Valued};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Fleet};
@@ -11,7 +11,7 @@ use dwell_upstream::Upstreams;
 use std::sync::Arc;
 
 /// The parts of a loop that answer queries.
-pub(super) struct Answering<'l> {
+pub(super) struct QueryContext<'l> {
     pub(super) polls: &'l mut Polls,
     pub(super) http: &'l mut Http,
     pub(super) cache: &'l mut Cache,
@@ -19,51 +19,51 @@ pub(super) struct Answering<'l> {
     pub(super) fleet: &'l Fleet<Message>,
 }
 
-impl Answering<'_> {
+impl QueryContext<'_> {
     /// Sends the queries of the admin listener's clients to the loops, and sends the results of
     /// complete queries.
     pub(super) fn follow(&mut self, context: &mut Context, admin: &mut Admin) {
-        for inquiry in admin.inquiries() {
-            self.fleet.send_all(&Message::Asked(Arc::clone(&inquiry)));
-            self.look(context, admin, &inquiry);
+        for query in admin.queries() {
+            self.fleet.send_all(&Message::Query(Arc::clone(&query)));
+            self.read_value(context, admin, &query);
         }
         for (token, value) in self.polls.found.drain(..) {
             admin.found(token, &value);
         }
         let loops = self.fleet.loops();
-        for (exchange, asked) in admin.answered_inquiries(loops) {
+        for (exchange, asked) in admin.answered_queries(loops) {
             let (status, body) = match &asked {
-                Asked::Explained { inquiry } => self.explanation(inquiry),
-                Asked::Watched { inquiry, limit } => {
-                    let loops = (loops, inquiry.loops());
-                    (200, render_watched(inquiry.take(), *limit, loops))
+                ClientQuery::Explained { query } => self.explanation(query),
+                ClientQuery::Watched { query, limit } => {
+                    let loops = (loops, query.loops());
+                    (200, render_watched(query.take(), *limit, loops))
                 }
             };
-            admin.inquired(context, exchange, status, body.as_bytes());
+            admin.queried(context, exchange, status, body.as_bytes());
         }
     }
 
     /// Reads the value of a request that is to be explained.
-    fn look(&mut self, context: &mut Context, admin: &mut Admin, inquiry: &Arc<Inquiry>) {
-        let Question::Request(explained) = &inquiry.question else {
+    fn read_value(&mut self, context: &mut Context, admin: &mut Admin, query: &Arc<LoopQuery>) {
+        let Question::Request(explained) = &query.question else {
             return;
         };
         let Some(key) = self.polls.explained_key(explained) else {
-            return inquiry.found(Valued::Unasked);
+            return query.found(Valued::Unasked);
         };
         if let Some(value) = self.cache.stored(context, &key) {
-            return inquiry.found(value);
+            return query.found(value);
         }
-        let tag = admin.looks_up(inquiry);
+        let tag = admin.lookup_tag(query);
         let (polls, http) = (&mut *self.polls, &mut *self.http);
         if let Some(failed) = self.cache.look_up(context, &key, tag, polls, http) {
-            inquiry.found(failed);
+            query.found(failed);
         }
     }
 
     /// Status and body of the response that explains a request.
-    fn explanation(&self, inquiry: &Inquiry) -> (u16, String) {
-        let Question::Request(explained) = &inquiry.question else {
+    fn explanation(&self, query: &LoopQuery) -> (u16, String) {
+        let Question::Request(explained) = &query.question else {
             return (404, String::new());
         };
         let late = || Valued::Unknown("memcached has not answered in time".to_owned());
@@ -72,9 +72,9 @@ impl Answering<'_> {
         let statuses = self.upstreams.statuses();
         let live = Live {
             place: place.unwrap_or_default(),
-            value: inquiry.value().unwrap_or_else(late),
-            watchers: inquiry.take().into_values().next().unwrap_or_default(),
-            loops: (self.fleet.loops(), inquiry.loops()),
+            value: query.value().unwrap_or_else(late),
+            watchers: query.take().into_values().next().unwrap_or_default(),
+            loops: (self.fleet.loops(), query.loops()),
             upstreams: statuses
                 .map(|status| (status.address.to_string(), status.is_up))
                 .collect(),

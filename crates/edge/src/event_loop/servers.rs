@@ -1,6 +1,6 @@
 //! The servers of one loop: drain, output accounts and hand-over apply to all of them.
 
-use super::Occurrence;
+use super::TokenEvent;
 use super::app::Front;
 use super::settings::{Settings, http_limits};
 use super::tokens::kind;
@@ -34,16 +34,16 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Passes an event to the component that owns `token`.
-    pub(super) fn occurred(
+    pub(super) fn token_event(
         &mut self,
         context: &mut Context,
         token: Token,
-        what: Occurrence,
+        what: TokenEvent,
         front: &mut Front,
     ) {
         match what {
-            Occurrence::Ready(readiness) => self.ready(context, token, readiness, front),
-            Occurrence::Expired => self.expired(context, token, front),
+            TokenEvent::Ready(readiness) => self.ready(context, token, readiness, front),
+            TokenEvent::Expired => self.expired(context, token, front),
         }
     }
 

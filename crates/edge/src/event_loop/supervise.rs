@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Signals of the system, and notifications to a service manager.
 pub(crate) trait Supervise: Debug + Send {
     /// Handles a signal; returns false if the process is to end.
-    fn heard(&self, signal: i32) -> bool;
+    fn handle_signal(&self, signal: i32) -> bool;
 
     /// Reports that the loops serve.
     fn serves(&self);

@@ -25,7 +25,7 @@ pub(crate) mod kind {
 
 /// Event of one token.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Occurrence {
+pub(crate) enum TokenEvent {
     Ready(Readiness),
     Expired,
 }

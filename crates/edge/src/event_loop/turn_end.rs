@@ -1,8 +1,8 @@
 //! The end of a turn: the loop sends what it has collected, and applies what has changed around it:
 //! the lifecycle, its settings, connections of another process.
 
-use super::ending::Step;
-use super::queries::Answering;
+use super::ending::DrainStep;
+use super::queries::QueryContext;
 use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
 use super::{EdgeLoop, Message, upstream_figures};
@@ -99,7 +99,7 @@ impl EdgeLoop {
 
     /// Ends a share of the waits, or everything if no time is left.
     pub(super) fn drain_step(&mut self, context: &mut Context) {
-        let Some(Step { share, next }) = self.ending.step(context.now()) else {
+        let Some(DrainStep { share, next }) = self.ending.step(context.now()) else {
             return;
         };
         let http = &mut self.servers.http;
@@ -148,7 +148,7 @@ impl EdgeLoop {
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
         polls.adopt(context, &mut servers.websockets);
         self.cache.send_versions(context, polls, &mut servers.http);
-        self.send_orders(context);
+        self.send_publishes(context);
         loop {
             let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
             self.cache.send_lookups(context, polls, http);
@@ -184,18 +184,18 @@ impl EdgeLoop {
     }
 
     /// Sends the requests of publishers to memcached, and the responses to those that have ended.
-    fn send_orders(&mut self, context: &mut Context) {
+    fn send_publishes(&mut self, context: &mut Context) {
         let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
         if let Some(admin) = &mut self.servers.admin {
-            for (exchange, order, key, value) in admin.orders() {
-                polls.order(context, exchange, order, &key, &value);
+            for (exchange, request, key, value) in admin.publish_requests() {
+                polls.publish_for_admin(context, exchange, request, &key, &value);
             }
         }
-        self.cache.send_orders(context, polls, http);
+        self.cache.send_publishes(context, polls, http);
         let of_admin = polls.answer_publishers(context, http);
         if let Some(admin) = &mut self.servers.admin {
             for (exchange, finished) in of_admin {
-                admin.ordered(context, exchange, &finished);
+                admin.publish_ended(context, exchange, &finished);
             }
         }
     }
@@ -228,14 +228,15 @@ impl EdgeLoop {
         };
         if let Err(error) = self.upstreams.send(context, request) {
             let event = UpstreamEvent::failed(tag, error);
-            self.front.told(context, &mut self.servers.http, event);
+            self.front
+                .upstream_event(context, &mut self.servers.http, event);
         }
     }
 
     /// Answers the queries of operators, on the loop with the admin listener.
     fn answer_queries(&mut self, context: &mut Context) {
         if let Some(admin) = &mut self.servers.admin {
-            let mut answering = Answering {
+            let mut answering = QueryContext {
                 polls: &mut self.front.polls,
                 http: &mut self.servers.http,
                 cache: &mut self.cache,

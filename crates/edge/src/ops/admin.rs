@@ -8,7 +8,7 @@ use crate::cursor::Cursor;
 use crate::held::held;
 use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome, StoreFigures};
 use crate::ops::dashboard::{self, Dashboard, Setting};
-use crate::ops::inquiry::{Asked, Desk, EXPLAIN_PATH, Inquiry, WATCHED_PATH};
+use crate::ops::query::{ClientQuery, EXPLAIN_PATH, LoopQuery, PendingQueries, WATCHED_PATH};
 use crate::polls::{Valued, seconds};
 use crate::publish::{self, Finished, PublishRequest, PublishResult};
 use dwell_engine::{
@@ -43,19 +43,19 @@ struct AdminApp {
     tokens: Arc<Tokens>,
     value_bytes_max: u64,
     /// Requests of publishers for memcached.
-    orders: Vec<AdminOrder>,
-    desk: Desk,
+    publish_requests: Vec<AdminPublish>,
+    desk: PendingQueries,
 }
 
 /// A publisher's request for memcached: the exchange, the request, the key and the value.
-pub(crate) type AdminOrder = (ExchangeId, PublishRequest, Vec<u8>, Vec<u8>);
+pub(crate) type AdminPublish = (ExchangeId, PublishRequest, Vec<u8>, Vec<u8>);
 
 /// Path of keys; a percent-encoded key follows.
 const KEYS: &str = "/-/keys/";
 /// Tag of an exchange that waits for memcached; streams of the dashboard have others.
-const ORDER: u64 = u64::MAX;
+const PUBLISH: u64 = u64::MAX;
 /// Longest time for a request of a publisher; each query to memcached has a shorter one.
-const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NO_STORE: (&str, &[u8]) = ("Cache-Control", b"no-store");
 
@@ -90,8 +90,8 @@ impl Admin {
             guard: Guard::of(&config.server),
             tokens: Arc::clone(tokens),
             value_bytes_max: config.publish.value_bytes_max,
-            orders: Vec::new(),
-            desk: Desk::default(),
+            publish_requests: Vec::new(),
+            desk: PendingQueries::default(),
         };
         Self {
             http: Http::new(kinds, limits),
@@ -134,12 +134,12 @@ impl Admin {
     }
 
     /// Takes the requests for memcached.
-    pub(crate) fn orders(&mut self) -> Vec<AdminOrder> {
-        std::mem::take(&mut self.app.orders)
+    pub(crate) fn publish_requests(&mut self) -> Vec<AdminPublish> {
+        std::mem::take(&mut self.app.publish_requests)
     }
 
     /// Sends the result of a publisher's request.
-    pub(crate) fn ordered(
+    pub(crate) fn publish_ended(
         &mut self,
         context: &mut Context,
         exchange: ExchangeId,
@@ -151,18 +151,18 @@ impl Admin {
     }
 
     /// Takes the queries that the loops are to be asked.
-    pub(crate) fn inquiries(&mut self) -> Vec<Arc<Inquiry>> {
+    pub(crate) fn queries(&mut self) -> Vec<Arc<LoopQuery>> {
         self.app.desk.outbox()
     }
 
     /// Takes the queries that `loops` loops have answered, or that have timed out.
-    pub(crate) fn answered_inquiries(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
+    pub(crate) fn answered_queries(&mut self, loops: usize) -> Vec<(ExchangeId, ClientQuery)> {
         self.app.desk.answered(loops)
     }
 
-    /// Makes the tag of a lookup whose value is for `inquiry`.
-    pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
-        self.app.desk.looks_up(inquiry)
+    /// Makes the tag of a lookup whose value is for `query`.
+    pub(crate) fn lookup_tag(&mut self, query: &Arc<LoopQuery>) -> Token {
+        self.app.desk.lookup_tag(query)
     }
 
     /// Delivers the value of a lookup.
@@ -171,7 +171,7 @@ impl Admin {
     }
 
     /// Sends the response to a query: JSON, or the fault in the query.
-    pub(crate) fn inquired(
+    pub(crate) fn queried(
         &mut self,
         context: &mut Context,
         exchange: ExchangeId,
@@ -236,8 +236,8 @@ impl AdminApp {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let counts = &self.metrics.loops()[0].publishes;
-        let order = match PublishRequest::of(request.head) {
-            Ok(Some(order)) => order,
+        let publish_request = match PublishRequest::of(request.head) {
+            Ok(Some(publish_request)) => publish_request,
             Ok(None) => {
                 reply.send(&Response {
                     status: 405,
@@ -262,11 +262,12 @@ impl AdminApp {
         };
         let Some(service) = &self.service else {
             let value = request.body.to_vec();
-            self.orders.push((request.exchange, order, key, value));
-            return held(ORDER, ORDER_TIMEOUT);
+            self.publish_requests
+                .push((request.exchange, publish_request, key, value));
+            return held(PUBLISH, PUBLISH_TIMEOUT);
         };
         let (store, now) = (service.store(), seconds(context));
-        let published = publish::carry_out(store, order, &key, request.body, now);
+        let published = publish::carry_out(store, publish_request, &key, request.body, now);
         counts.increment(published.outcome());
         let cursor = Cursor::of(request.body, 0);
         publish::send(&published, cursor, |answer| reply.send(answer));
@@ -352,22 +353,22 @@ impl App for AdminApp {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if tag == ORDER {
+        if tag == PUBLISH {
             let unanswered = PublishResult::Unanswered("memcached has not answered in time");
             publish::send(&unanswered, Cursor::of(b"", 0), |answer| reply.send(answer));
             return Outcome::Answered;
         }
-        if Desk::is_own(tag) {
+        if PendingQueries::is_own(tag) {
             return self.desk.expired(tag);
         }
         self.dashboard.expired(context, tag, reply)
     }
 
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
-        if tag == ORDER {
+        if tag == PUBLISH {
             return;
         }
-        if Desk::is_own(tag) {
+        if PendingQueries::is_own(tag) {
             self.desk.abandoned(tag);
         } else {
             self.dashboard.abandoned();

@@ -2,4 +2,4 @@
 
 pub(crate) mod admin;
 mod dashboard;
-pub(crate) mod inquiry;
+pub(crate) mod query;

@@ -131,7 +131,7 @@ impl Polls {
     }
 
     /// Takes an order of the admin listener.
-    pub(crate) fn order(
+    pub(crate) fn publish_for_admin(
         &mut self,
         context: &Context,
         exchange: ExchangeId,

@@ -173,7 +173,7 @@ impl Webhooks {
         let mut events = Vec::new();
         let mut sink = |_: &mut Context, event| events.push(event);
         self.client.ready(context, token, readiness, &mut sink);
-        self.told(context, events, metrics);
+        self.upstream_event(context, events, metrics);
     }
 
     /// Handles a deadline of the client.
@@ -181,10 +181,15 @@ impl Webhooks {
         let mut events = Vec::new();
         let mut sink = |_: &mut Context, event| events.push(event);
         self.client.expired(context, token, &mut sink);
-        self.told(context, events, metrics);
+        self.upstream_event(context, events, metrics);
     }
 
-    fn told(&mut self, context: &mut Context, events: Vec<UpstreamEvent>, metrics: &LoopMetrics) {
+    fn upstream_event(
+        &mut self,
+        context: &mut Context,
+        events: Vec<UpstreamEvent>,
+        metrics: &LoopMetrics,
+    ) {
         for event in events {
             let verdict = match event {
                 UpstreamEvent::Answer { answer, .. } => match answer.status {
@@ -342,8 +347,8 @@ mod tests {
             });
             driver.webhooks.send(event_loop.context()).unwrap();
             while driver.webhooks.batch.is_some() {
-                let patience = Duration::from_millis(50);
-                event_loop.turn(&mut driver, Some(patience)).unwrap();
+                let timeout = Duration::from_millis(50);
+                event_loop.turn(&mut driver, Some(timeout)).unwrap();
             }
         }
         let delivered = driver.metrics.webhook_events.of(WebhookOutcome::Delivered);

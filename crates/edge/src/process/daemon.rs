@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 /// Interval of checks if the process in the background listens.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns true if this process was started by [`start`].
 pub fn is_daemon() -> bool {
@@ -45,7 +45,7 @@ pub fn start(config: &Config) -> io::Result<()> {
             let message = format!("the daemon has ended ({status}); without -d it says why");
             return Err(io::Error::other(message));
         }
-        thread::sleep(LOOK_INTERVAL);
+        thread::sleep(CHECK_INTERVAL);
     }
     Ok(())
 }

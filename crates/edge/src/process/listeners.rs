@@ -30,7 +30,7 @@ impl Bound {
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
         for &address in &config.server.listen {
-            let listen = Listen::new(Role::Client, address, options, demo);
+            let listen = AddressPlan::new(Role::Client, address, options, demo);
             let shares = listen.shares(&mut inherited, loops)?;
             for (of_loop, share) in clients.iter_mut().zip(shares) {
                 of_loop.extend(share.into_iter().map(|listener| (address, listener)));
@@ -39,7 +39,7 @@ impl Bound {
         let (store, store_at) = store::bind(config, loops, demo, &mut inherited)?;
         let mut admin = Vec::new();
         if let Some(address) = config.server.admin {
-            let listen = Listen::new(Role::Admin, address, options, demo);
+            let listen = AddressPlan::new(Role::Admin, address, options, demo);
             admin = listen.shares(&mut inherited, 1)?;
         }
         inherited.finish().map_err(RunError::Inherited)?;
@@ -71,7 +71,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 const NEXT_PORTS_MAX: u16 = 20;
 
 /// One address of the configuration.
-pub(super) struct Listen {
+pub(super) struct AddressPlan {
     role: Role,
     address: SocketAddr,
     options: ListenOptions,
@@ -79,7 +79,7 @@ pub(super) struct Listen {
     next_free: bool,
 }
 
-impl Listen {
+impl AddressPlan {
     pub(super) fn new(
         role: Role,
         address: SocketAddr,
@@ -117,7 +117,7 @@ impl Listen {
             match bind_group(candidate, count, self.options) {
                 Ok(group) => {
                     let listening = group.first().and_then(Listener::address);
-                    self.tell(listening.unwrap_or(candidate), candidate);
+                    self.report(listening.unwrap_or(candidate), candidate);
                     return Ok(group);
                 }
                 Err(source) if self.goes_on(candidate, &source) => {
@@ -134,7 +134,7 @@ impl Listen {
             && candidate.port() < self.address.port().saturating_add(NEXT_PORTS_MAX)
     }
 
-    fn tell(&self, listening: SocketAddr, candidate: SocketAddr) {
+    fn report(&self, listening: SocketAddr, candidate: SocketAddr) {
         let option = self.role.option();
         if candidate == self.address {
             tracing::info!(%listening, option, "listening");
@@ -158,7 +158,7 @@ impl Listen {
 /// [`RunError::Listen`].
 pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
     let options = ListenOptions::default();
-    Listen::new(Role::Client, address, options, false).bind(count)
+    AddressPlan::new(Role::Client, address, options, false).bind(count)
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ impl Notifier {
         // A manager that does not read must not block a loop.
         socket.set_nonblocking(true).ok()?;
         let variable = |name| env::var(name).ok();
-        let (every, whose) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
-        let watchdog = watchdog(every.as_deref(), whose.as_deref(), process::id());
+        let (every, id) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
+        let watchdog = watchdog(every.as_deref(), id.as_deref(), process::id());
         Some(Self {
             socket,
             address,
@@ -121,9 +121,9 @@ fn line(text: &str) -> String {
 /// The watchdog's timeout for the process `own`; `None` if there is none.
 ///
 /// Source: `sd_watchdog_enabled(3)`.
-fn watchdog(every: Option<&str>, whose: Option<&str>, own: u32) -> Option<Duration> {
+fn watchdog(every: Option<&str>, id: Option<&str>, own: u32) -> Option<Duration> {
     let micros: u64 = every?.parse().ok().filter(|micros| *micros > 0)?;
-    let is_ours = whose.is_none_or(|whose| whose.parse() == Ok(own));
+    let is_ours = id.is_none_or(|id| id.parse() == Ok(own));
     is_ours.then(|| Duration::from_micros(micros))
 }
 

@@ -47,7 +47,7 @@ const STORE_KINDS: StoreKinds = StoreKinds {
 const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Inputs from which the components of every loop are made.
-pub(super) struct Parts {
+pub(super) struct LoopParts {
     pub(super) config: Arc<Config>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) service: Option<Arc<StoreService>>,
@@ -64,7 +64,7 @@ pub(super) struct Parts {
     pub(super) descriptors: Arc<Descriptors>,
 }
 
-impl Parts {
+impl LoopParts {
     pub(super) fn edge_loop(
         &self,
         index: usize,

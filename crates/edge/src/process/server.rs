@@ -4,7 +4,7 @@ use super::daemon::PidFile;
 use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
-use super::parts::Parts;
+use super::parts::LoopParts;
 use super::plans::upstream_plan;
 use super::reload::ConfigSource;
 use super::upgrade::Predecessor;
@@ -42,7 +42,7 @@ use std::{io, thread};
 /// # Errors
 /// [`RunError`] if a resource of the configuration is not available.
 pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
-    Server::start(config, options)?.run()
+    EdgeServer::start(config, options)?.run()
 }
 
 /// Options of a process besides its configuration.
@@ -59,7 +59,7 @@ pub struct RunOptions {
 }
 
 /// The loops with their components, ready to run.
-struct Server {
+struct EdgeServer {
     /// Writes pending lines when it is dropped, after the loops have ended.
     access: Option<AccessLog>,
     loops: Vec<(EventLoop<Message>, EdgeLoop)>,
@@ -87,7 +87,7 @@ impl Notify for Inboxes {
     }
 }
 
-impl Server {
+impl EdgeServer {
     fn start(config: Config, options: RunOptions) -> Result<Self, RunError> {
         let RunOptions { source, demo, .. } = options;
         let loops = loops_of(&config);
@@ -126,7 +126,7 @@ impl Server {
             access: Some(Arc::clone(&gate)),
             ..Settings::default()
         };
-        let parts = Parts {
+        let parts = LoopParts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             presence: presence_of(&config),
             waited: (!config.uses_embedded_store() && config.memcached.watch)
@@ -320,7 +320,7 @@ fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
 /// Makes the only loop of a server, for tests.
 #[cfg(test)]
 pub(crate) fn single_loop(config: Config) -> Result<(EventLoop<Message>, EdgeLoop), RunError> {
-    let mut server = Server::start(config, RunOptions::default())?;
+    let mut server = EdgeServer::start(config, RunOptions::default())?;
     server
         .loops
         .pop()

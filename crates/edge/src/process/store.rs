@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use super::inherited::Inherited;
-use super::listeners::Listen;
+use super::listeners::AddressPlan;
 use crate::config::Config;
 use crate::handoff::{ListenAddress, Role};
 use crate::metrics::Metrics;
@@ -147,7 +147,7 @@ pub(super) fn bind(
     options.backlog = i32::from(config.store.backlog);
     listening.backlog = config.store.backlog;
     for address in config.store.listen.iter().chain(&config.store.listen_also) {
-        let listen = Listen::new(Role::Store, *address, options, demo);
+        let listen = AddressPlan::new(Role::Store, *address, options, demo);
         let shares = listen.shares(inherited, loops)?;
         let bound = shares.iter().flatten().find_map(Listener::address);
         listening.tcp = listening.tcp.or(bound);

@@ -68,7 +68,7 @@ impl Supervisor {
 }
 
 impl Supervise for Supervisor {
-    fn heard(&self, signal: i32) -> bool {
+    fn handle_signal(&self, signal: i32) -> bool {
         if signal == SIGUSR2 {
             self.upgrader.ask();
             return true;

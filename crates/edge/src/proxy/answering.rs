@@ -1,7 +1,7 @@
 //! The application's side of proxied requests: responses and failures.
 
 use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT};
-use super::{Action, ProxiedRequest, Proxy, Refusal, Tunnel, Upload};
+use super::{Action, ErrorResponse, ProxiedRequest, Proxy, Tunnel, Upload};
 use crate::held::hold;
 use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
@@ -13,14 +13,14 @@ use std::time::Instant;
 
 /// The reason why a request is proxied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Source {
+pub(super) enum ProxyReason {
     /// It is not a poll.
     Bypass,
     /// It is a poll whose response is too large to be shared.
     Miss,
 }
 
-impl Source {
+impl ProxyReason {
     /// The `Cache-Status` (RFC 9211).
     fn cache_status(self) -> &'static [u8] {
         match self {
@@ -63,7 +63,12 @@ struct Passed {
 
 impl Proxy {
     /// Handles an event of a request.
-    pub(crate) fn told(&mut self, context: &mut Context, http: &mut Http, event: UpstreamEvent) {
+    pub(crate) fn upstream_event(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        event: UpstreamEvent,
+    ) {
         match event {
             UpstreamEvent::Started { tag, connection } => {
                 self.started(context, http, ProxiedId::from_bits(tag), connection);
@@ -217,7 +222,7 @@ impl Proxy {
         } else {
             record.status = error.status();
             let (status, reason) = (record.status, format!("upstream: {error}"));
-            let refusal = Refusal::new(status, &reason, self.retry_after(context, status));
+            let refusal = ErrorResponse::new(status, &reason, self.retry_after(context, status));
             let fields = refusal.fields();
             http.with_reply(context, exchange, |reply| {
                 self.log.count(status);
@@ -290,7 +295,7 @@ impl Proxy {
             arrived: poll.arrived,
             line: line.map(|(method, target)| {
                 let remote = http.peer_address(poll.exchange);
-                Box::new(super::Line::new(method, target, remote))
+                Box::new(super::RequestLine::new(method, target, remote))
             }),
             upload: Upload::Complete,
             up: 0,
@@ -298,7 +303,7 @@ impl Proxy {
             down: 0,
             sent: 0,
             status: 0,
-            source: Source::Miss,
+            source: ProxyReason::Miss,
             is_head: poll.is_head,
             is_chunked: false,
             nominated: None,

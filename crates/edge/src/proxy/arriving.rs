@@ -1,7 +1,7 @@
 //! The client's side of proxied requests: heads and bodies, and clients that leave.
 
-use super::answering::Source;
-use super::{Action, Line, ProxiedRequest, Proxy, Refusal, Upload};
+use super::answering::ProxyReason;
+use super::{Action, ErrorResponse, ProxiedRequest, Proxy, RequestLine, Upload};
 use crate::access::{client_address, counted_as, is_trusted};
 use crate::config::RouteConfig;
 use crate::held::held;
@@ -87,7 +87,7 @@ impl Proxy {
             exchange: request.exchange,
             connection: None,
             arrived: context.now(),
-            line: is_logged.then(|| Box::new(Line::new(head.method, head.target, peer))),
+            line: is_logged.then(|| Box::new(RequestLine::new(head.method, head.target, peer))),
             upload: if request.body_follows {
                 let expects = head.expect_continue && request.body.is_empty();
                 Upload::Waiting { expects }
@@ -99,7 +99,7 @@ impl Proxy {
             down: 0,
             sent: 0,
             status: 0,
-            source: Source::Bypass,
+            source: ProxyReason::Bypass,
             is_head: head.method == "HEAD",
             is_chunked: head.framing == BodyFraming::Chunked,
             nominated: nominated.filter(|_| request.body_follows),
@@ -133,7 +133,7 @@ impl Proxy {
         reason: &str,
     ) -> Outcome {
         let retry_after = self.retry_after(context, status);
-        let refusal = Refusal::new(status, reason, retry_after);
+        let refusal = ErrorResponse::new(status, reason, retry_after);
         let fields = refusal.fields();
         self.log
             .send(context, request, reply, &refusal.response(&fields));

@@ -17,7 +17,7 @@ mod tunnels;
 use actions::Action;
 pub(crate) use actions::carry_out;
 pub(crate) use answering::Adopted;
-use answering::Source;
+use answering::ProxyReason;
 pub(crate) use tunnels::{Tunnel, Tunnels};
 
 use crate::config::{Config, share};
@@ -40,7 +40,7 @@ struct ProxiedRequest {
     connection: Option<Token>,
     arrived: Instant,
     /// The request's part of its line in the access log; absent if there is no log.
-    line: Option<Box<Line>>,
+    line: Option<Box<RequestLine>>,
     upload: Upload,
     /// Body bytes of the request that the application has not read.
     up: u64,
@@ -54,7 +54,7 @@ struct ProxiedRequest {
     /// Status of the response; 0 until its head is passed on.
     status: u16,
     /// Reason why the request is proxied.
-    source: Source,
+    source: ProxyReason,
     is_head: bool,
     /// The rest of the request body is chunked.
     is_chunked: bool,
@@ -79,7 +79,7 @@ enum Upload {
 
 /// The request line of a proxied request, and the address of its client.
 #[derive(Debug)]
-struct Line {
+struct RequestLine {
     method: Box<str>,
     target: Box<str>,
     remote: Option<SocketAddr>,
@@ -183,7 +183,7 @@ impl Proxy {
     }
 }
 
-impl Line {
+impl RequestLine {
     fn new(method: &str, target: &str, remote: Option<SocketAddr>) -> Self {
         Self {
             method: method.into(),
@@ -195,13 +195,13 @@ impl Line {
 
 /// An error response of the proxy itself.
 #[derive(Debug)]
-struct Refusal {
+struct ErrorResponse {
     status: u16,
     body: String,
     retry_after: Option<String>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     fn new(status: u16, reason: &str, retry_after: Option<String>) -> Self {
         Self {
             status,

@@ -76,8 +76,8 @@ impl Tunnels {
             return;
         }
         let now = context.now();
-        let nobody = Token::from_bits(0);
-        let Ok(first) = self.ends.insert(End::new(client.stream, nobody, now)) else {
+        let none = Token::from_bits(0);
+        let Ok(first) = self.ends.insert(End::new(client.stream, none, now)) else {
             return;
         };
         let Ok(second) = self.ends.insert(End::new(upstream.stream, first, now)) else {

@@ -11,7 +11,7 @@ use dwell_store::{
 /// Carries out a request. The store itself notifies the clients that wait for the key.
 pub(crate) fn carry_out(
     store: &Store,
-    order: PublishRequest,
+    request: PublishRequest,
     key: &[u8],
     value: &[u8],
     now: Seconds,
@@ -19,9 +19,9 @@ pub(crate) fn carry_out(
     if store.is_retired() {
         return PublishResult::Moved;
     }
-    match order.act {
-        Operation::Put { ttl } => put(store, order.condition, ttl, key, value, now),
-        Operation::Delete => delete(store, order.condition, key, now),
+    match request.act {
+        Operation::Put { ttl } => put(store, request.condition, ttl, key, value, now),
+        Operation::Delete => delete(store, request.condition, key, now),
         Operation::Read => match store.get(key, now) {
             Some(item) => PublishResult::Value(Bytes::from_owner(item.value.clone()), item.flags),
             None => PublishResult::Missing,
@@ -174,9 +174,9 @@ mod tests {
         let store = store();
         let act = Operation::Put { ttl: Some(60) };
         let condition = Precondition::None;
-        let order = PublishRequest { act, condition };
+        let request = PublishRequest { act, condition };
         assert_eq!(
-            carry_out(&store, order, b"k", b"v", NOW),
+            carry_out(&store, request, b"k", b"v", NOW),
             PublishResult::Created
         );
         assert!(store.get(b"k", NOW + 59).is_some());

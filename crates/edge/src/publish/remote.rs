@@ -48,12 +48,12 @@ impl<A> Finished<A> {
 #[derive(Debug)]
 struct Pending<A> {
     asker: A,
-    order: PublishRequest,
+    request: PublishRequest,
     key: Box<[u8]>,
     value: Box<[u8]>,
     exptime: i64,
     cursor: Cursor,
-    question: Command,
+    command: Command,
 }
 
 /// The next command for memcached.
@@ -77,7 +77,7 @@ impl<A> Publisher<A> {
     /// Makes an empty table.
     pub(crate) fn new() -> Self {
         Self {
-            pending: Slab::with_ids(kind::PUBLISH, ORDERS_MAX),
+            pending: Slab::with_ids(kind::PUBLISH, REQUESTS_MAX),
             bytes: 0,
             outbox: Vec::new(),
             finished: Vec::new(),
@@ -89,11 +89,11 @@ impl<A> Publisher<A> {
         &mut self,
         context: &Context,
         asker: impl FnOnce(PublishId) -> A,
-        order: PublishRequest,
+        request: PublishRequest,
         key: &[u8],
         value: &[u8],
     ) -> PublishId {
-        let ttl = match order.act {
+        let ttl = match request.act {
             Operation::Put { ttl } => ttl,
             Operation::Delete | Operation::Read => None,
         };
@@ -101,7 +101,7 @@ impl<A> Publisher<A> {
         let cursor = Cursor::of(value, 0);
         let asker = asker(token);
         let has_room = !self.pending.is_full() && self.bytes + value.len() <= BYTES_MAX;
-        if !has_room || order.condition == Precondition::Never {
+        if !has_room || request.condition == Precondition::Never {
             let published = if has_room {
                 PublishResult::Unmet
             } else {
@@ -117,12 +117,12 @@ impl<A> Publisher<A> {
         }
         let pending = Pending {
             asker,
-            order,
+            request,
             key: key.into(),
             value: value.into(),
             exptime: exptime(ttl, context.unix_seconds()),
             cursor,
-            question: first_command(order),
+            command: first_command(request),
         };
         // There is room: this was checked above.
         if let Ok(token) = self.pending.insert(pending) {
@@ -154,9 +154,9 @@ impl<A> Publisher<A> {
         let Some(pending) = self.pending.get_mut(token) else {
             return;
         };
-        match step(pending.order, pending.question, &completion.outcome) {
-            NextStep::Ask(question) => {
-                pending.question = question;
+        match step(pending.request, pending.command, &completion.outcome) {
+            NextStep::Ask(command) => {
+                pending.command = command;
                 self.outbox.push(token);
             }
             NextStep::End(published) => self.end(token, published),
@@ -196,7 +196,7 @@ impl<A> Publisher<A> {
 
 impl<A> Pending<A> {
     fn ask(&self, client: &mut Client, tag: u64) -> Result<(), Error> {
-        match self.question {
+        match self.command {
             Command::Get => client.get(&self.key, tag),
             Command::Store(verb) => {
                 let options = StoreOptions {
@@ -215,8 +215,8 @@ impl<A> Pending<A> {
     }
 }
 
-fn first_command(order: PublishRequest) -> Command {
-    match (order.act, order.condition) {
+fn first_command(request: PublishRequest) -> Command {
+    match (request.act, request.condition) {
         (Operation::Read, _) | (_, Precondition::Is(_)) => Command::Get,
         (Operation::Delete, _) => Command::Delete,
         (Operation::Put { .. }, Precondition::Present) => Command::Store(StoreVerb::Replace),
@@ -226,13 +226,13 @@ fn first_command(order: PublishRequest) -> Command {
 }
 
 /// The step after the reply to a query.
-fn step(order: PublishRequest, question: Command, outcome: &Outcome<'_>) -> NextStep {
+fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> NextStep {
     if let Outcome::Failed(failure) = outcome {
         return NextStep::End(failed(*failure));
     }
-    let is_conditional = order.condition != Precondition::None;
-    let end = match (question, outcome) {
-        (Command::Get, Outcome::Hit { value, flags, .. }) if order.act == Operation::Read => {
+    let is_conditional = request.condition != Precondition::None;
+    let end = match (command, outcome) {
+        (Command::Get, Outcome::Hit { value, flags, .. }) if request.act == Operation::Read => {
             PublishResult::Value(Bytes::copy_from_slice(value), *flags)
         }
         (
@@ -243,10 +243,10 @@ fn step(order: PublishRequest, question: Command, outcome: &Outcome<'_>) -> Next
                 cas_unique,
             },
         ) => {
-            if !order.condition.is_met(Some(Cursor::of(value, *flags))) {
+            if !request.condition.is_met(Some(Cursor::of(value, *flags))) {
                 return NextStep::End(PublishResult::Unmet);
             }
-            return match (order.act, cas_unique) {
+            return match (request.act, cas_unique) {
                 (_, 0) => NextStep::End(PublishResult::Unanswered(
                     "memcached keeps no versions (-C)",
                 )),
@@ -254,7 +254,7 @@ fn step(order: PublishRequest, question: Command, outcome: &Outcome<'_>) -> Next
                 (_, cas) => NextStep::Ask(Command::Store(StoreVerb::Cas(*cas))),
             };
         }
-        (Command::Get, Outcome::Miss) if order.act == Operation::Read => PublishResult::Missing,
+        (Command::Get, Outcome::Miss) if request.act == Operation::Read => PublishResult::Missing,
         (Command::Store(StoreVerb::Add), Outcome::Answer(Answer::Stored(stored))) => {
             match (stored, is_conditional) {
                 (StoreOutcome::Stored, _) => PublishResult::Created,
@@ -290,6 +290,6 @@ fn failed(failure: Failure) -> PublishResult {
 }
 
 /// Requests of one loop that may wait for memcached.
-const ORDERS_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 1024;
 /// Bytes of their values.
 const BYTES_MAX: usize = 64 << 20;

@@ -207,7 +207,7 @@ mod tests {
     use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
     use proptest::prelude::*;
 
-    fn order(line: &str, fields: &str) -> Result<Option<PublishRequest>, PublishError> {
+    fn request(line: &str, fields: &str) -> Result<Option<PublishRequest>, PublishError> {
         let text = format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
         let mut storage = FieldStorage::new();
         let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn act(line: &str) -> Operation {
-        order(line, "").unwrap().unwrap().act
+        request(line, "").unwrap().unwrap().act
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         );
         assert_eq!(act("DELETE /k"), Operation::Delete);
         assert_eq!(act("GET /k"), Operation::Read);
-        assert_eq!(order("PATCH /k", ""), Ok(None));
+        assert_eq!(request("PATCH /k", ""), Ok(None));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             "315360001",
             "99999999999",
         ] {
-            let error = order(&format!("PUT /k?ttl={ttl}"), "").unwrap_err();
+            let error = request(&format!("PUT /k?ttl={ttl}"), "").unwrap_err();
             assert!(matches!(error, PublishError::Ttl(_)), "{ttl}");
         }
         let now = 1_700_000_000;
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn what_would_be_stored_otherwise_than_meant_is_refused() {
-        let error = |fields: &str| order("PUT /k", fields).unwrap_err();
+        let error = |fields: &str| request("PUT /k", fields).unwrap_err();
         assert_eq!(error("Content-Range: bytes 0-1/2\r\n"), PublishError::Range);
         assert_eq!(error("Content-Encoding: gzip\r\n"), PublishError::Coding);
         assert_eq!(
             error("If-None-Match: \"x\"\r\n"),
             PublishError::Precondition
         );
-        assert!(order("PUT /k", "Content-Encoding: identity\r\n").is_ok());
+        assert!(request("PUT /k", "Content-Encoding: identity\r\n").is_ok());
         assert_eq!(PublishError::Coding.status(), 415);
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn conditions_are_those_of_http() {
         let cursor = Cursor::of(b"v", 0);
         let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
-        let of = |fields: &str| order("PUT /k", fields).unwrap().unwrap().condition;
+        let of = |fields: &str| request("PUT /k", fields).unwrap().unwrap().condition;
         assert_eq!(of("If-None-Match: *\r\n"), Precondition::Missing);
         assert_eq!(of("If-Match: *\r\n"), Precondition::Present);
         assert_eq!(

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use toml::de::DeValue;
 
 /// An address to listen on.
-pub(in crate::config) struct Listen;
+pub(in crate::config) struct SocketAddress;
 
-impl Codec<SocketAddr> for Listen {
+impl Codec<SocketAddr> for SocketAddress {
     fn read(&self, value: &Value<'_>) -> Result<SocketAddr, Fault> {
         let text = text(value, "an address and a port")?;
         // Only this name is accepted, as it has one meaning.
@@ -42,9 +42,9 @@ impl Codec<SocketAddr> for Listen {
 }
 
 /// A memcached server: `host:port`, `host:port=weight` or a table of `address` and `weight`.
-pub(in crate::config) struct Server;
+pub(in crate::config) struct MemcachedPeer;
 
-impl Codec<MemcachedServer> for Server {
+impl Codec<MemcachedServer> for MemcachedPeer {
     fn read(&self, value: &Value<'_>) -> Result<MemcachedServer, Fault> {
         if let DeValue::Table(_) = value.get_ref() {
             return server_table(value);

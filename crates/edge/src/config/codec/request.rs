@@ -37,9 +37,9 @@ impl Codec<String> for Prefix {
 }
 
 /// A key template.
-pub(in crate::config) struct Key;
+pub(in crate::config) struct Template;
 
-impl Codec<KeyTemplate> for Key {
+impl Codec<KeyTemplate> for Template {
     fn read(&self, value: &Value<'_>) -> Result<KeyTemplate, Fault> {
         let help = "the parts are {path}, {query.NAME}, {header.NAME}, {cookie.NAME}, \
                     {claim.NAME} and {auth.NAME}";
@@ -161,9 +161,9 @@ impl Codec<Methods> for MethodList {
 }
 
 /// The target of the access log.
-pub(in crate::config) struct Access;
+pub(in crate::config) struct AccessLogTarget;
 
-impl Codec<AccessTarget> for Access {
+impl Codec<AccessTarget> for AccessLogTarget {
     fn read(&self, value: &Value<'_>) -> Result<AccessTarget, Fault> {
         match text(value, "a path")? {
             "off" => Ok(AccessTarget::Off),

@@ -1,4 +1,4 @@
-use super::super::codec::{Codec, OneOrMany, Server};
+use super::super::codec::{Codec, MemcachedPeer, OneOrMany};
 use super::super::{
     AccessTarget, EmptyAnswer, LogFormat, LogLevel, MemcachedServer, OnDelete, example_file,
 };
@@ -68,7 +68,7 @@ fn every_kind_of_value_is_read() {
     assert_eq!(config.limits.head_bytes_max, 4096);
     assert_eq!(config.limits.body_bytes_max, 2 << 20);
     assert_eq!(config.limits.idle_timeout, Duration::from_secs(90));
-    let shown = OneOrMany(Server, 0).show(&config.memcached.servers);
+    let shown = OneOrMany(MemcachedPeer, 0).show(&config.memcached.servers);
     let expected =
         r#"["a:1", { address = "b:2", weight = 3 }, { address = "[::1]:3", weight = 2 }]"#;
     assert_eq!(shown, expected);

@@ -31,14 +31,14 @@ impl Guard {
 
     /// The reason for which a request is rejected, if it is.
     pub(super) fn refusal(&self, head: &RequestHead<'_, '_>) -> Option<AdminRefusal> {
-        if !self.knows_host(head.host) {
+        if !self.accepts_host(head.host) {
             return Some(AdminRefusal::Host);
         }
         let changes_nothing = matches!(head.method, "GET" | "HEAD");
         (!changes_nothing && is_of_another_site(head)).then_some(AdminRefusal::Site)
     }
 
-    fn knows_host(&self, host: Option<&[u8]>) -> bool {
+    fn accepts_host(&self, host: Option<&[u8]>) -> bool {
         // Browsers always send `Host`.
         let (Some(hosts), Some(host)) = (&self.hosts, host) else {
             return true;

@@ -14,8 +14,8 @@ use crate::metrics::{Metrics, StoreFigures};
 use dwell_engine::{Body, Outcome, Reply, Request, Response, SharedPiece, WriteError, sse};
 use dwell_evloop::Context;
 use dwell_store_server::StoreService;
-use page::Page;
-use sample::{Now, Sample};
+use page::DashboardPage;
+use sample::{Sample, SampleInputs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ const VIEWERS_MAX: usize = 32;
 /// The page, its viewers, and the last readings.
 #[derive(Debug)]
 pub(crate) struct Dashboard {
-    page: Page,
+    page: DashboardPage,
     metrics: Arc<Metrics>,
     service: Option<Arc<StoreService>>,
     setting: Setting,
@@ -59,7 +59,7 @@ impl Dashboard {
         started: Instant,
     ) -> Self {
         Self {
-            page: Page::new(),
+            page: DashboardPage::new(),
             metrics,
             service,
             setting,
@@ -176,7 +176,7 @@ impl Dashboard {
         self.due = context.now() + INTERVAL;
         self.number += 1;
         let uptime = context.now().duration_since(self.started);
-        let now = Now {
+        let now = SampleInputs {
             store: self.service.as_deref().map(StoreFigures::of),
             draining: self.draining,
             uptime,

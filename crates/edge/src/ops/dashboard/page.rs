@@ -12,12 +12,12 @@ const SCRIPT: &str = include_str!("page/script.js");
 
 /// The encoded page.
 #[derive(Clone, Debug)]
-pub(super) struct Page {
+pub(super) struct DashboardPage {
     html: Bytes,
     policy: String,
 }
 
-impl Page {
+impl DashboardPage {
     pub(super) fn new() -> Self {
         let html = FRAME
             .replace("/* style.css */", STYLE)
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_policy_lets_run_what_stands_in_the_page() {
-        let page = Page::new();
+        let page = DashboardPage::new();
         let html = std::str::from_utf8(&page.html).unwrap();
         for (begin, end) in [("<style>", "</style>"), ("<script>", "</script>")] {
             let hash = source_hash(between(html, begin, end));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_page_is_small_and_fetches_nothing_from_elsewhere() {
-        let page = Page::new();
+        let page = DashboardPage::new();
         let html = std::str::from_utf8(&page.html).unwrap();
         assert!(html.len() < 48 * 1024, "{}", html.len());
         // The name of a namespace is no address.

@@ -36,7 +36,7 @@ impl Setting {
 
 /// Inputs of a reading besides the metrics.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct SampleInputs {
     /// Absent when values come from memcached servers.
     pub(super) store: Option<StoreFigures>,
     /// The process drains.
@@ -54,9 +54,9 @@ pub(super) struct Sample<'a> {
     loops: usize,
     draining: bool,
     setting: &'a Setting,
-    servers: Vec<Server>,
-    upstreams: Vec<Server>,
-    hot: Vec<Hot>,
+    servers: Vec<ServerSample>,
+    upstreams: Vec<ServerSample>,
+    hot: Vec<HotKeySample>,
 }
 
 /// Figures of the curves.
@@ -103,20 +103,20 @@ struct Durations {
 }
 
 #[derive(Debug, Serialize)]
-struct Server {
+struct ServerSample {
     name: String,
     state: &'static str,
 }
 
 #[derive(Debug, Serialize)]
-struct Hot {
+struct HotKeySample {
     key: String,
     samples: u32,
 }
 
 impl<'a> Sample<'a> {
     /// Reads all figures.
-    pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: Now) -> Self {
+    pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: SampleInputs) -> Self {
         let hot = metrics.loops().iter().map(|cells| cells.store.hot.keys());
         Self {
             numbers: Numbers::read(metrics, now),
@@ -125,9 +125,20 @@ impl<'a> Sample<'a> {
             loops: metrics.loops().len(),
             draining: now.draining,
             setting,
-            servers: metrics.servers().into_iter().map(Server::from).collect(),
-            upstreams: metrics.upstreams().into_iter().map(Server::from).collect(),
-            hot: hottest(hot, HOT_KEYS).into_iter().map(Hot::from).collect(),
+            servers: metrics
+                .servers()
+                .into_iter()
+                .map(ServerSample::from)
+                .collect(),
+            upstreams: metrics
+                .upstreams()
+                .into_iter()
+                .map(ServerSample::from)
+                .collect(),
+            hot: hottest(hot, HOT_KEYS)
+                .into_iter()
+                .map(HotKeySample::from)
+                .collect(),
         }
     }
 
@@ -141,7 +152,7 @@ impl<'a> Sample<'a> {
 }
 
 impl Numbers {
-    fn read(metrics: &Metrics, now: Now) -> Self {
+    fn read(metrics: &Metrics, now: SampleInputs) -> Self {
         Self {
             at: u64::try_from(now.uptime.as_millis()).unwrap_or(u64::MAX),
             connections_open: metrics.total(|of| &of.connections_open),
@@ -202,14 +213,14 @@ impl From<HistogramSum> for Durations {
     }
 }
 
-impl From<(String, ServerState)> for Server {
+impl From<(String, ServerState)> for ServerSample {
     fn from((name, state): (String, ServerState)) -> Self {
         let state = state.as_str();
         Self { name, state }
     }
 }
 
-impl From<HotKey> for Hot {
+impl From<HotKey> for HotKeySample {
     fn from(hot: HotKey) -> Self {
         // Keys have no control characters; bytes that are not UTF-8 are replaced.
         let key = String::from_utf8_lossy(&hot.key);
@@ -241,7 +252,7 @@ mod tests {
             let latency = &metrics.of_loop(index).wake_latency;
             latency.observe(Duration::from_secs(20));
         }
-        let now = Now {
+        let now = SampleInputs {
             store: None,
             draining: true,
             uptime: Duration::from_millis(1500),
@@ -276,7 +287,7 @@ mod tests {
         let metrics = Metrics::new(1, Vec::new(), 0);
         let key = [b"/poll/\xff\"\n".as_slice(), &[b'x'; 300]].concat();
         metrics.of_loop(0).store.hot.read(&key);
-        let now = Now {
+        let now = SampleInputs {
             store: Some(StoreFigures::default()),
             draining: false,
             uptime: Duration::ZERO,

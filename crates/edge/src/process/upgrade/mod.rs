@@ -39,7 +39,7 @@ use std::{env, fmt, process, thread};
 /// Version of the protocol between the two processes; others are rejected.
 const VERSION: u8 = 1;
 /// Least time in which a successor that has closed its end of the channel has to end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest pause of the loops without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -156,18 +156,18 @@ impl Upgrader {
             let upgrader = Arc::clone(self);
             let spawned = thread::Builder::new().name("upgrade".to_owned());
             if let Err(error) = spawned.spawn(move || upgrader.attempt()) {
-                self.give_up(&UpgradeError::Start(error));
+                self.report_failure(&UpgradeError::Start(error));
             }
         }
     }
 
     fn attempt(&self) {
         if let Err(error) = self.upgrade() {
-            self.give_up(&error);
+            self.report_failure(&error);
         }
     }
 
-    fn give_up(&self, error: &UpgradeError) {
+    fn report_failure(&self, error: &UpgradeError) {
         // A reader of the log line may start the next upgrade at once.
         self.is_under_way.store(false, Ordering::Release);
         self.metrics.upgrades_failed().add(1);
@@ -195,7 +195,7 @@ impl Upgrader {
             }
             Err(error) if error.is_end() => {
                 // It has closed its end, and may need a while to end itself.
-                let until = deadline.max(Instant::now() + LAST_WORDS);
+                let until = deadline.max(Instant::now() + EXIT_TIMEOUT);
                 Err(successor.ended(until).map_or(error, UpgradeError::Ended))
             }
             Err(error) => Err(error),
@@ -252,12 +252,12 @@ impl Upgrader {
         let began = Instant::now();
         channel.set_stall_timeout(Some(self.stall_timeout()));
         let service = self.service.as_ref().filter(|_| wants_store);
-        let pulse = Pulse::new(self.notifier.as_deref());
-        give_store(&mut channel, service, pulse).map_err(step("giving it the items"))?;
+        let watchdog = Watchdog::new(self.notifier.as_deref());
+        give_store(&mut channel, service, watchdog).map_err(step("giving it the items"))?;
         if let Some(notifier) = &self.notifier {
             notifier.main_process(successor.id());
         }
-        if let Err(error) = give_place(&mut channel) {
+        if let Err(error) = let_serve(&mut channel) {
             if let Some(notifier) = &self.notifier {
                 notifier.main_process(process::id());
             }
@@ -312,47 +312,47 @@ fn greet(
 }
 
 /// Notifies the watchdog while the loops are paused.
-struct Pulse<'n> {
+struct Watchdog<'n> {
     notifier: Option<&'n Notifier>,
     interval: Duration,
     last: Instant,
 }
 
-impl<'n> Pulse<'n> {
+impl<'n> Watchdog<'n> {
     fn new(notifier: Option<&'n Notifier>) -> Self {
         let interval = notifier.and_then(Notifier::watchdog_interval);
-        let pulse = Self {
+        let watchdog = Self {
             notifier: notifier.filter(|_| interval.is_some()),
             interval: interval.unwrap_or_default() / 4,
             last: Instant::now(),
         };
-        pulse.say();
-        pulse
+        watchdog.notify();
+        watchdog
     }
 
-    fn say(&self) {
+    fn notify(&self) {
         if let Some(notifier) = self.notifier {
             notifier.alive();
         }
     }
 
-    fn moved(&mut self) {
+    fn notify_if_due(&mut self) {
         if self.notifier.is_some() && self.last.elapsed() >= self.interval {
             self.last = Instant::now();
-            self.say();
+            self.notify();
         }
     }
 }
 
 /// A writer that notifies the watchdog at every piece.
-struct Lively<'c, 'n> {
+struct WatchdogWriter<'c, 'n> {
     channel: &'c mut Channel,
-    pulse: Pulse<'n>,
+    watchdog: Watchdog<'n>,
 }
 
-impl io::Write for Lively<'_, '_> {
+impl io::Write for WatchdogWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.pulse.moved();
+        self.watchdog.notify_if_due();
         self.channel.write(bytes)
     }
 
@@ -364,19 +364,24 @@ impl io::Write for Lively<'_, '_> {
 fn give_store(
     channel: &mut Channel,
     service: Option<&Arc<StoreService>>,
-    pulse: Pulse<'_>,
+    watchdog: Watchdog<'_>,
 ) -> io::Result<()> {
     channel.send(FrameKind::Store, u8::from(service.is_some()), b"", None)?;
     if let Some(service) = service {
         let now = Moment::now();
         let flush_at = service.pending_flush(now.steady);
         let channel = &mut *channel;
-        snapshot::write(service.store(), flush_at, now, Lively { channel, pulse })?;
+        snapshot::write(
+            service.store(),
+            flush_at,
+            now,
+            WatchdogWriter { channel, watchdog },
+        )?;
     }
     channel.expect(FrameKind::Taken).map(drop)
 }
 
-fn give_place(channel: &mut Channel) -> io::Result<()> {
+fn let_serve(channel: &mut Channel) -> io::Result<()> {
     channel.send(FrameKind::Serve, 0, b"", None)?;
     channel.expect(FrameKind::Serving).map(drop)
 }

@@ -37,7 +37,7 @@ impl Predecessor {
     /// # Errors
     /// The exchange with the predecessor has failed.
     pub(in crate::process) fn from_environment(timeout: Duration) -> io::Result<Option<Self>> {
-        let Some(whose) = env::var_os(environment::UPGRADE) else {
+        let Some(parent) = env::var_os(environment::UPGRADE) else {
             return Ok(None);
         };
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -45,9 +45,9 @@ impl Predecessor {
         if socket.local_addr().is_err() {
             return Ok(None);
         }
-        if whose.to_str().and_then(|text| text.parse().ok()) != Some(parent_id()) {
-            let whose = whose.display();
-            return Err(io::Error::other(format!("it is not the parent: {whose}")));
+        if parent.to_str().and_then(|text| text.parse().ok()) != Some(parent_id()) {
+            let parent = parent.display();
+            return Err(io::Error::other(format!("it is not the parent: {parent}")));
         }
         // No other descriptor may keep the channel open after it is closed.
         rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;

@@ -39,7 +39,7 @@ fn the_next_upgrade_may_be_asked_for_once_the_end_of_one_is_logged() {
         is_under_way: Arc::clone(&is_under_way),
     };
     let subscriber = tracing_subscriber::registry().with(layer);
-    tracing::subscriber::with_default(subscriber, || upgrader.give_up(&UpgradeError::Busy));
+    tracing::subscriber::with_default(subscriber, || upgrader.report_failure(&UpgradeError::Busy));
     assert_eq!(*is_under_way.lock().unwrap(), [false]);
     assert_eq!(upgrader.metrics.upgrades_failed().value(), 1);
 }

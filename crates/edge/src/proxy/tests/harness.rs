@@ -128,7 +128,7 @@ impl Edge {
     pub(super) fn tell(&mut self, event: UpstreamEvent) {
         let (http, proxy) = (&mut self.driver.http, &mut self.driver.app.0);
         assert!(matches!(Requested::of(event.tag()), Requested::Proxied(_)));
-        proxy.told(self.event_loop.context(), http, event);
+        proxy.upstream_event(self.event_loop.context(), http, event);
     }
 
     /// Calls the proxy within the loop.

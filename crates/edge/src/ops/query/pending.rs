@@ -1,6 +1,6 @@
 //! Queries of the admin listener's clients that wait for the loops.
 
-use super::Inquiry;
+use super::LoopQuery;
 use crate::held::held;
 use crate::polls::{Explained, Question, Valued, kind};
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
@@ -16,13 +16,13 @@ pub(crate) const EXPLAIN_PATH: &str = "/-/explain";
 
 /// Open queries.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct PendingQueries {
     waiting: Vec<Waiting>,
     /// Queries that the loops have not been asked yet.
-    outbox: Vec<Arc<Inquiry>>,
+    outbox: Vec<Arc<LoopQuery>>,
     number: u64,
     /// Open lookups of values, by tag.
-    lookups: Vec<(Token, Arc<Inquiry>)>,
+    lookups: Vec<(Token, Arc<LoopQuery>)>,
     lookup_number: u32,
 }
 
@@ -30,30 +30,30 @@ pub(crate) struct Desk {
 struct Waiting {
     tag: u64,
     exchange: ExchangeId,
-    asked: Asked,
+    asked: ClientQuery,
     /// Its timeout has passed.
     is_overdue: bool,
 }
 
 /// The query of a client.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum ClientQuery {
     /// The most watched keys, at most `limit`.
-    Watched { inquiry: Arc<Inquiry>, limit: usize },
+    Watched { query: Arc<LoopQuery>, limit: usize },
     /// The explanation of a request.
-    Explained { inquiry: Arc<Inquiry> },
+    Explained { query: Arc<LoopQuery> },
 }
 
-impl Asked {
-    fn inquiry(&self) -> &Arc<Inquiry> {
+impl ClientQuery {
+    fn query(&self) -> &Arc<LoopQuery> {
         match self {
-            Self::Watched { inquiry, .. } | Self::Explained { inquiry } => inquiry,
+            Self::Watched { query, .. } | Self::Explained { query } => query,
         }
     }
 }
 
 /// Set in the tags of exchanges that wait for a query.
-const INQUIRY: u64 = 1 << 63;
+const QUERY: u64 = 1 << 63;
 /// Most queries at a time: each costs every loop a walk through its tables.
 const WAITING_MAX: usize = 8;
 /// Timeout of the loops; the response has the results that have arrived by then.
@@ -63,18 +63,18 @@ const LOOKUP_MAX: u32 = 0xffff;
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 10_000;
 
-impl Desk {
+impl PendingQueries {
     /// Returns true for the tag of an open query.
     pub(crate) fn is_own(tag: u64) -> bool {
-        tag & INQUIRY != 0
+        tag & QUERY != 0
     }
 
     /// Takes a query for watched keys.
     pub(crate) fn watched(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
         match watched_of(request.head.query.unwrap_or_default()) {
             Ok((prefix, limit)) => {
-                let inquiry = Inquiry::new(Question::Prefix(prefix));
-                self.take(request, Asked::Watched { inquiry, limit }, reply)
+                let query = LoopQuery::new(Question::Prefix(prefix));
+                self.take(request, ClientQuery::Watched { query, limit }, reply)
             }
             Err(text) => {
                 reply.text(400, &text);
@@ -87,8 +87,8 @@ impl Desk {
     pub(crate) fn explain(&mut self, request: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
         match Explained::of_query(request.head.query.unwrap_or_default()) {
             Ok(explained) => {
-                let inquiry = Inquiry::new(Question::Request(explained));
-                self.take(request, Asked::Explained { inquiry }, reply)
+                let query = LoopQuery::new(Question::Request(explained));
+                self.take(request, ClientQuery::Explained { query }, reply)
             }
             Err(text) => {
                 reply.text(400, &text);
@@ -97,7 +97,12 @@ impl Desk {
         }
     }
 
-    fn take(&mut self, request: &Request<'_>, asked: Asked, reply: &mut Reply<'_>) -> Outcome {
+    fn take(
+        &mut self,
+        request: &Request<'_>,
+        asked: ClientQuery,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
         if !matches!(request.head.method, "GET" | "HEAD") {
             reply.send(&Response {
                 status: 405,
@@ -115,9 +120,9 @@ impl Desk {
             return Outcome::Answered;
         }
         // Below the tag of a publisher's request, which has every bit set.
-        self.number = (self.number + 1) % (INQUIRY - 1);
-        let tag = INQUIRY | self.number;
-        self.outbox.push(Arc::clone(asked.inquiry()));
+        self.number = (self.number + 1) % (QUERY - 1);
+        let tag = QUERY | self.number;
+        self.outbox.push(Arc::clone(asked.query()));
         self.waiting.push(Waiting {
             tag,
             exchange: request.exchange,
@@ -142,35 +147,34 @@ impl Desk {
         self.waiting.retain(|waiting| waiting.tag != tag);
     }
 
-    /// Makes the tag of a lookup whose value is for `inquiry`.
-    pub(crate) fn looks_up(&mut self, inquiry: &Arc<Inquiry>) -> Token {
+    /// Makes the tag of a lookup whose value is for `query`.
+    pub(crate) fn lookup_tag(&mut self, query: &Arc<LoopQuery>) -> Token {
         // The value of a lookup whose query has ended is not needed.
         self.lookups
-            .retain(|(_, inquiry)| Arc::strong_count(inquiry) > 1);
+            .retain(|(_, query)| Arc::strong_count(query) > 1);
         self.lookup_number = self.lookup_number.wrapping_add(1);
         let token = Token::new(kind::LOOK, 0, self.lookup_number & LOOKUP_MAX);
-        self.lookups.push((token, Arc::clone(inquiry)));
+        self.lookups.push((token, Arc::clone(query)));
         token
     }
 
     /// Delivers the value of a lookup.
     pub(crate) fn found(&mut self, token: Token, value: &Valued) {
-        let is_asked = |(asked, _): &mut (Token, Arc<Inquiry>)| *asked == token;
-        for (_, inquiry) in self.lookups.extract_if(.., is_asked) {
-            inquiry.found(value.clone());
+        let is_asked = |(asked, _): &mut (Token, Arc<LoopQuery>)| *asked == token;
+        for (_, query) in self.lookups.extract_if(.., is_asked) {
+            query.found(value.clone());
         }
     }
 
     /// Takes the queries that the loops are to be asked.
-    pub(crate) fn outbox(&mut self) -> Vec<Arc<Inquiry>> {
+    pub(crate) fn outbox(&mut self) -> Vec<Arc<LoopQuery>> {
         std::mem::take(&mut self.outbox)
     }
 
     /// Takes the queries that `loops` loops have answered, or that have timed out.
-    pub(crate) fn answered(&mut self, loops: usize) -> Vec<(ExchangeId, Asked)> {
-        let is_answered = |waiting: &mut Waiting| {
-            waiting.is_overdue || waiting.asked.inquiry().is_answered(loops)
-        };
+    pub(crate) fn answered(&mut self, loops: usize) -> Vec<(ExchangeId, ClientQuery)> {
+        let is_answered =
+            |waiting: &mut Waiting| waiting.is_overdue || waiting.asked.query().is_answered(loops);
         let answered = self.waiting.extract_if(.., is_answered);
         answered
             .map(|waiting| (waiting.exchange, waiting.asked))
@@ -214,8 +218,8 @@ mod tests {
 
     #[test]
     fn no_tag_is_that_of_an_order() {
-        assert!(!Desk::is_own(1 << 62));
-        assert!(Desk::is_own(INQUIRY | (INQUIRY - 2)));
-        assert_ne!(INQUIRY | (INQUIRY - 2), u64::MAX);
+        assert!(!PendingQueries::is_own(1 << 62));
+        assert!(PendingQueries::is_own(QUERY | (QUERY - 2)));
+        assert_ne!(QUERY | (QUERY - 2), u64::MAX);
     }
 }

@@ -1,20 +1,20 @@
 //! The response to the query for watched keys.
 
-use super::Watched;
+use super::WatchedKeys;
 use crate::polls::Watchers;
 use serde::Serialize;
 use std::borrow::Cow;
 
 #[derive(Serialize)]
-struct Answer<'a> {
-    keys: Vec<Line<'a>>,
+struct WatchedResponse<'a> {
+    keys: Vec<KeyLine<'a>>,
     /// Totals of all matching keys, listed or not.
-    total: Total,
-    loops: Loops,
+    total: WatcherTotal,
+    loops: LoopCounts,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct KeyLine<'a> {
     key: Cow<'a, str>,
     watchers: u64,
     #[serde(flatten)]
@@ -22,13 +22,13 @@ struct Line<'a> {
 }
 
 #[derive(Serialize)]
-struct Total {
+struct WatcherTotal {
     keys: usize,
     watchers: u64,
 }
 
 #[derive(Serialize)]
-struct Loops {
+struct LoopCounts {
     asked: usize,
     answered: usize,
 }
@@ -37,25 +37,25 @@ struct Loops {
 /// sorted by name.
 ///
 /// Shape: `loops` are the loops that were asked, and those that have answered.
-pub(crate) fn render(watched: Watched, limit: usize, loops: (usize, usize)) -> String {
+pub(crate) fn render(watched: WatchedKeys, limit: usize, loops: (usize, usize)) -> String {
     let mut all: Vec<_> = watched.into_iter().collect();
     all.sort_unstable_by(|(name, watchers), (other, others)| {
         let by_watchers = others.total().cmp(&watchers.total());
         by_watchers.then_with(|| name.cmp(other))
     });
-    let total = Total {
+    let total = WatcherTotal {
         keys: all.len(),
         watchers: all.iter().map(|(_, watchers)| watchers.total()).sum(),
     };
-    let line = |(name, watchers): &'_ (Box<[u8]>, Watchers)| Line {
+    let line = |(name, watchers): &'_ (Box<[u8]>, Watchers)| KeyLine {
         key: Cow::Owned(String::from_utf8_lossy(name).into_owned()),
         watchers: watchers.total(),
         by_transport: *watchers,
     };
-    let answer = Answer {
+    let answer = WatchedResponse {
         keys: all.iter().take(limit).map(line).collect(),
         total,
-        loops: Loops {
+        loops: LoopCounts {
             asked: loops.0,
             answered: loops.1,
         },

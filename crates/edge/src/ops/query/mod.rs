@@ -4,10 +4,10 @@
 //! itself included, and responds when all results have arrived, or at a timeout. A loop answers
 //! from its own tables, between two events.
 
-mod desk;
+mod pending;
 mod watched;
 
-pub(crate) use desk::{Asked, Desk, EXPLAIN_PATH, WATCHED_PATH};
+pub(crate) use pending::{ClientQuery, EXPLAIN_PATH, PendingQueries, WATCHED_PATH};
 pub(crate) use watched::render as render_watched;
 
 use crate::polls::{Question, Valued, Watchers};
@@ -16,34 +16,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One query, and the results so far.
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct LoopQuery {
     pub(crate) question: Question,
-    said: Mutex<Said>,
+    results: Mutex<QueryResults>,
 }
 
 /// Watchers of keys, by key.
-pub(crate) type Watched = HashMap<Box<[u8]>, Watchers>;
+pub(crate) type WatchedKeys = HashMap<Box<[u8]>, Watchers>;
 
 #[derive(Debug, Default)]
-struct Said {
-    watched: Watched,
+struct QueryResults {
+    watched: WatchedKeys,
     loops: usize,
     value: Option<Valued>,
 }
 
-impl Inquiry {
+impl LoopQuery {
     pub(crate) fn new(question: Question) -> Arc<Self> {
-        let said = Mutex::default();
-        Arc::new(Self { question, said })
+        let results = Mutex::default();
+        Arc::new(Self { question, results })
     }
 
     /// Adds the result of one loop.
-    pub(crate) fn tell(&self, watched: impl IntoIterator<Item = (Box<[u8]>, Watchers)>) {
-        let mut said = self.lock();
+    pub(crate) fn add(&self, watched: impl IntoIterator<Item = (Box<[u8]>, Watchers)>) {
+        let mut results = self.lock();
         for (name, watchers) in watched {
-            *said.watched.entry(name).or_default() += watchers;
+            *results.watched.entry(name).or_default() += watchers;
         }
-        said.loops += 1;
+        results.loops += 1;
     }
 
     /// The number of loops whose results have arrived.
@@ -52,7 +52,7 @@ impl Inquiry {
     }
 
     /// Takes the results.
-    pub(crate) fn take(&self) -> Watched {
+    pub(crate) fn take(&self) -> WatchedKeys {
         std::mem::take(&mut self.lock().watched)
     }
 
@@ -68,14 +68,14 @@ impl Inquiry {
 
     /// Returns true if all results of `loops` loops have arrived.
     pub(crate) fn is_answered(&self, loops: usize) -> bool {
-        let said = self.lock();
+        let results = self.lock();
         let wants_value = matches!(self.question, Question::Request(_));
-        said.loops >= loops && (said.value.is_some() || !wants_value)
+        results.loops >= loops && (results.value.is_some() || !wants_value)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
+    fn lock(&self) -> MutexGuard<'_, QueryResults> {
         // Sums: a loop that panics is missing from them and from the count.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,15 +92,15 @@ mod tests {
 
     #[test]
     fn what_the_loops_say_is_added_up() {
-        let inquiry = Inquiry::new(Question::Prefix(Box::default()));
+        let query = LoopQuery::new(Question::Prefix(Box::default()));
         let streams = Watchers {
             streams: 3,
             ..Watchers::default()
         };
-        inquiry.tell([(b"a"[..].into(), polls(1)), (b"b"[..].into(), polls(1))]);
-        inquiry.tell([(b"a"[..].into(), streams)]);
-        assert_eq!(inquiry.loops(), 2);
-        let watched = inquiry.take();
+        query.add([(b"a"[..].into(), polls(1)), (b"b"[..].into(), polls(1))]);
+        query.add([(b"a"[..].into(), streams)]);
+        assert_eq!(query.loops(), 2);
+        let watched = query.take();
         assert_eq!(watched.len(), 2);
         assert_eq!(watched[&b"a"[..]].total(), 4);
         assert_eq!(watched[&b"b"[..]], polls(1));
