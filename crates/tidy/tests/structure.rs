@@ -30,7 +30,7 @@ const CRATES: &[Bounds] = &[
     },
     Bounds {
         name: "edge",
-        ring: 6,
+        ring: 4,
         banned: 106,
         wide: &[
             ("proxy/mod.rs ProxiedRequest", 16, 1),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 /// A host and a port as they were written.
@@ -167,6 +167,11 @@ fn host_name(host: &str) -> Result<&str, AddressError> {
         return Err(fail());
     }
     Ok(host)
+}
+
+/// Returns true for an address that only this machine reaches, also one of IPv4 written as IPv6.
+pub(super) fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Checks of combinations of options.
 
+use super::address::is_loopback;
 use super::load::{Draft, route_option};
 use super::{Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
 use dwell_proto::memcache::Protocols;
@@ -82,25 +83,6 @@ fn exposure(draft: &mut Draft, config: &Config) {
             "set store.protocols to \"auto\" or \"ascii\"",
         );
     }
-}
-
-pub(super) fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
-
-/// Warnings about options that are valid, but may allow more than intended.
-pub(super) fn warnings(config: &Config) -> Vec<String> {
-    let server = &config.server;
-    let exposed = server.admin.filter(|_| !server.admin_is_local());
-    let exposed = exposed.filter(|_| server.admin_hosts.is_empty());
-    let told = exposed.map(|address| {
-        format!(
-            "other machines can reach server.admin at {address}, under any name: its metrics, the \
-             names of keys, and what it explains need no login; listen on 127.0.0.1, or keep it in \
-             a network of your own and list its names in server.admin_hosts"
-        )
-    });
-    told.into_iter().collect()
 }
 
 fn upstream_is_another(draft: &mut Draft, config: &Config) {

@@ -95,12 +95,20 @@ impl Config {
             .find(|route| path.starts_with(&route.prefix))
             .map(|route| &**route)
     }
-}
 
-impl Config {
     /// Warnings about options that are valid, but may allow more than intended.
     pub fn warnings(&self) -> Vec<String> {
-        check::warnings(self)
+        let server = &self.server;
+        let exposed = server.admin.filter(|_| !server.admin_is_local());
+        let exposed = exposed.filter(|_| server.admin_hosts.is_empty());
+        let told = exposed.map(|address| {
+            format!(
+                "other machines can reach server.admin at {address}, under any name: its metrics, \
+                 the names of keys, and what it explains need no login; listen on 127.0.0.1, or \
+                 keep it in a network of your own and list its names in server.admin_hosts"
+            )
+        });
+        told.into_iter().collect()
     }
 
     /// Describes the process in one line.
@@ -152,7 +160,7 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Returns true if the admin listener, if there is one, can only be reached from this machine.
     pub fn admin_is_local(&self) -> bool {
-        self.admin.is_none_or(|at| check::is_loopback(at.ip()))
+        self.admin.is_none_or(|at| address::is_loopback(at.ip()))
     }
 
     /// Number of loops to start: `pollers`, or one per available core.
