@@ -292,11 +292,10 @@ impl Feeds {
         feed.map(|feed| feed.was_told(content)).is_some()
     }
 
-    /// Notes that the application is asked for the key of a feed.
-    pub(in crate::polls) fn begin_asking(&mut self, feed: Token) {
-        if let Some(feed) = self.table.get_mut(feed) {
-            feed.is_asking = true;
-        }
+    /// Notes that the application is asked for the key of a feed; false if the feed is gone.
+    pub(in crate::polls) fn begin_asking(&mut self, feed: Token) -> bool {
+        let feed = self.table.get_mut(feed);
+        feed.map(|feed| feed.is_asking = true).is_some()
     }
 
     /// Notes that the application is not asked for the key of a feed any more.
