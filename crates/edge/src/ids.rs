@@ -47,6 +47,8 @@ macro_rules! ids {
 }
 
 ids! {
+    /// Names a lookup of a key in memcached.
+    LookupId;
     /// Names a request of a publisher that waits for memcached.
     PublishId;
     /// Names a subrequest that asks the application for access.
@@ -103,7 +105,7 @@ impl Requested {
 /// Record of an operation of memcached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CacheOperation {
-    Lookup(Token),
+    Lookup(LookupId),
     /// The version of a key that is waited for.
     Version(Token),
     Publish(PublishId),
@@ -122,7 +124,7 @@ impl CacheOperation {
             kind::PUBLISH => Self::Publish(PublishId(token)),
             kind::FILL => Self::Fill,
             kind::LOOK => Self::Explained(token),
-            _ => Self::Lookup(token),
+            _ => Self::Lookup(LookupId(token)),
         }
     }
 }

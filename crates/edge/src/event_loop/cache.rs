@@ -6,7 +6,7 @@ use crate::ids::kind;
 use crate::metrics::{LoopMetrics, ServerCell, ServerState};
 use crate::polls::{Polls, Source, Value, Valued, seconds};
 use dwell_engine::Http;
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Context, Id, Readiness, Token};
 use dwell_memcache::on_loop::{
     Client, Completion, Failure, MetaCommand, Outcome, ServerStatus, State,
 };

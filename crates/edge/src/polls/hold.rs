@@ -12,7 +12,7 @@ use crate::config::{OnDelete, RouteId};
 use crate::held::hold;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use dwell_store::Item;
 
 /// How much of a request its record keeps.
@@ -159,7 +159,7 @@ impl Polls {
             self.waiters.keys.release(key);
             return self.refuse_busy(context, to);
         };
-        let poll = self.record(context, &arrival, lookup, Keep::Request);
+        let poll = self.record(context, &arrival, lookup.token(), Keep::Request);
         let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token);

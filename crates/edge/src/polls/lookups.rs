@@ -7,9 +7,10 @@
 mod hints;
 
 use super::tables::{Keys, Link, Version, kind};
+use crate::ids::LookupId;
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use bytes::Bytes;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::{Id, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use std::sync::Arc;
@@ -28,9 +29,9 @@ pub(crate) enum Source {
 pub(crate) struct Lookups {
     source: Source,
     metrics: Arc<LoopMetrics>,
-    table: Slab<Lookup>,
+    table: Slab<Lookup, LookupId>,
     /// Lookups that go out when the turn ends.
-    unsent: Vec<Token>,
+    unsent: Vec<LookupId>,
     /// Keys whose version the sweep under way has still to ask for.
     versions: Vec<Token>,
     /// A server whose versions count anew, although it has not been away.
@@ -61,7 +62,7 @@ impl Lookups {
         Self {
             source,
             metrics,
-            table: Slab::new(kind::LOOKUP, lookups_max),
+            table: Slab::with_ids(kind::LOOKUP, lookups_max),
             unsent: Vec::new(),
             versions: Vec::new(),
             went_back: None,
@@ -121,21 +122,21 @@ impl Lookups {
     }
 
     /// The lookup of a key that goes out when this turn ends; `None` where there is no room.
-    pub(super) fn ask(&mut self, keys: &mut Keys, key: Token) -> Option<Token> {
+    pub(super) fn ask(&mut self, keys: &mut Keys, key: Token) -> Option<LookupId> {
         let record = keys.get_mut(key)?;
         if let Some(lookup) = record.lookup.token() {
-            return Some(lookup);
+            return Some(LookupId::from_token(lookup));
         }
         let members = Vec::new();
         let lookup = self.table.insert(Lookup { key, members }).ok()?;
-        record.lookup = Link::to(lookup);
+        record.lookup = Link::to(lookup.token());
         record.lookups += 1;
         self.unsent.push(lookup);
         Some(lookup)
     }
 
     /// Has a poll, or a key of a feed, wait for the answer to a lookup.
-    pub(super) fn join(&mut self, lookup: Token, member: Token) {
+    pub(super) fn join(&mut self, lookup: LookupId, member: Token) {
         if let Some(lookup) = self.table.get_mut(lookup) {
             lookup.members.push(member);
         }
@@ -173,7 +174,7 @@ impl Lookups {
     }
 
     /// Takes the lookups that this turn has collected.
-    pub(crate) fn take_unsent(&mut self) -> Vec<Token> {
+    pub(crate) fn take_unsent(&mut self) -> Vec<LookupId> {
         std::mem::take(&mut self.unsent)
     }
 
@@ -193,12 +194,12 @@ impl Lookups {
     }
 
     /// True while the lookup has no answer yet.
-    pub(super) fn is_open(&self, lookup: Token) -> bool {
+    pub(super) fn is_open(&self, lookup: LookupId) -> bool {
         self.table.get(lookup).is_some()
     }
 
     /// The name of the key of a lookup that goes out now, which further polls share no more.
-    pub(super) fn sent<'k>(&self, keys: &'k mut Keys, lookup: Token) -> Option<&'k [u8]> {
+    pub(super) fn sent<'k>(&self, keys: &'k mut Keys, lookup: LookupId) -> Option<&'k [u8]> {
         let key = self.table.get(lookup)?.key;
         let record = keys.get_mut(key)?;
         record.lookup = Link::default();
@@ -209,7 +210,7 @@ impl Lookups {
     pub(super) fn completed(
         &mut self,
         keys: &mut Keys,
-        lookup: Token,
+        lookup: LookupId,
         completion: &Completion<'_>,
     ) -> Option<Lookup> {
         self.metrics
@@ -286,8 +287,8 @@ impl Lookups {
     }
 
     /// The oldest lookup of a key.
-    pub(super) fn first_of(&self, key: Token) -> Option<Token> {
-        let is_it = |lookup: &Token| self.table.get(*lookup).is_some_and(|it| it.key == key);
+    pub(super) fn first_of(&self, key: Token) -> Option<LookupId> {
+        let is_it = |lookup: &LookupId| self.table.get(*lookup).is_some_and(|it| it.key == key);
         self.table.tokens().find(is_it)
     }
 

@@ -7,7 +7,7 @@ use super::tables::kind;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
-use crate::ids::{PublishId, SubrequestId};
+use crate::ids::{LookupId, PublishId, SubrequestId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply};
 use dwell_evloop::{Context, Id, Token};
@@ -110,7 +110,7 @@ impl Polls {
     fn is_lost(&self, poll: &Poll) -> bool {
         match poll.place.kind() {
             kind::KEY => self.waiters.keys.get(poll.place).is_none(),
-            kind::LOOKUP => !self.lookups.is_open(poll.place),
+            kind::LOOKUP => !self.lookups.is_open(LookupId::from_token(poll.place)),
             kind::FETCH => !self.misses.is_open(poll.place),
             kind::QUESTION => !self
                 .gate

@@ -11,7 +11,7 @@ use super::responder::Responder;
 use super::tables::{KeptRequest, Poll, Sink, kind};
 use super::{Polls, seconds};
 use crate::held::hold;
-use crate::ids::CacheOperation;
+use crate::ids::{CacheOperation, LookupId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Token};
@@ -230,7 +230,7 @@ impl Polls {
     }
 
     /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
-    pub(crate) fn lookup_sent(&mut self, lookup: Token) -> Option<&[u8]> {
+    pub(crate) fn lookup_sent(&mut self, lookup: LookupId) -> Option<&[u8]> {
         self.lookups.sent(&mut self.waiters.keys, lookup)
     }
 

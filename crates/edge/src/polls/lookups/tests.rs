@@ -41,7 +41,7 @@ impl Fixture {
         key
     }
 
-    fn ask(&mut self, key: Token) -> Option<Token> {
+    fn ask(&mut self, key: Token) -> Option<LookupId> {
         self.lookups.ask(&mut self.keys, key)
     }
 
@@ -55,8 +55,8 @@ impl Fixture {
         names
     }
 
-    fn complete(&mut self, lookup: Token, outcome: Outcome<'_>) -> Option<Lookup> {
-        let completion = completion(lookup, outcome);
+    fn complete(&mut self, lookup: LookupId, outcome: Outcome<'_>) -> Option<Lookup> {
+        let completion = completion(lookup.token(), outcome);
         self.lookups.completed(&mut self.keys, lookup, &completion)
     }
 

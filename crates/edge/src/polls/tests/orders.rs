@@ -6,6 +6,7 @@ use super::before_memcached;
 use super::harness::{App, Client, Edge, cursor};
 use crate::polls::misses::UpstreamResult;
 use bytes::Bytes;
+use dwell_evloop::Id;
 use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_testkit::{Script, ScriptedServer};
 use dwell_upstream::{Answer, UpstreamError};
@@ -40,7 +41,7 @@ fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
 pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
     let polls = &edge.driver.front.polls;
     let of_key = polls.waiters.keys.find(key.as_bytes()).unwrap();
-    let lookup = polls.lookups.first_of(of_key);
+    let lookup = polls.lookups.first_of(of_key).map(Id::token);
     let token = if is_sweep { of_key } else { lookup.unwrap() };
     let completion = Completion {
         tag: token.to_bits(),
