@@ -2,7 +2,7 @@
 //!
 //! Every name that memcached 1.6.18 shows is here, because exporters ask for them by name. A figure
 //! of something that does not exist here (slab pages, LRU moves, TLS) is 0, `no` or `NULL`: it is
-//! what a memcached that has it switched off shows. [`dwell`] adds figures of its own kind.
+//! what a memcached that has it switched off shows. [`StatsWriter::dwell`] adds figures of its own.
 
 use std::sync::atomic::Ordering::Relaxed;
 
