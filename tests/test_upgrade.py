@@ -375,10 +375,11 @@ def test_the_snapshot_is_written_by_the_last(start_dwell, cleanup, tmp_path):
     assert (again.get("a"), again.get("b")) == (b"1", b"2")
 
 
-def unique_of(client, number):
-    """What `gets` gives of a key, its value by its length."""
-    value, unique = client.gets(f"full-{number}")
-    return value and (len(value), unique)
+def uniques_of(client, numbers):
+    """What `gets` gives of the keys that are there, each value by its length."""
+    found = client.gets_many([f"full-{number}" for number in numbers])
+    items = {int(key.removeprefix("full-")): item for key, item in found.items()}
+    return {number: (len(value), unique) for number, (value, unique) in items.items()}
 
 
 def test_a_full_store_loses_nothing_on_its_way(start_dwell, cleanup, tmp_path):
@@ -387,29 +388,30 @@ def test_a_full_store_loses_nothing_on_its_way(start_dwell, cleanup, tmp_path):
     client = dwell.store()
     count = 0
     while int(client.stats()[b"evictions"]) < 200:
-        for number in range(count, count + 50):
-            # All orders of magnitude from 1 B to 512 KiB alike.
-            size = (1 << number * 7 % 20) - number % 3 * (1 << number * 7 % 20) // 4
-            client.set(f"full-{number}", b"v" * size)
-            client.get(f"full-{number // 2}")
+        batch = range(count, count + 50)
+        # All orders of magnitude from 1 B to 512 KiB alike.
+        powers = {number: 1 << number * 7 % 20 for number in batch}
+        sizes = {number: power - number % 3 * power // 4 for number, power in powers.items()}
+        client.set_many({f"full-{number}": b"v" * size for number, size in sizes.items()})
+        client.get_many([f"full-{number // 2}" for number in batch])
         count += 50
-    there = {number: item for number in range(count) if (item := unique_of(client, number))}
+    there = uniques_of(client, range(count))
     assert count - 1 in there
     successor = upgrade(dwell, cleanup)
     after = dwell.store()
-    assert {number: unique_of(after, number) for number in there} == there
+    assert uniques_of(after, there) == there
     assert dwell.wait() == 0
     successor.signal(signal.SIGTERM)
     successor.wait()
     again = dwell.start_ready()
     restarted = again.store()
-    assert {number: unique_of(restarted, number) for number in there} == there
+    assert uniques_of(restarted, there) == there
     # With half of the room the rest is counted and logged, and the newest is there.
     again.signal(signal.SIGTERM)
     assert again.wait() == 0
     dwell.rewrite(store={"snapshot": str(path), "bytes_max": "8MiB"})
     smaller = dwell.start_ready()
-    left = {number for number in there if unique_of(smaller.store(), number)}
+    left = set(uniques_of(smaller.store(), there))
     smaller.await_output(f"left_out={len(there) - len(left)} items={len(there)}")
     assert 0 < len(left) < len(there)
     assert max(there) in left

@@ -55,7 +55,7 @@ impl Predecessor {
         Self::greeted(channel).map(Some)
     }
 
-    fn greeted(mut channel: Channel) -> io::Result<Self> {
+    pub(super) fn greeted(mut channel: Channel) -> io::Result<Self> {
         let hello = channel.expect(FrameKind::Hello)?;
         if hello.bytes != [VERSION] {
             let message = format!("it speaks version {:?}, not {VERSION}", hello.bytes);

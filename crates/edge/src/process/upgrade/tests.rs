@@ -1,19 +1,254 @@
+//! Both halves of an upgrade in one process: what the one says is what the other does.
+
 use super::*;
-use dwell_evloop::EventLoop;
+use crate::config;
+use crate::handoff::{ListenAddress, Role};
+use crate::process::store;
+use dwell_evloop::{EventLoop, Stream};
+use dwell_store::Expiry;
+use dwell_testkit::wait_until;
 use std::sync::Mutex;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-fn upgrader() -> Arc<Upgrader> {
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One of the two processes, without loops.
+struct Side {
+    upgrader: Arc<Upgrader>,
+}
+
+impl Side {
+    fn new() -> Self {
+        let (config, now) = (config::parse("test.toml", "", &[]).unwrap(), Moment::now());
+        let metrics = Arc::new(Metrics::new(1, Vec::new(), 0));
+        let limits = store::limits(&config).unwrap();
+        let notify = Box::new(());
+        let service = store::service(&config, limits, notify, &metrics, now, true).unwrap();
+        let upgrader = Arc::new(Upgrader {
+            fleet: Arc::new(Fleet::new(Vec::new())),
+            settings: Published::new(Settings::default()),
+            handoff: Handoff::new(1),
+            service,
+            metrics,
+            notifier: None,
+            is_under_way: AtomicBool::new(false),
+        });
+        Self { upgrader }
+    }
+
+    fn service(&self) -> &StoreService {
+        self.upgrader.service.as_deref().unwrap()
+    }
+
+    fn store(&self) -> &dwell_store::Store {
+        self.service().store()
+    }
+
+    /// Goes through the steps of an upgrade as the process that serves.
+    fn talk(&self, channel: Channel) -> Result<(), UpgradeError> {
+        let deadline = Instant::now() + PATIENCE;
+        let sockets = vec![socket("/first", false), socket("/second", true)];
+        self.upgrader
+            .talk(channel, &Successor(None), sockets, deadline)
+    }
+
+    /// Takes the place of the process at the other end.
+    fn succeed(&self, channel: Channel) -> io::Result<()> {
+        let predecessor = Predecessor::greeted(channel)?;
+        let (fleet, handoff) = (&self.upgrader.fleet, &self.upgrader.handoff);
+        predecessor.succeed(Some(self.service()), fleet, handoff)
+    }
+
+    #[track_caller]
+    fn serves_as_before(&self) {
+        assert_eq!(self.upgrader.fleet.lifecycle(), Lifecycle::Serve);
+        assert!(self.upgrader.handoff.sender().is_none());
+        assert!(
+            !self.upgrader.handoff.barrier.is_wanted(),
+            "the loops go on"
+        );
+        assert!(!self.store().is_retired());
+    }
+}
+
+fn socket(path: &str, owns_file: bool) -> InheritedListener {
+    InheritedListener {
+        role: Role::Store,
+        address: ListenAddress::Unix(path.into()),
+        owns_file,
+        descriptor: UnixStream::pair().unwrap().0.into(),
+    }
+}
+
+fn channels() -> [Channel; 2] {
+    let (one, other) = UnixStream::pair().unwrap();
+    [one, other].map(|socket| Channel::new(socket, Instant::now() + PATIENCE))
+}
+
+fn skip_to(channel: &mut Channel, kind: FrameKind) {
+    while channel.receive().unwrap().kind != kind {}
+}
+
+#[test]
+fn the_sockets_come_as_they_were_and_in_their_order() {
+    let [mut channel, other] = channels();
+    greet(
+        &mut channel,
+        true,
+        vec![socket("/a", false), socket("/b", true)],
+    )
+    .unwrap();
+    let mut predecessor = Predecessor::greeted(other).unwrap();
+    assert!(predecessor.has_store() && predecessor.owns_file());
+    let sockets = predecessor.sockets();
+    let paths = sockets.iter().map(|socket| socket.address.clone());
+    let expected = ["/a", "/b"].map(|path| ListenAddress::Unix(path.into()));
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+    let marks = sockets.iter().map(|socket| (socket.role, socket.owns_file));
+    let expected = [(Role::Store, false), (Role::Store, true)];
+    assert_eq!(marks.collect::<Vec<_>>(), expected);
+    let [mut channel, other] = channels();
+    greet(&mut channel, false, vec![socket("/a", false)]).unwrap();
+    let predecessor = Predecessor::greeted(other).unwrap();
+    assert!(!predecessor.has_store() && !predecessor.owns_file());
+}
+
+#[test]
+fn another_version_is_refused() {
+    let [mut channel, other] = channels();
+    channel
+        .send(FrameKind::Hello, 1, &[VERSION + 1], None)
+        .unwrap();
+    channel.send(FrameKind::Listeners, 0, b"", None).unwrap();
+    let error = Predecessor::greeted(other).unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("version [{}]", VERSION + 1)),
+        "{error}"
+    );
+}
+
+#[test]
+fn items_place_and_connections_go_over() {
+    let (from, to) = (Side::new(), Side::new());
+    let now = Moment::now().steady;
+    for number in 0..1000 {
+        let (key, value) = (format!("key{number}"), vec![b'x'; number]);
+        from.store()
+            .set(key.as_bytes(), number as u32, Expiry::NEVER, &value, now);
+    }
+    let [channel, other] = channels();
+    thread::scope(|scope| {
+        let succeeded = scope.spawn(|| to.succeed(other));
+        from.talk(channel).unwrap();
+        succeeded.join().unwrap().unwrap();
+    });
+    for number in 0..1000 {
+        let key = format!("key{number}");
+        let item = |side: &Side| side.store().get(key.as_bytes(), now).unwrap();
+        let (old, new) = (item(&from), item(&to));
+        assert_eq!((old.cas, old.flags), (new.cas, new.flags));
+        assert_eq!(new.value.len(), number);
+    }
+    assert!(from.store().is_retired() && !to.store().is_retired());
+    assert_eq!(from.upgrader.fleet.lifecycle(), Lifecycle::HandOver);
+    let sender = from.upgrader.handoff.sender().unwrap();
+    assert!(sender.has_items());
+    let queue = &to.upgrader.handoff.queue;
+    assert!(queue.is_open(), "connections may come as soon as it serves");
+    for (role, is_trusted) in [(Role::Client, false), (Role::Store, true)] {
+        let stream = Stream::from_descriptor(UnixStream::pair().unwrap().0.into()).unwrap();
+        sender.give(role, is_trusted, &stream, b"GET");
+    }
+    sender.close();
+    assert!(wait_until(|| !queue.is_open()), "its end is noticed");
+    let taken = queue.take(0).into_iter();
+    let taken = taken.map(|taken| (taken.role, taken.is_trusted, taken.input));
+    let expected = [(Role::Client, false), (Role::Store, true)];
+    let expected = expected.map(|(role, is_trusted)| (role, is_trusted, b"GET".to_vec()));
+    assert_eq!(taken.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_successor_that_ends_at_any_step_changes_nothing() {
+    for steps in 0..3 {
+        let from = Side::new();
+        let [channel, mut other] = channels();
+        let error = thread::scope(|scope| {
+            let talked = scope.spawn(|| from.talk(channel));
+            skip_to(&mut other, FrameKind::Listeners);
+            let answers = [
+                (FrameKind::Ready, FrameKind::Store),
+                (FrameKind::Taken, FrameKind::Serve),
+            ];
+            for (answer, next) in answers.into_iter().take(steps) {
+                other.send(answer, 0, b"", None).unwrap();
+                skip_to(&mut other, next);
+            }
+            drop(other);
+            talked.join().unwrap().unwrap_err()
+        });
+        assert!(error.is_end(), "{steps}: {error}");
+        from.serves_as_before();
+    }
+}
+
+#[test]
+fn a_successor_that_says_something_else_is_given_up() {
+    let from = Side::new();
+    let [channel, mut other] = channels();
+    other.send(FrameKind::Taken, 0, b"", None).unwrap();
+    let error = from.talk(channel).unwrap_err();
+    assert!(!error.is_end(), "it may go on for ever: {error}");
+    let expected = "waiting until it could serve: Ready expected: Taken";
+    assert_eq!(error.to_string(), expected);
+    from.serves_as_before();
+}
+
+#[test]
+fn a_predecessor_that_ends_before_it_gives_its_place_keeps_it() {
+    for steps in 0..3 {
+        let to = Side::new();
+        let [mut channel, other] = channels();
+        thread::scope(|scope| {
+            let succeeded = scope.spawn(|| to.succeed(other));
+            greet(&mut channel, true, vec![socket("/a", false)]).unwrap();
+            channel.expect(FrameKind::Ready).unwrap();
+            if steps > 0 {
+                channel.send(FrameKind::Store, 0, b"", None).unwrap();
+                channel.expect(FrameKind::Taken).unwrap();
+            }
+            if steps > 1 {
+                channel.send(FrameKind::Store, 0, b"", None).unwrap();
+            }
+            drop(channel);
+            assert!(succeeded.join().unwrap().is_err(), "{steps}");
+        });
+        assert!(!to.upgrader.handoff.queue.is_open());
+    }
+}
+
+#[test]
+fn nothing_is_handed_over_by_a_process_that_ends() {
+    let from = Side::new();
+    from.upgrader.fleet.advance(Lifecycle::Drain);
+    let [channel, mut other] = channels();
+    other.send(FrameKind::Ready, 1, b"", None).unwrap();
+    let error = from.talk(channel).unwrap_err();
+    assert!(matches!(error, UpgradeError::Ending), "{error}");
+    assert!(from.upgrader.handoff.sender().is_none() && !from.store().is_retired());
+    from.upgrader.ask();
+    assert!(!from.upgrader.is_under_way.load(Ordering::Acquire));
+}
+
+#[test]
+fn a_loop_that_does_not_turn_is_told() {
     let event_loop = EventLoop::<Message>::new().unwrap();
-    Arc::new(Upgrader {
-        fleet: Arc::new(Fleet::new(vec![event_loop.sender()])),
-        settings: Published::new(Settings::default()),
-        handoff: Handoff::new(1),
-        service: None,
-        metrics: Arc::new(Metrics::new(1, Vec::new(), 0)),
-        notifier: None,
-        is_under_way: AtomicBool::new(false),
-    })
+    let mut side = Side::new();
+    let upgrader = Arc::get_mut(&mut side.upgrader).unwrap();
+    upgrader.fleet = Arc::new(Fleet::new(vec![event_loop.sender()]));
+    let error = side.upgrader.pause(Instant::now()).unwrap_err();
+    assert!(matches!(error, UpgradeError::Busy), "{error}");
+    side.serves_as_before();
 }
 
 /// State of an upgrader at each event that is logged.
@@ -31,7 +266,7 @@ impl<S: tracing::Subscriber> Layer<S> for AtEvents {
 
 #[test]
 fn the_next_upgrade_may_be_asked_for_once_the_end_of_one_is_logged() {
-    let upgrader = upgrader();
+    let upgrader = Side::new().upgrader;
     upgrader.is_under_way.store(true, Ordering::Release);
     let is_under_way = Arc::default();
     let layer = AtEvents {
