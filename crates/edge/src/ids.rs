@@ -15,7 +15,7 @@ pub(crate) mod kind {
     pub(crate) const MISSING: u8 = 8;
     pub(crate) const PUBLISH: u8 = 16;
     pub(crate) const QUESTION: u8 = 17;
-    /// Of the one tag of everything that the cache is given.
+    /// The kind of the one tag of all values that the cache is given.
     pub(crate) const FILL: u8 = 18;
     pub(crate) const PROXIED: u8 = 20;
     pub(crate) const LOOK: u8 = 30;

@@ -31,7 +31,7 @@ const CRATES: &[Bounds] = &[
     Bounds {
         name: "edge",
         ring: 4,
-        banned: 106,
+        banned: 0,
         wide: &[
             ("proxy/mod.rs ProxiedRequest", 16, 1),
             ("proxy/mod.rs Proxy", 6, 3),

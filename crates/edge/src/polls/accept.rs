@@ -1,12 +1,12 @@
-//! Which kind of answer a client would rather have.
+//! Content negotiation: a response or an event stream.
 
 use dwell_proto::http1::{RequestHead, list_tokens};
 use dwell_proto::sse;
 
-/// Whether the client wants a stream of events rather than one answer.
+/// Returns true if the client prefers an event stream.
 ///
-/// Shape: it has to name `text/event-stream` itself, with a weight above zero and not below that of
-/// anything else it names. A range such as `*/*` is no wish for a stream.
+/// Shape: it has to list `text/event-stream` itself, with a weight above zero and not below that of
+/// any other type in its list. A range such as `*/*` does not select a stream.
 ///
 /// Source: RFC 9110 section 12.5.1.
 pub(super) fn wants_events(head: &RequestHead<'_, '_>) -> bool {

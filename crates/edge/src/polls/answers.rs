@@ -65,7 +65,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether it lasts, and a reference to it is no copy.
+    /// Returns true if the value is shared, so that a reference to it is not a copy.
     pub(super) fn is_owned(&self) -> bool {
         !matches!(self.body, Value::Borrowed(_))
     }
@@ -108,7 +108,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// What is known of a value.
+/// The identity of a value: its cursor, and if it is empty.
 pub(super) fn content(value: &[u8], flags: u32) -> Content {
     Content {
         cursor: Cursor::of(value, flags),
@@ -122,7 +122,7 @@ pub(super) fn content(value: &[u8], flags: u32) -> Content {
 /// Source: Fetch Standard, "`X-Content-Type-Options` header".
 pub(crate) const NOSNIFF: (&str, &[u8]) = ("X-Content-Type-Options", b"nosniff");
 pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
-/// How answers tell where they come from (RFC 9211).
+/// The `Cache-Status` of responses (RFC 9211).
 pub(super) const HIT: &[u8] = b"dwell; hit";
 pub(super) const FETCHED: &[u8] = b"dwell; fwd=miss";
 
@@ -218,7 +218,7 @@ pub(super) fn not_modified_by(
     );
 }
 
-/// What the fields of one answer are written from.
+/// The texts of the fields of one response.
 struct Texts {
     cursor: CursorText,
     /// Empty, and free, unless the client asked with `Prefer`.

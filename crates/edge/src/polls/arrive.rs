@@ -389,7 +389,7 @@ impl Polls {
     }
 }
 
-/// Whether a query has a field `k`; a first look that costs nothing.
+/// Returns true if a query may have a parameter `k`; a check without allocation.
 fn names_keys(query: &str) -> bool {
     query.starts_with("k=") || query.contains("&k=")
 }

@@ -1,4 +1,4 @@
-//! What a poll asks: which cursor the client has, and how long it would wait.
+//! The parameters of a poll: the client's cursor, and the time it waits.
 
 use super::accept::wants_events;
 use crate::cursor::Cursor;
@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) condition: Condition,
-    /// How long it may be held; zero answers at once. For a stream, how long it may last at most.
-    /// A number, because each held poll has one.
+    /// Longest time that it is held; zero is none. For a stream, its longest duration. A number,
+    /// because each held poll has one.
     pub(crate) wait_ms: u32,
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) preferred: bool,
@@ -50,7 +50,7 @@ pub(crate) enum Method {
     Query,
 }
 
-/// What the client says it has.
+/// The cursor that the client has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     /// Nothing.
@@ -164,17 +164,17 @@ impl Ask {
         Ok(wait)
     }
 
-    /// Whether it may be held at all.
+    /// Returns true if it may be held.
     pub(crate) fn waits(&self) -> bool {
         self.wait_ms > 0
     }
 
-    /// How long it may be held.
+    /// Longest time that it is held.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(u64::from(self.wait_ms))
     }
 
-    /// Whether the client has the value with this cursor.
+    /// Returns true if the client has the value with this cursor.
     pub(crate) fn has(&self, current: Cursor) -> bool {
         match self.condition {
             Condition::None | Condition::Foreign => false,

@@ -218,7 +218,7 @@ impl Polls {
         self.admitted(context, admitted, to)
     }
 
-    /// Whether a kept request wants a WebSocket.
+    /// Returns true if a kept request asks for a WebSocket.
     fn is_upgrade(&self, poll: Token) -> bool {
         let kept = self
             .waiters

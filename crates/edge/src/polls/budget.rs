@@ -117,7 +117,7 @@ impl Budget {
         self.spend(keys.saturating_mul(WORK_PER_KEY));
     }
 
-    /// Whether the rest is for the next turn.
+    /// Returns true if the rest is left to the next turn.
     pub(super) fn is_spent(&self) -> bool {
         self.left == 0
     }

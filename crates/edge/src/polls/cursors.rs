@@ -6,7 +6,7 @@ use dwell_engine::sse;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::borrow::Cow;
 
-/// What stands between the cursors; no cursor has it.
+/// The separator of cursors, which no cursor contains.
 const SEPARATOR: char = '.';
 
 /// The cursors of several keys as one: in order, and nothing for a key without a value.
@@ -23,7 +23,7 @@ pub(super) fn join(cursors: impl Iterator<Item = Condition>) -> String {
     joined
 }
 
-/// What a client that wants a stream says it has of so many keys.
+/// The cursors of a client that asks for a stream of `count` keys.
 pub(super) fn of_stream(head: &RequestHead<'_, '_>, count: usize) -> Vec<Condition> {
     let id = sse::last_event_id(head.fields).map(Cow::Borrowed);
     let has_fields = |id: &Cow<'_, str>| !id.is_empty();
@@ -34,14 +34,14 @@ pub(super) fn of_stream(head: &RequestHead<'_, '_>, count: usize) -> Vec<Conditi
     said(id.as_deref(), count)
 }
 
-/// What the cursors of a request say; those of other keys than these say nothing.
+/// The cursors of a request; those for another number of keys are ignored.
 fn said(joined: Option<&str>, count: usize) -> Vec<Condition> {
     let has = joined.and_then(|joined| split(joined, count));
     has.unwrap_or_else(|| vec![Condition::None; count])
 }
 
-/// What a client that polls says it has of so many keys, and whether it says so by
-/// `If-None-Match`, which a POST has not (RFC 9110 section 13.1.2).
+/// The cursors of a client that polls `count` keys, and true if it has sent them in
+/// `If-None-Match`, which does not apply to POST (RFC 9110 section 13.1.2).
 pub(super) fn of_poll(
     head: &RequestHead<'_, '_>,
     method: Method,
@@ -59,7 +59,7 @@ pub(super) fn of_poll(
     (has.unwrap_or_else(|| vec![Condition::Foreign; count]), true)
 }
 
-/// What stands between the quotes of an entity tag.
+/// The opaque tag of an entity tag, without quotes.
 fn inside(tag: &[u8]) -> &str {
     let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
     let tag = tag.strip_prefix(b"\"").unwrap_or(tag);
@@ -71,7 +71,7 @@ fn asked<'a>(head: &RequestHead<'a, '_>, wanted: &str) -> Option<Cow<'a, str>> {
     all.find(|(name, _)| name == wanted).map(|(_, text)| text)
 }
 
-/// What [`join`] made one of, if it was of so many keys.
+/// The inverse of [`join`]; `None` if `joined` is not of `count` keys.
 pub(super) fn split(joined: &str, count: usize) -> Option<Vec<Condition>> {
     let has = |part: &str| match Cursor::parse(part.as_bytes()) {
         _ if part.is_empty() => Condition::None,

@@ -4,7 +4,7 @@ use super::ask::{Ask, Condition, Method};
 use crate::config::OnDelete;
 use crate::cursor::Cursor;
 
-/// What is known of a key's value.
+/// The value of a key, as far as decisions need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Content {
     pub(crate) cursor: Cursor,
@@ -22,7 +22,7 @@ pub(crate) enum Stage {
     Ended,
 }
 
-/// What the poll gets.
+/// The outcome of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
     /// The value, which is also what an empty value gets unless the route says 204.
@@ -37,8 +37,8 @@ pub(crate) enum Decision {
     NotFound,
 }
 
-/// What decides beside the question: the route's rule for a key that goes away, and whether
-/// there is an app to ask.
+/// Inputs of the decision from the configuration: the route's rule for a key that goes away, and if
+/// there is an application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) on_delete: OnDelete,

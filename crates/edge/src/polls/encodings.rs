@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// What is encoded on one loop.
+/// Encoded values of one loop.
 #[derive(Debug, Default)]
 pub(crate) struct Encodings {
     known: HashTable<Encoding>,
@@ -38,7 +38,7 @@ struct Encoding {
     used: u64,
 }
 
-/// How a value is written.
+/// Form of an encoded value.
 #[derive(Clone, PartialEq, Eq, Debug, Hash)]
 enum Form {
     /// As it is.
@@ -183,7 +183,7 @@ impl Encodings {
         }
     }
 
-    /// Whether nothing is kept.
+    /// Returns true if nothing is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -202,7 +202,7 @@ impl Encoded {
         }
     }
 
-    /// Whether anybody but this table has it.
+    /// Returns true if anything besides this table refers to it.
     fn is_in_use(&self) -> bool {
         match self {
             Self::Bytes(bytes) => !bytes.is_unique(),

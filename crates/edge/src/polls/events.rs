@@ -1,4 +1,4 @@
-//! What is written into a stream of events.
+//! Events of an event stream.
 
 use super::answers::{FETCHED, HIT, NOSNIFF};
 use super::parts::Parts;

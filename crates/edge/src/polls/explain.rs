@@ -1,4 +1,4 @@
-//! What a poll would get, and why; said without asking it.
+//! Explanation of the response that a poll would get, without polling.
 
 use super::Polls;
 use super::ask::{Ask, Condition, Waits};
@@ -387,7 +387,7 @@ fn cases(ask: Ask, content: Option<Content>, route: &RouteConfig) -> Vec<(&'stat
     cases
 }
 
-/// What a poll gets, in one word and in many.
+/// The outcome of a poll, as one word and as text.
 fn outlook(ask: &Ask, content: Option<Content>, rules: Rules) -> (&'static str, String) {
     if ask.is_stream && (content.is_some() || !rules.has_upstream) {
         let begins = "200, a stream that begins with what there is".to_owned();

@@ -29,7 +29,7 @@ pub(super) const RETRY: std::ops::Range<u64> = 1_000..5_000;
 /// As that, when the application is to be asked for the value that is gone.
 const RETRY_SOON: std::ops::Range<u64> = 100..1_000;
 
-/// What a stream begins with, beside the key that it follows.
+/// Inputs of a new stream besides its key.
 pub(super) struct Opening<'a> {
     pub(super) ask: Ask,
     pub(super) route: RouteId,
@@ -38,12 +38,12 @@ pub(super) struct Opening<'a> {
     pub(super) known: Known<'a>,
 }
 
-/// What is known of the value when a stream begins.
+/// The value of the key when a stream begins, as far as it is known.
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     /// The embedded store has to be asked.
     Unread,
-    /// What memcached has said.
+    /// The result of a memcached lookup.
     Looked(Option<&'a Found<'a>>),
     /// memcached has failed, so nobody knows.
     Nothing,
@@ -51,7 +51,7 @@ pub(super) enum Known<'a> {
     Answered(&'a [u8]),
 }
 
-/// What a change of its key is to a feed.
+/// The effect of a change of its key on a feed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
     None,
@@ -189,7 +189,7 @@ impl Polls {
         }
     }
 
-    /// What the engine is told of a stream that was begun just now.
+    /// The outcome that holds a stream which has just begun.
     pub(super) fn hold_feed(&mut self, context: &Context, stream: Token) -> Outcome {
         held(stream.to_bits(), self.next_heartbeat(context, stream))
     }
@@ -217,7 +217,7 @@ impl Polls {
         context.tick().plus(ticks_ceil(lifetime))
     }
 
-    /// What the current content of its key is to a feed.
+    /// The effect of the current content of its key on a feed.
     pub(super) fn news(&self, feed: &Feed, current: Option<Content>) -> News {
         let rules = self.rules(feed.route);
         match (current, rules.on_delete) {
@@ -464,7 +464,7 @@ fn deletion() -> Vec<Bytes> {
     event.finish()
 }
 
-/// How long it is from now to `end`; nothing where that is past.
+/// The time from now until `end`; zero if that has passed.
 fn time_to(context: &Context, end: Tick) -> Duration {
     let now = context.tick();
     if end.is_due(now) {

@@ -241,7 +241,7 @@ impl Polls {
         }
     }
 
-    /// What was parsed within these limits once is within them again.
+    /// Limits for parsing a kept request again: it was within them before.
     pub(super) fn head_limits(&self) -> HeadLimits {
         HeadLimits {
             head_bytes_max: self.config.limits.head_bytes_max,
@@ -256,7 +256,7 @@ impl Polls {
     }
 }
 
-/// What the application is asked for.
+/// The kind of response that the application is asked for.
 pub(super) fn wants(ask: &Ask) -> Wants {
     if ask.is_stream {
         Wants::OneValue

@@ -8,7 +8,7 @@ use dwell_engine::websocket::{Broadcast, MessageKind};
 use serde::Deserialize;
 use std::collections::HashMap;
 
-/// What a client asks for with one frame.
+/// A command in a client's frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Subscribe {

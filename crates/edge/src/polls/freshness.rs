@@ -4,14 +4,14 @@ use dwell_proto::http1::list_tokens;
 use dwell_upstream::Answer;
 use std::time::Duration;
 
-/// What `Cache-Control` and `Age` say to a shared cache.
+/// Directives of `Cache-Control` and `Age` for a shared cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Freshness {
-    /// How long the answer is fresh from now on; `None` where it does not say.
+    /// Time for which the response is fresh; `None` if it has no such directive.
     pub(crate) lifetime: Option<Duration>,
-    /// How long it may be given, once stale, while a newer one is fetched (RFC 5861 section 3).
+    /// Time for which it may be sent while stale and being revalidated (RFC 5861 section 3).
     pub(crate) while_revalidate: Option<Duration>,
-    /// How long, once stale, when no newer one can be had (RFC 5861 section 4).
+    /// Time for which it may be sent while stale if a fetch fails (RFC 5861 section 4).
     pub(crate) if_error: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! How a poll that cannot be answered at once becomes a record, and where it waits.
+//! Records of polls that cannot be answered at once.
 
 use super::admitted::Arrival;
 use super::answers::Found;
@@ -15,12 +15,12 @@ use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id, Token};
 use dwell_store::Item;
 
-/// How much of a request its record keeps.
+/// The part of a request that its record keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     /// All, if there is an upstream: it may yet be forwarded.
     Request,
-    /// What the access log asks for.
+    /// The request line, for the access log.
     Line,
 }
 
@@ -60,7 +60,7 @@ impl Polls {
         }
     }
 
-    /// Whether one more poll may wait for `name`; answers 503 if not.
+    /// Returns true if one more poll may wait for `name`; otherwise sends 503.
     pub(super) fn room_to_wait(
         &mut self,
         context: &mut Context,
@@ -74,7 +74,7 @@ impl Polls {
         }
     }
 
-    /// Whether so many more may wait; answers 503 if not.
+    /// Returns true if `count` more polls may wait; otherwise sends 503.
     pub(super) fn has_room(
         &mut self,
         context: &mut Context,

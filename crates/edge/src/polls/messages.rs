@@ -1,4 +1,4 @@
-//! What the clients of WebSockets say.
+//! Messages of WebSocket clients.
 
 use super::ask::KEYS_MAX;
 use super::budget::Now;

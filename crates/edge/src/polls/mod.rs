@@ -88,7 +88,7 @@ pub(crate) struct LoopMember {
     pub(crate) memory: Arc<Memory>,
     pub(crate) of_loop: usize,
     pub(crate) loops: usize,
-    /// Where the feed sees what it has under way.
+    /// The keys of this loop that the change feed watches.
     pub(crate) waited: Option<WaitedByLoop>,
 }
 
@@ -239,12 +239,12 @@ impl Polls {
         self.waiters.keys.waited()
     }
 
-    /// Whether any exchange is still owed its answer.
+    /// Returns true if no exchange waits for its response.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiters.is_idle()
     }
 
-    /// Whether there is an application behind the edge.
+    /// Returns true if there is an application.
     fn has_upstream(&self) -> bool {
         !self.config.upstream.url.is_empty()
     }
@@ -265,7 +265,7 @@ impl Polls {
         self.lookups.stored(name, seconds(context))
     }
 
-    /// Whether nothing at all is kept.
+    /// Returns true if no state is left.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         let is_sent = !self.lookups.has_unsent() && !self.misses.has_left();

@@ -1,6 +1,5 @@
-//! What is owed an answer that something else has to bring: memcached, the application, another
-//! loop. Each of those has deadlines of its own; this is the bound on what a fault in one of them
-//! could cost.
+//! A bound on waits for memcached, the application and other loops. Each of these has deadlines of
+//! its own; this one limits the effect of a fault in them.
 
 use super::responder::Responder;
 use super::tables::kind;
@@ -17,12 +16,12 @@ use std::time::Duration;
 pub(super) const OVERDUE: &str = "no answer in time";
 /// Beyond the time that memcached and the application have.
 const SPARE: Duration = Duration::from_secs(5);
-/// How long an order has that has ended and is answered when the turn ends.
+/// Longest time for a response that is sent when the turn ends.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 impl Polls {
-    /// How long an exchange is held at most for what memcached and the application have to say:
-    /// the application may have to be asked twice, if what it said at first was another's.
+    /// Longest time for a response that depends on memcached and the application. The application
+    /// may have to be asked twice, if its first response was for another client.
     pub(crate) fn owed_time(&self) -> Duration {
         let (cache, upstream) = (&self.config.memcached, &self.config.upstream);
         let cache = cache.connect_timeout.saturating_add(cache.timeout);
@@ -58,13 +57,13 @@ impl Polls {
         Outcome::Close
     }
 
-    /// Whether an exchange is owed an answer.
+    /// Returns true if an exchange waits for its response.
     pub(crate) fn owes(&self) -> bool {
         self.waiters.owes()
     }
 
-    /// Whether the end of a turn has left something to be sent or answered: what is sent last may
-    /// bring what others go by.
+    /// Returns true if the end of a turn has left something to be sent: a step may produce work for
+    /// one before it.
     pub(crate) fn has_left(&self) -> bool {
         let is_sent = !self.lookups.has_left() && !self.misses.has_left();
         let has_orders = self.publisher.has_commands() || self.publisher.has_finished();
@@ -106,7 +105,7 @@ impl Polls {
         self.end_lost_feeds(context, http);
     }
 
-    /// Whether nothing is there any more that could answer a poll.
+    /// Returns true if the source of a poll's response is gone.
     fn is_lost(&self, poll: &Poll) -> bool {
         match poll.place.kind() {
             kind::KEY => self.waiters.keys.get(poll.place).is_none(),

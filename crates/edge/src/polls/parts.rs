@@ -6,7 +6,7 @@ use bytes::Bytes;
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     whole: Vec<Bytes>,
-    /// What was appended behind the last of them.
+    /// Text after the last part.
     text: Vec<u8>,
     /// Bytes of `whole`.
     bytes: usize,
@@ -16,7 +16,7 @@ pub(super) struct Parts {
 const COPIED_BYTES_MAX: usize = 1024;
 
 impl Parts {
-    /// Where text is appended.
+    /// The buffer to which text is appended.
     pub(super) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }

@@ -18,7 +18,7 @@ use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::RequestHead;
 
-/// Who is owed the answer to an order.
+/// The client of a publisher's request.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A client of a route.
@@ -30,7 +30,7 @@ pub(crate) enum Asker {
 }
 
 impl Polls {
-    /// Whether a request may bring a value.
+    /// Returns true if a request may have a value as its body.
     pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
         publishes(route, head.method) && self.gate.bearer(head.fields) == Bearer::Known
     }
@@ -86,7 +86,7 @@ impl Polls {
         outcome
     }
 
-    /// What a request asks for, and for which key.
+    /// Reads the operation of a request, and its key.
     fn ordered<'k>(
         &self,
         route: RouteId,
@@ -172,7 +172,7 @@ impl Polls {
         of_admin
     }
 
-    /// Those who wait on this loop for what was published need not wait for the sweep.
+    /// Reads a published key, so that clients of this loop need not wait for the sweep.
     fn look_at_published(&mut self, finished: &Finished<()>) {
         let has_changed = matches!(
             finished.published,
@@ -195,7 +195,7 @@ impl Polls {
     }
 }
 
-/// Whether requests of this method publish on a route.
+/// Returns true if requests of this method publish on a route.
 pub(super) fn publishes(route: &RouteConfig, method: &str) -> bool {
     route.access.publish && matches!(method, "PUT" | "POST" | "DELETE")
 }

@@ -342,8 +342,8 @@ impl Polls {
         self.delivery.ripe.splice(0..0, ripe);
     }
 
-    /// What changed has changed back, so that there is no news: a poll that was about to be
-    /// answered waits like any other, and the application is asked for what has gone meanwhile.
+    /// Returns a poll to waiting, as its changes were reverted before it was answered. The
+    /// application is asked for keys that have gone meanwhile.
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
         if self
             .waiters
@@ -389,7 +389,7 @@ impl Polls {
         Outcome::Answered
     }
 
-    /// Whether lookups of a poll are under way.
+    /// Returns true if lookups of a poll are open.
     pub(crate) fn is_asking(&self, token: Token) -> bool {
         self.waiters
             .several()

@@ -361,7 +361,7 @@ impl Polls {
     }
 }
 
-/// What a client has, as a feed keeps it.
+/// The condition of a feed for the condition of a request.
 fn since(condition: Condition) -> Condition {
     match condition {
         Condition::IfNoneMatch(cursor) => Condition::Since(cursor),
@@ -370,7 +370,7 @@ fn since(condition: Condition) -> Condition {
     }
 }
 
-/// What a client says it has of one key.
+/// The client's cursor of one key.
 pub(super) fn has(text: Option<&String>) -> Condition {
     match text.map(String::as_bytes) {
         None | Some(b"") => Condition::None,
@@ -378,10 +378,10 @@ pub(super) fn has(text: Option<&String>) -> Condition {
     }
 }
 
-/// Whether pages of an origin may connect although they come from another host.
+/// Returns true if pages of an origin may connect from another host.
 ///
-/// Shape: what may read the answers by name may; `*` among those does not count, as it permits no
-/// cookies, and a handshake has them.
+/// Shape: origins that may read responses by name may. `*` does not count: it permits no cookies,
+/// and a handshake has them.
 fn is_listed(rules: &RouteConfig, origin: Option<&[u8]>) -> bool {
     let is_it = |one: &String| origin.is_some_and(|of| one.as_bytes().eq_ignore_ascii_case(of));
     rules
@@ -391,7 +391,7 @@ fn is_listed(rules: &RouteConfig, origin: Option<&[u8]>) -> bool {
         || rules.access.cors_origins.iter().any(is_it)
 }
 
-/// Whether the socket has taken less than it was given.
+/// Returns true if the socket has unsent output.
 fn is_blocked(socket: &WebSocketRef<'_>) -> bool {
     socket.queued_bytes() > OUTPUT_AT_ONCE
 }

@@ -25,14 +25,14 @@ pub(crate) use crate::ids::kind;
 pub(crate) struct Poll {
     pub(crate) exchange: ExchangeId,
     pub(crate) ask: Ask,
-    /// What it waits for: the answer of memcached to a lookup, a change of a key until its wait
-    /// ends, or the answer of the upstream to a fetch. The token's kind says which.
+    /// The source of its response: a lookup, a change of a key until its wait ends, or a fetch. The
+    /// kind of the token tells which.
     pub(crate) place: Token,
     pub(crate) arrived: Instant,
-    /// What forwarding it needs, or the access log; absent where neither will ask.
+    /// The request, for the application or the access log; absent if neither needs it.
     pub(crate) request: Option<Box<KeptRequest>>,
     pub(crate) route: RouteId,
-    /// Of the page that asks.
+    /// The CORS grant of its page.
     pub(crate) origin: CorsGrant,
 }
 
@@ -48,7 +48,7 @@ impl Poll {
 pub(crate) struct Feed {
     pub(crate) sink: Sink,
     pub(crate) key: Token,
-    /// What the client has: by the last event it was sent, or as it said when it came.
+    /// The client's cursor: of the last event it was sent, or of its request.
     pub(crate) has: Condition,
     pub(crate) ends: Tick,
     /// The set of those with which it shares a stream, if it has not one for itself.
@@ -60,7 +60,7 @@ pub(crate) struct Feed {
     pub(crate) is_asking: bool,
 }
 
-/// Where a feed is written to.
+/// The destination of a feed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sink {
     Events(ExchangeId),
@@ -74,11 +74,11 @@ pub(crate) enum Sink {
 pub(crate) struct FeedSet {
     /// In the order in which the client has named the keys.
     pub(crate) members: Vec<Member>,
-    /// Of a WebSocket, which may follow other keys later on, and none at all.
+    /// State of a WebSocket, which may follow other keys later, or none.
     pub(crate) socket: Option<Box<SocketSet>>,
 }
 
-/// What is known of a WebSocket apart from its keys.
+/// State of a WebSocket besides its keys.
 #[derive(Debug)]
 pub(crate) struct SocketSet {
     pub(crate) sink: Sink,
@@ -103,8 +103,8 @@ impl SocketSet {
         }
     }
 
-    /// What the client was told last of a key that it had given up, if it may have been told
-    /// anything; [`Condition::Foreign`] where that is not known any more.
+    /// The last cursor that the client was sent of a key it has unsubscribed from, if any;
+    /// [`Condition::Foreign`] if that is not known any more.
     pub(crate) fn told_last(&self, label: &str) -> Option<Condition> {
         let known = self.given_up.iter().find(|(of, _)| **of == *label);
         let is_full = self.given_up.len() == KEYS_MAX;
@@ -123,7 +123,7 @@ pub(crate) struct Member {
 }
 
 impl Feed {
-    /// Whether the client has the value with this cursor.
+    /// Returns true if the client has the value with this cursor.
     pub(crate) fn has(&self, current: Cursor) -> bool {
         self.has == Condition::Since(current)
     }
@@ -142,7 +142,7 @@ pub(crate) struct KeptRequest {
     bytes: Box<[u8]>,
     head_bytes: u32,
     name_bytes: u32,
-    /// What the application has said, where the connection is to be handed over next.
+    /// Response fields of the application's grant, for a connection that is handed over next.
     pub(super) granted: Option<Arc<Granted>>,
 }
 
@@ -200,7 +200,7 @@ pub(crate) struct Key {
     pub(crate) version: Version,
 }
 
-/// What memcached calls a value: a cas unique, which says nothing without the connection.
+/// The version of a value in memcached: a cas unique, which has a meaning only on its connection.
 ///
 /// Shape: both halves of the cas unique, and the last bits of the number of the connection; small
 /// words, as each waiting key has them.
@@ -212,13 +212,13 @@ impl Version {
         Self([cas_unique as u32, (cas_unique >> 32) as u32, epoch as u32])
     }
 
-    /// Whether it is the version with this name; 0 names none.
+    /// Returns true if it is this version; 0 is none.
     pub(crate) fn is(self, epoch: u64, cas_unique: u64) -> bool {
         cas_unique != 0 && self == Self::new(epoch, cas_unique)
     }
 
-    /// Whether it is a later version than the one with this name, which cannot be on a server that
-    /// has counted on.
+    /// Returns true if it is later than this version, which is impossible on a server that has not
+    /// restarted.
     pub(crate) fn is_after(self, epoch: u64, cas_unique: u64) -> bool {
         let Self([low, high, of_epoch]) = self;
         let own = u64::from(high) << 32 | u64::from(low);
@@ -322,9 +322,9 @@ pub(crate) struct Keys {
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     hasher: RandomState,
     waited: usize,
-    /// Those with lookups under way that may have changed after they were read.
+    /// Keys with open lookups that may have changed after they were read.
     pub(crate) hinted: HashSet<Token>,
-    /// Where the feed of external servers sees them.
+    /// The keys that the change feed watches.
     seen: Option<WaitedByLoop>,
 }
 
@@ -418,7 +418,7 @@ impl Keys {
         }
     }
 
-    /// Whether nothing is under way for any key.
+    /// Returns true if no key has a record.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.slab.is_empty() && self.by_name.is_empty()

@@ -1,4 +1,4 @@
-//! What ends a wait: a change, the end of its time, or the end of the server.
+//! Ends of waits: a change, the end of their time, or the end of the server.
 
 use super::answers::{self, Found};
 use super::budget::Now;
@@ -172,7 +172,8 @@ impl Polls {
         }
     }
 
-    /// What the embedded store has under `key` now; memcached would have to be asked.
+    /// The item under `key` in the embedded store; `None` with memcached, which would have to be
+    /// asked.
     pub(super) fn last_look(&self, context: &Context, key: Token) -> Option<Item> {
         self.stored(context, &self.waiters.keys.get(key)?.name)
     }

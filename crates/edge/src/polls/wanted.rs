@@ -23,7 +23,7 @@ const BYTES_AT_ONCE: usize = 256 * 1024;
 pub(super) struct Several {
     pub(super) exchange: ExchangeId,
     pub(super) arrived: Instant,
-    /// What the access log asks for.
+    /// The request, for the access log.
     pub(super) request: Option<Box<KeptRequest>>,
     pub(super) ask: Ask,
     /// In the order in which the client has named the keys.
@@ -31,11 +31,11 @@ pub(super) struct Several {
     /// Lookups under way for it.
     pub(super) asking: usize,
     pub(super) route: RouteId,
-    /// Of the page that asks.
+    /// The CORS grant of its page.
     pub(super) origin: CorsGrant,
     /// The client has said what it has by `If-None-Match`.
     pub(super) is_by_tag: bool,
-    /// What is needed to ask the application, as long as that is to be done.
+    /// Inputs of a request to the application, until it has been sent.
     pub(super) unasked: Option<Box<Unasked>>,
     /// The application has been asked.
     pub(super) is_fetched: bool,
@@ -47,7 +47,7 @@ pub(super) struct Several {
     pub(super) is_ripe: bool,
 }
 
-/// What it takes to ask the application for the keys of a poll.
+/// Inputs of requests to the application for the keys of a poll.
 #[derive(Debug)]
 pub(super) struct Unasked {
     pub(super) behalf: OriginRequest,
@@ -60,18 +60,18 @@ pub(super) struct Wanted {
     pub(super) label: Box<str>,
     /// The record of its key; nobody's while the poll needs none.
     pub(super) key: Token,
-    /// What the client says it has.
+    /// The cursor that the client has sent.
     pub(super) said: Condition,
-    /// What there is, as far as it is known.
+    /// The current cursor, as far as it is known.
     pub(super) current: Condition,
-    /// What the client is to be told.
+    /// The entry for the client.
     pub(super) news: Option<Entry>,
     pub(super) is_joined: bool,
     /// The application is asked for it, or has said what there is. That was never in the cache.
     pub(super) is_apps: bool,
 }
 
-/// What a client is told of one key.
+/// The entry of one key in a response.
 #[derive(Debug)]
 pub(super) enum Entry {
     Gone,
@@ -132,8 +132,8 @@ impl Several {
         (self.route, self.origin)
     }
 
-    /// Whether the application has to be asked before it can be answered: what is new to a client
-    /// that waits is told at once, and the rest when it comes back.
+    /// Returns true if the application has to be asked before the poll can be answered. A client
+    /// that waits gets other changes at once, and the rest when it returns.
     pub(super) fn is_to_ask(&self) -> bool {
         let is_answered = self.waits() && self.has_news();
         self.unasked.is_some() && !is_answered && !self.missing().is_empty()
@@ -157,7 +157,7 @@ impl Several {
         self.wanted.iter().any(|wanted| wanted.news.is_some())
     }
 
-    /// Whether it is held where there is no news.
+    /// Returns true if it is held while there is no change.
     pub(super) fn waits(&self) -> bool {
         let is_any = |wanted: &Wanted| wanted.said == Condition::Any;
         self.ask.waits() && !self.wanted.iter().any(is_any)

@@ -1,9 +1,8 @@
-//! What the loops of a process know together of the keys that somebody had to be asked for: who
-//! asks for them now, who did not answer a moment ago, and what was there last.
+//! State of missing keys, shared by the loops of a process: open fetches, recent failures, and last
+//! known values.
 //!
-//! A lock per shard, held for a look into a table; nobody calls or waits while it is held. It is
-//! taken for what is asked of memcached or of the application, and not for hits of the embedded
-//! store.
+//! Each shard has a lock, held for one access to a table. It is taken for lookups in memcached and
+//! fetches from the application, and not for hits of the embedded store.
 
 use super::super::ask::{Ask, Method};
 use super::super::common::Variant;
@@ -28,7 +27,7 @@ pub(crate) struct Memory {
     shards: Box<[Mutex<Shard>]>,
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     hasher: RandomState,
-    /// Of one shard.
+    /// Bound of one shard.
     bytes_max: usize,
 }
 
@@ -55,11 +54,11 @@ pub(crate) struct StaleValue {
     pub(crate) flags: u32,
     /// The application has answered a GET with it: it says nothing of other methods.
     pub(crate) is_answer: bool,
-    /// How long ago it was noted last.
+    /// Time since it was stored.
     pub(crate) age: Duration,
-    /// How long it has been stale.
+    /// Time since it became stale.
     pub(crate) staleness: Duration,
-    /// What the answer that brought it said of being given when stale.
+    /// `stale-while-revalidate` of the response that it came from.
     pub(crate) while_revalidate: Option<Duration>,
     pub(crate) if_error: Option<Duration>,
 }
@@ -147,7 +146,7 @@ impl Memory {
         &self.hasher
     }
 
-    /// Whether values are kept at all.
+    /// Returns true if values are kept.
     pub(crate) fn keeps_values(&self) -> bool {
         self.bytes_max > 0
     }
@@ -182,7 +181,7 @@ impl Memory {
         flight.map_or_else(Vec::new, |flight| flight.followers)
     }
 
-    /// Whether a loop asks for this key.
+    /// Returns true if a loop fetches this key.
     pub(crate) fn is_asked(&self, name: &[u8], variant: Variant) -> bool {
         let shard = self.shard(name);
         let entry = shard.entries.get(name);
@@ -208,7 +207,7 @@ impl Memory {
         shard.verdicts += usize::from(is_new);
     }
 
-    /// What a request for this key came to a moment ago, if that still counts.
+    /// The result of the last fetch of this key, while it counts.
     pub(crate) fn verdict(
         &self,
         name: &[u8],
@@ -398,20 +397,20 @@ impl Entry {
     }
 }
 
-/// Whoever panicked with the lock has left the table whole enough: it is a memory, not the truth.
+/// A panicking thread leaves the table usable: it is a cache.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a value takes beside its bytes; names are kept twice.
+/// Overhead of a value; names are stored twice.
 fn overhead(name: &[u8]) -> usize {
     2 * name.len() + ENTRY_BYTES
 }
 
 const SHARDS: usize = 16;
-/// How old a stale value is before a newer one is asked for.
+/// Time between fetches that revalidate a stale value.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
-/// What an entry takes beside its bytes and name.
+/// Overhead of an entry.
 const ENTRY_BYTES: usize = 256;
 /// Verdicts of one shard.
 const VERDICTS_MAX: usize = 1024;
