@@ -27,14 +27,14 @@ pub struct Upstream {
     /// The deadline of the queue as it is set on the loop; see [`Connection::armed`].
     queue_armed: Option<Instant>,
     /// The requests that have got the head of their answer, for the group to take.
-    pub(super) heads: Vec<Headed>,
+    pub(super) first_bytes: Vec<FirstByte>,
     /// False for a client without a group.
     pub(super) keeps_heads: bool,
 }
 
 /// A request that has got the head of its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Headed {
+pub(super) struct FirstByte {
     pub(super) tag: u64,
     /// The time to its first byte.
     pub(super) waited: Duration,
@@ -57,7 +57,7 @@ impl Upstream {
             displaced: Vec::new(),
             queue_token: Token::new(kind, 0, all as u32),
             queue_armed: None,
-            heads: Vec::new(),
+            first_bytes: Vec::new(),
             keeps_heads: false,
             options: UpstreamOptions {
                 connections_max,

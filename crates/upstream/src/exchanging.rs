@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dwell_evloop::{Context, Detached, ReadOutcome, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
-use super::client::{Headed, Upstream};
+use super::client::{FirstByte, Upstream};
 use super::connection::{Connection, Exchange, Work};
 use super::{Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
 
@@ -307,7 +307,7 @@ impl Upstream {
             // It is not sent again, and its answer may take long.
             exchange.request.bytes = Bytes::new();
             if self.keeps_heads {
-                self.heads.push(Headed {
+                self.first_bytes.push(FirstByte {
                     tag: exchange.request.tag,
                     waited: context.now().saturating_duration_since(exchange.sent_at),
                     witness: exchange.witness,

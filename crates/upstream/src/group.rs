@@ -55,7 +55,7 @@ pub(crate) struct UpstreamGroup {
     options: GroupOptions,
     first_kind: u8,
     random: Random,
-    moved: u64,
+    retried: u64,
     is_started: bool,
 }
 
@@ -64,10 +64,10 @@ struct Member {
     client: Upstream,
     health: Health,
     address: SocketAddr,
-    /// Bears the deadline of the next look; no connection has it.
-    look_token: Token,
-    /// A look is under way.
-    is_looked_at: bool,
+    /// The token of the next health check; no connection has it.
+    probe_token: Token,
+    /// A health check is open.
+    is_probed: bool,
     /// The tag of the request that tries whether it answers again.
     trial: Option<u64>,
 }
@@ -86,7 +86,7 @@ pub struct UpstreamStatus {
 /// The outcomes of the requests of one server in one event.
 #[derive(Default)]
 struct Seen {
-    look: Option<Result<u16, UpstreamError>>,
+    check: Option<Result<u16, UpstreamError>>,
     failures: Vec<Failure>,
 }
 
@@ -107,10 +107,15 @@ impl Seen {
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         match event {
-            UpstreamEvent::Answer { tag: LOOK, answer } => self.look = Some(Ok(answer.status)),
+            UpstreamEvent::Answer {
+                tag: HEALTH_CHECK,
+                answer,
+            } => self.check = Some(Ok(answer.status)),
             UpstreamEvent::Failed {
-                tag: LOOK, error, ..
-            } => self.look = Some(Err(error)),
+                tag: HEALTH_CHECK,
+                error,
+                ..
+            } => self.check = Some(Err(error)),
             UpstreamEvent::Failed {
                 tag,
                 error,
@@ -139,11 +144,11 @@ impl UpstreamGroup {
         let members = servers.iter().zip(kinds).map(|(server, kind)| {
             let client = Upstream::of_group(kind, *server);
             Member {
-                look_token: client.spare_token(),
+                probe_token: client.spare_token(),
                 client,
                 health: Health::new(failures_max, window, random.draw()),
                 address: server.address,
-                is_looked_at: false,
+                is_probed: false,
                 trial: None,
             }
         });
@@ -152,7 +157,7 @@ impl UpstreamGroup {
             first_kind,
             random,
             options,
-            moved: 0,
+            retried: 0,
             is_started: false,
         }
     }
@@ -166,9 +171,9 @@ impl UpstreamGroup {
     pub(crate) fn retire(&mut self, context: &mut Context) {
         self.options.health = None;
         for member in &mut self.members {
-            context.disarm(member.look_token);
-            if std::mem::take(&mut member.is_looked_at) {
-                member.client.cancel(context, LOOK);
+            context.disarm(member.probe_token);
+            if std::mem::take(&mut member.is_probed) {
+                member.client.cancel(context, HEALTH_CHECK);
             }
         }
     }
@@ -198,24 +203,24 @@ impl UpstreamGroup {
     }
 
     /// Takes the number of requests retried on another server since the last call.
-    pub(crate) fn take_moved(&mut self) -> u64 {
-        std::mem::take(&mut self.moved)
+    pub(crate) fn take_retried(&mut self) -> u64 {
+        std::mem::take(&mut self.retried)
     }
 
     /// Takes the times to the first byte of requests since the last call, with the places of their
     /// servers.
-    pub(crate) fn take_heads(&mut self) -> impl Iterator<Item = (usize, Duration)> {
+    pub(crate) fn take_first_bytes(&mut self) -> impl Iterator<Item = (usize, Duration)> {
         self.members
             .iter_mut()
             .enumerate()
             .flat_map(|(index, member)| {
-                let heads = member.client.heads.drain(..);
-                let of_clients = heads.filter(|head| head.tag != LOOK);
+                let first_bytes = member.client.first_bytes.drain(..);
+                let of_clients = first_bytes.filter(|head| head.tag != HEALTH_CHECK);
                 of_clients.map(move |head| (index, head.waited))
             })
     }
 
-    /// Begins to look after the servers, where that is wanted; for the end of every turn.
+    /// Begins the health checks, if they are on; called at the end of every turn.
     pub(crate) fn start(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.is_started, true) {
             return;
@@ -225,7 +230,7 @@ impl UpstreamGroup {
             for index in 0..self.members.len() {
                 let spread = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
                 let delay = Duration::from_millis(self.random.below(spread));
-                context.arm(self.members[index].look_token, delay);
+                context.arm(self.members[index].probe_token, delay);
             }
         }
     }
@@ -259,10 +264,10 @@ impl UpstreamGroup {
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
-        let (mut seen, heads) = (Seen::default(), member.client.heads.len());
+        let (mut seen, first_bytes) = (Seen::default(), member.client.first_bytes.len());
         let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
         member.client.ready(context, token, readiness, &mut notice);
-        self.conclude(context, index, heads, seen, sink);
+        self.conclude(context, index, first_bytes, seen, sink);
     }
 
     /// The deadline of a token of one of the servers has passed.
@@ -276,13 +281,13 @@ impl UpstreamGroup {
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
-        if member.look_token == token {
-            return self.look_at(context, index);
+        if member.probe_token == token {
+            return self.send_check(context, index);
         }
-        let (mut seen, heads) = (Seen::default(), member.client.heads.len());
+        let (mut seen, first_bytes) = (Seen::default(), member.client.first_bytes.len());
         let mut notice = |context: &mut Context, event| seen.notice(context, event, sink);
         member.client.expired(context, token, &mut notice);
-        self.conclude(context, index, heads, seen, sink);
+        self.conclude(context, index, first_bytes, seen, sink);
     }
 
     /// Returns the client of the server that this connection belongs to.
@@ -301,12 +306,12 @@ impl UpstreamGroup {
     }
 
     /// Notes what has come of one server's requests, and sends those that failed to others; its
-    /// heads from `heads_before` on are new.
+    /// heads from `first_bytes_before` on are new.
     fn conclude(
         &mut self,
         context: &mut Context,
         index: usize,
-        heads_before: usize,
+        first_bytes_before: usize,
         seen: Seen,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
@@ -316,16 +321,20 @@ impl UpstreamGroup {
         let Some(member) = self.members.get_mut(index) else {
             return;
         };
-        let new = member.client.heads.get(heads_before..).unwrap_or_default();
+        let new = member
+            .client
+            .first_bytes
+            .get(first_bytes_before..)
+            .unwrap_or_default();
         let mut is_back = false;
-        for head in new.iter().filter(|head| head.tag != LOOK) {
+        for head in new.iter().filter(|head| head.tag != HEALTH_CHECK) {
             is_back |= member.health.answered(now, head.witness, is_proof);
         }
         if is_back {
-            tell_back(member.address);
+            log_restored(member.address);
         }
-        if let Some(result) = seen.look {
-            self.looked(now, index, &result);
+        if let Some(result) = seen.check {
+            self.note_check(now, index, &result);
         }
         for failure in seen.failures {
             let Failure { tag, error, .. } = failure;
@@ -354,13 +363,13 @@ impl UpstreamGroup {
             && let Some(index) = self.choose(now, &exchange)
         {
             if exchange.asked != 0 {
-                self.moved += 1;
+                self.retried += 1;
             }
             exchange.asked |= 1 << index;
             let member = &mut self.members[index];
             if member.health.permit(now) == Permit::Trial {
-                let patience = exchange.deadline.saturating_duration_since(now);
-                member.health.begin_trial(now, patience);
+                let timeout = exchange.deadline.saturating_duration_since(now);
+                member.health.begin_trial(now, timeout);
                 member.trial = Some(exchange.request.tag);
             }
             match member.client.take(context, exchange.clone()) {
@@ -430,27 +439,27 @@ impl UpstreamGroup {
         }
     }
 
-    /// A look at a server has ended.
-    fn looked(&mut self, now: Instant, index: usize, result: &Result<u16, UpstreamError>) {
+    /// Handles the end of a health check.
+    fn note_check(&mut self, now: Instant, index: usize, result: &Result<u16, UpstreamError>) {
         let member = &mut self.members[index];
-        member.is_looked_at = false;
+        member.is_probed = false;
         match result {
             Ok(..400) => {
-                if member.health.checked_well() {
-                    tell_back(member.address);
+                if member.health.note_passed_check() {
+                    log_restored(member.address);
                 }
             }
-            Ok(status) => self.ill(now, index, &format_args!("status {status}")),
+            Ok(status) => self.note_failed_check(now, index, &format_args!("status {status}")),
             Err(error) if Fault::of(error) == Fault::None => {}
-            Err(error) => self.ill(now, index, error),
+            Err(error) => self.note_failed_check(now, index, error),
         }
     }
 
     /// A health check has failed.
-    fn ill(&mut self, now: Instant, index: usize, reason: &dyn Display) {
+    fn note_failed_check(&mut self, now: Instant, index: usize, reason: &dyn Display) {
         let member = &mut self.members[index];
-        if member.health.checked_ill(now) {
-            tell_left_out(member.address, reason);
+        if member.health.note_failed_check(now) {
+            log_ejected(member.address, reason);
         }
     }
 
@@ -466,26 +475,26 @@ impl UpstreamGroup {
             Fault::Gateway => member.health.unanswered(now, witness, may_leave),
         };
         if leaves {
-            tell_left_out(member.address, error);
+            log_ejected(member.address, error);
         }
     }
 
-    /// Asks a server how it is. The look before this one had its time.
-    fn look_at(&mut self, context: &mut Context, index: usize) {
+    /// Sends a health check. The one before has timed out if it is still open.
+    fn send_check(&mut self, context: &mut Context, index: usize) {
         let Some(health) = &self.options.health else {
             return;
         };
         let interval = health.interval;
         let member = &mut self.members[index];
-        let bytes = look_request(&health.path, member.address);
-        context.arm(member.look_token, interval);
-        if std::mem::take(&mut member.is_looked_at) {
-            member.client.cancel(context, LOOK);
+        let bytes = check_request(&health.path, member.address);
+        context.arm(member.probe_token, interval);
+        if std::mem::take(&mut member.is_probed) {
+            member.client.cancel(context, HEALTH_CHECK);
             let error = UpstreamError::HeaderTimeout(interval);
-            self.ill(context.now(), index, &error);
+            self.note_failed_check(context.now(), index, &error);
         }
         let member = &mut self.members[index];
-        // One that has no connection free is at work, and needs no look.
+        // A server without a free connection is at work, and needs no check.
         if !member.client.has_room_for(None) {
             return;
         }
@@ -494,29 +503,29 @@ impl UpstreamGroup {
         }
         let request = UpstreamRequest {
             is_idempotent: true,
-            ..UpstreamRequest::new(bytes, LOOK)
+            ..UpstreamRequest::new(bytes, HEALTH_CHECK)
         };
         match member.client.send(context, request) {
-            Ok(()) => member.is_looked_at = true,
-            Err(error) => self.looked(context.now(), index, &Err(error)),
+            Ok(()) => member.is_probed = true,
+            Err(error) => self.note_check(context.now(), index, &Err(error)),
         }
     }
 }
 
-fn tell_left_out(server: SocketAddr, reason: &dyn Display) {
+fn log_ejected(server: SocketAddr, reason: &dyn Display) {
     tracing::warn!(%server, %reason, "upstream is left out");
 }
 
-fn tell_back(server: SocketAddr) {
+fn log_restored(server: SocketAddr) {
     tracing::info!(%server, "upstream is back in use");
 }
 
-fn look_request(path: &str, address: SocketAddr) -> Bytes {
+fn check_request(path: &str, address: SocketAddr) -> Bytes {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: dwell\r\n\r\n").into()
 }
 
-/// The tag of a look; no token has it.
-const LOOK: u64 = u64::MAX;
+/// The tag of a health check; no token has it.
+const HEALTH_CHECK: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests;

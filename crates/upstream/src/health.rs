@@ -68,7 +68,7 @@ enum State {
         until: Instant,
     },
     /// One request is on its way; should nothing come of it by then, another is tried.
-    Trying {
+    HalfOpen {
         until: Instant,
     },
 }
@@ -100,8 +100,8 @@ impl Health {
     pub(super) fn permit(&self, now: Instant) -> Permit {
         match self.state {
             State::InUse => Permit::Yes,
-            State::LeftOut { until } | State::Trying { until } if until <= now => Permit::Trial,
-            State::LeftOut { .. } | State::Trying { .. } => Permit::No,
+            State::LeftOut { until } | State::HalfOpen { until } if until <= now => Permit::Trial,
+            State::LeftOut { .. } | State::HalfOpen { .. } => Permit::No,
         }
     }
 
@@ -116,14 +116,14 @@ impl Health {
     }
 
     /// The trial is sent, and has so long.
-    pub(super) fn begin_trial(&mut self, now: Instant, patience: Duration) {
-        let until = now + patience;
-        self.state = State::Trying { until };
+    pub(super) fn begin_trial(&mut self, now: Instant, timeout: Duration) {
+        let until = now + timeout;
+        self.state = State::HalfOpen { until };
     }
 
     /// Nothing has come of the trial, good or bad: another may be made at once.
     pub(super) fn end_trial(&mut self, now: Instant) {
-        if matches!(self.state, State::Trying { .. }) {
+        if matches!(self.state, State::HalfOpen { .. }) {
             self.state = State::LeftOut { until: now };
         }
     }
@@ -156,14 +156,14 @@ impl Health {
     }
 
     /// A health check has succeeded; true if the server is back.
-    pub(super) fn checked_well(&mut self) -> bool {
+    pub(super) fn note_passed_check(&mut self) -> bool {
         self.unconnected = 0;
         self.unhealthy = 0;
         !self.is_in_use() && self.comes_back()
     }
 
     /// A health check has failed; true if the server is left out from now on.
-    pub(super) fn checked_ill(&mut self, now: Instant) -> bool {
+    pub(super) fn note_failed_check(&mut self, now: Instant) -> bool {
         self.unhealthy = self.unhealthy.saturating_add(1);
         self.fails(now, self.is_down())
     }
@@ -181,7 +181,7 @@ impl Health {
     fn fails(&mut self, now: Instant, leaves: bool) -> bool {
         let is_left_out = match self.state {
             State::InUse => leaves,
-            State::Trying { .. } => true,
+            State::HalfOpen { .. } => true,
             State::LeftOut { .. } => false,
         };
         if !is_left_out {
@@ -284,16 +284,16 @@ mod tests {
     fn only_its_health_checks_bring_a_server_down_and_back() {
         let now = Instant::now();
         let mut health = health(2);
-        assert!(!health.checked_ill(now));
+        assert!(!health.note_failed_check(now));
         assert!(!health.answered(now, witness("/"), false));
         assert!(
-            health.checked_ill(now),
+            health.note_failed_check(now),
             "an answer to a request is no check"
         );
         assert!(health.is_down());
         assert!(!health.answered(now, witness("/"), false));
         assert!(health.is_down());
-        assert!(health.checked_well());
+        assert!(health.note_passed_check());
         assert!(!health.is_down() && health.is_in_use());
     }
 

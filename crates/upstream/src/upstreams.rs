@@ -146,7 +146,7 @@ impl Upstreams {
         }
     }
 
-    /// Begins to look after the servers, where that is wanted; for the end of every turn.
+    /// Begins the health checks, if they are on; called at the end of every turn.
     pub fn start(&mut self, context: &mut Context) {
         if let Some(current) = &mut self.current {
             current.start(context);
@@ -195,12 +195,12 @@ impl Upstreams {
             figures.connections += group.connections();
             let statuses = group.statuses();
             figures.outstanding += statuses.map(|status| status.outstanding).sum::<usize>();
-            for (index, waited) in group.take_heads() {
+            for (index, waited) in group.take_first_bytes() {
                 if is_current {
                     head(index, waited);
                 }
             }
-            figures.moved += group.take_moved();
+            figures.retried += group.take_retried();
         }
         figures
     }
@@ -214,7 +214,7 @@ pub struct UpstreamFigures {
     /// Requests under way or waiting.
     pub outstanding: usize,
     /// Requests that were sent to another server.
-    pub moved: u64,
+    pub retried: u64,
 }
 
 fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {

@@ -10,8 +10,8 @@ pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
             heads.observe(waited);
         }
     });
-    let moved = metrics.upstream_requests.of(UpstreamOutcome::Moved);
-    moved.add(figures.moved);
+    let retried = metrics.upstream_requests.of(UpstreamOutcome::Moved);
+    retried.add(figures.retried);
     let open = &metrics.upstream_connections_open;
     open.set(figure(figures.connections));
     metrics

@@ -247,7 +247,7 @@ fn a_server_that_refuses_connections_costs_nobody_an_answer_and_is_left_out() {
         assert_eq!(edge.ask(tag, method), Ok(200));
     }
     assert_eq!(edge.ups(), [false, true]);
-    assert!(edge.driver.group.take_moved() >= 3);
+    assert!(edge.driver.group.take_retried() >= 3);
     assert_eq!(app.requests(), 32);
 }
 
@@ -293,7 +293,7 @@ fn each_server_is_asked_once_and_then_the_last_failure_is_told() {
         std::io::ErrorKind::ConnectionRefused,
     ));
     assert_eq!(edge.ask(1, "GET"), refused);
-    assert_eq!(edge.driver.group.take_moved(), 2);
+    assert_eq!(edge.driver.group.take_retried(), 2);
 }
 
 #[test]

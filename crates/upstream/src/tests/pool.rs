@@ -19,7 +19,7 @@ fn a_connection_is_used_again() {
     }
     assert_eq!((app.connections(), edge.driver.upstream.idle()), (1, 1));
     // Without a group nothing would take them.
-    assert!(edge.driver.upstream.heads.is_empty());
+    assert!(edge.driver.upstream.first_bytes.is_empty());
 }
 
 #[test]
