@@ -7,6 +7,8 @@
 mod beside;
 mod memcached;
 mod scripted;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -24,10 +24,10 @@ use crate::{GUARD, loopback, port_of};
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
-pub struct Script(Vec<Step>);
+pub struct Script(pub(crate) Vec<Step>);
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Expect(Vec<u8>),
     ReadUntil(Vec<u8>),
     ReadBytes(usize),
@@ -285,7 +285,7 @@ fn expect(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn mismatch(expected: &[u8], got: &[u8], then: &str) -> String {
+pub(crate) fn mismatch(expected: &[u8], got: &[u8], then: &str) -> String {
     let (expected, got) = (expected.escape_ascii(), got.escape_ascii());
     format!("expected \"{expected}\", got \"{got}\" ({then})")
 }

@@ -119,7 +119,8 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: TESTKIT,
-        inside: &[],
+        // Its simulated servers stand on a simulated network.
+        inside: &["dwell-evloop"],
         outside: None,
     },
     Layer {
@@ -261,6 +262,33 @@ fn downward_dependencies_and_the_testkit_in_tests_are_allowed() {
     ] {
         assert_eq!(refused(edge), None);
     }
+}
+
+/// The feature of simulated sockets and time.
+const SIM: &str = "sim";
+
+#[test]
+fn no_build_of_a_program_has_simulated_sockets() {
+    let mut findings = Vec::new();
+    for package in metadata().workspace_packages() {
+        let name = package.name.as_str();
+        for dependency in &package.dependencies {
+            // Only those who ask for the feature of the testkit get it there.
+            let is_asked_for = name == TESTKIT && dependency.optional;
+            let is_dev = dependency.kind == DependencyKind::Development;
+            let has_it = dependency.features.iter().any(|feature| feature == SIM);
+            if has_it && !is_dev && !is_asked_for {
+                findings.push(format!("{name} builds {} with {SIM}", dependency.name));
+            }
+        }
+        for (feature, others) in &package.features {
+            let is_its = |other: &String| other == SIM || other.ends_with("/sim");
+            if feature != SIM && others.iter().any(is_its) {
+                findings.push(format!("{name}: {feature} has {SIM} in it"));
+            }
+        }
+    }
+    assert_clean(&findings);
 }
 
 fn metadata() -> Metadata {

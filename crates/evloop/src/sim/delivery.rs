@@ -44,7 +44,7 @@ enum Step {
 }
 
 /// The time a turn takes: a loop that never waits gets on in time all the same.
-const TURN_NANOS: u64 = 1000;
+const TURN_NANOS: u64 = 10_000;
 /// Events that one turn takes.
 const EVENTS_PER_TURN: usize = 1024;
 
@@ -122,7 +122,12 @@ impl Network {
         };
         waiting.is_woken = false;
         let mut marked = std::mem::take(&mut waiting.marked);
-        for place in (1..marked.len()).rev() {
+        let shuffled = if self.link.is_shuffled {
+            marked.len()
+        } else {
+            0
+        };
+        for place in (1..shuffled).rev() {
             marked.swap(place, self.random.below(place as u64 + 1) as usize);
         }
         let left = marked.split_off(marked.len().min(EVENTS_PER_TURN));

@@ -16,20 +16,25 @@ pub struct Link {
     /// Writes are split into segments of at most so many bytes, of any length from 1 on. 0 leaves
     /// them whole.
     pub segment_bytes_max: usize,
-    /// One write in so many is refused, in part or whole, although there is room. 0 is none.
+    /// One write of a loop in so many is refused, in part or whole, although there is room. 0 is
+    /// none.
     pub refuses_one_in: u64,
+    /// The seed chooses among events of one time, and the order of what a turn is told. Otherwise
+    /// both come as they were caused.
+    pub is_shuffled: bool,
 }
 
 impl Default for Link {
-    /// One as between two programs of a machine: nothing is split, and nothing refused before the
-    /// window is full.
+    /// One as between two programs of a machine: everything comes before the next turn and in its
+    /// order, nothing is split, and nothing refused before the window is full.
     fn default() -> Self {
-        let latency = Duration::from_micros(20);
+        let latency = Duration::from_micros(1);
         Self {
             latency: latency..=latency,
-            window_bytes: 256 * 1024,
+            window_bytes: 4 * 1024 * 1024,
             segment_bytes_max: 0,
             refuses_one_in: 0,
+            is_shuffled: false,
         }
     }
 }
@@ -44,6 +49,7 @@ impl Link {
             window_bytes: 16 * 1024,
             segment_bytes_max: 64,
             refuses_one_in: 4,
+            is_shuffled: true,
         }
     }
 }

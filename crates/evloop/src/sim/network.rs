@@ -185,7 +185,11 @@ impl Network {
     }
 
     fn plan_at(&mut self, at: u64, event: Event) {
-        let tie = self.random.draw();
+        let tie = if self.link.is_shuffled {
+            self.random.draw()
+        } else {
+            0
+        };
         self.calendar.plan(at, tie, event);
     }
 
@@ -311,6 +315,7 @@ impl Network {
     pub(super) fn write(&mut self, handle: u32, parts: &[&[u8]]) -> io::Result<usize> {
         let end = self.end(handle).ok_or_else(ended)?;
         let (other, is_open) = (end.other, end.phase == Phase::Open || end.writes_early);
+        let is_of_loop = matches!(end.owner, Owner::Loop { .. });
         match end.phase {
             Phase::Failed(io::ErrorKind::ConnectionRefused) => {
                 return Err(io::ErrorKind::ConnectionRefused.into());
@@ -322,7 +327,11 @@ impl Network {
         }
         let offered: usize = parts.iter().map(|part| part.len()).sum();
         let room = self.end(other).map_or(0, |other| other.incoming.room());
-        let taken = self.taken(offered.min(room));
+        let taken = if is_of_loop {
+            self.taken(offered.min(room))
+        } else {
+            offered.min(room)
+        };
         if taken < offered {
             if let Some(end) = self.end(handle) {
                 end.is_refused = true;
@@ -447,6 +456,12 @@ impl Network {
 
     pub(super) fn wake(&mut self, SimLoop(event_loop): SimLoop) {
         self.plan(0, Event::Wake { event_loop });
+    }
+
+    /// Has the peer of an end called when so much time has passed.
+    pub(super) fn serve_after(&mut self, end: u32, time: Duration) {
+        let at = self.elapsed + time.as_nanos() as u64;
+        self.plan_at(at, Event::Serve { end });
     }
 
     /// Carries an event out.

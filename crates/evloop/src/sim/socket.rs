@@ -6,7 +6,8 @@ use super::network::Network;
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
+use std::time::Duration;
 
 /// A socket of a stream or a listener, as a loop has it; it is closed when it is dropped.
 ///
@@ -135,6 +136,17 @@ impl SimStream {
         }
     }
 
+    /// Another connection of the same peer, by its [`id`](Self::id).
+    #[must_use]
+    pub fn beside(&self, id: u32) -> Self {
+        Self::borrowed(id)
+    }
+
+    /// Has the peer called again for this connection when so much time has passed.
+    pub fn serve_after(&self, time: Duration) {
+        with(|network| network.serve_after(self.socket.0, time));
+    }
+
     /// The number of the connection, by which a peer knows it again.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -156,15 +168,12 @@ impl SimStream {
         self.socket.with_end(|end| end.incoming.window = bytes);
     }
 
-    /// Ends the sending side, the receiving one, or both.
+    /// Ends the sending side.
     ///
     /// # Errors
     /// When the connection is not there.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match how {
-            Shutdown::Read => Ok(()),
-            Shutdown::Write | Shutdown::Both => self.socket.shutdown_write(),
-        }
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        self.socket.shutdown_write()
     }
 
     /// Closes the connection with a reset.

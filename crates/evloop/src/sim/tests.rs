@@ -128,7 +128,7 @@ fn play(seed: u64) -> Trace {
         for (stream, sent, received) in &mut clients {
             *sent += stream.write(&text[*sent..]).unwrap_or(0);
             if *sent == text.len() {
-                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                stream.shutdown_write().unwrap();
             }
             stream.read_all(received);
         }
@@ -196,7 +196,7 @@ fn an_end_a_reset_and_unread_bytes_are_told_as_the_system_does() {
     let (network, mut event_loop, mut echo) = begin(1, Link::default(), ListenOptions::default());
     let mut half = network.connect(echo.address());
     half.write_all(b"last").unwrap();
-    half.shutdown(std::net::Shutdown::Write).unwrap();
+    half.shutdown_write().unwrap();
     half.write_all(b"more").unwrap_err();
     turn_until(&mut event_loop, &mut echo, |_| {
         half.has_ended() || {

@@ -1,0 +1,8 @@
+//! Servers on a simulated network: no socket, no thread, no time that passes.
+
+mod memcached;
+mod scripted;
+
+pub use dwell_evloop::sim::{Link, Peer, SimListener, SimNet, SimServer, SimStream, Trace};
+pub use memcached::SimMemcached;
+pub use scripted::SimScripted;
