@@ -229,6 +229,34 @@ fn doc_comments_name_the_thing_first() {
     });
 }
 
+/// Names of the system's sockets and clocks, and of waits.
+const REAL: &[&str] = &[
+    "std::net",
+    "std::os",
+    "std::thread",
+    "socket2",
+    "free_port",
+    "Instant::now",
+    "SystemTime::now",
+    "sleep",
+];
+
+#[test]
+fn the_heart_is_tested_without_sockets_and_without_waiting() {
+    let polls = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge/src/polls");
+    let tests = std::fs::read_dir(polls.join("tests")).expect("the tests of polls");
+    let mut files: Vec<_> = tests.map(|file| file.unwrap().path()).collect();
+    assert!(files.len() > 10, "{files:?}");
+    files.push(polls.join("tests.rs"));
+    let mut findings = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let found = REAL.iter().filter(|name| text.contains(**name));
+        findings.extend(found.map(|name| format!("{}: {name}", file.display())));
+    }
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
 /// Fails with what `rule` finds in each crate.
 fn check(rule: impl Fn(&Bounds, &Structure) -> Option<String>) {
     let findings: Vec<String> = STRUCTURES

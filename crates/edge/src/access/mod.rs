@@ -33,7 +33,6 @@ pub(crate) use verifier::{TokenRefusal, Verifier};
 
 use crate::config::Config;
 use std::sync::Arc;
-use std::time::Instant;
 use verifier::KeyRing;
 
 /// State that all loops share.
@@ -67,7 +66,7 @@ impl Access {
         let known = before.map(|before| &before.limiter);
         let limiter = match known.filter(|known| known.is_for(buckets)) {
             Some(known) => Arc::clone(known),
-            None => Arc::new(Limiter::new(buckets, Instant::now())),
+            None => Arc::new(Limiter::new(buckets, dwell_evloop::now())),
         };
         let connections = before.map(|before| Arc::clone(&before.connections));
         let keys = config.jwt.is_on().then(|| KeyRing::load(&config.jwt));
@@ -89,6 +88,7 @@ impl Access {
 mod tests {
     use super::*;
     use crate::config;
+    use std::time::Instant;
 
     fn load(options: &str, before: Option<&Access>) -> Access {
         let text = format!("{options}\n[[route]]\nprefix = \"/p/\"\nrate_per_address = \"1/h\"\n");

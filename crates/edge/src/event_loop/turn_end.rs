@@ -10,7 +10,7 @@ use crate::metrics::{Histogram, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
 use dwell_evloop::{Context, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval at which a loop checks the sources of held exchanges.
 const OWED_RECHECK: Duration = Duration::from_secs(15);
@@ -91,7 +91,8 @@ impl EdgeLoop {
         let waiting = self.front.polls.waiting();
         let is_blind = self.cache.store().is_some();
         // The loop has been paused since its clock was read.
-        self.ending.hand_over(Instant::now(), waiting, is_blind);
+        self.ending
+            .hand_over(dwell_evloop::now(), waiting, is_blind);
         tracing::info!(waiting, "handing over");
         self.hand_over(context);
         self.drain_step(context);

@@ -14,15 +14,15 @@ mod owed;
 mod poisoning;
 mod recall;
 mod reload;
+mod rough;
 mod several;
 mod slices;
 mod sockets;
 mod work;
 
-use dwell_testkit::{Memcached, Script, ScriptedServer};
-use harness::{App, Client, Edge, cursor};
-use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use dwell_testkit::Script;
+use harness::{App, Client, Edge, cursor, memcached, memcached_without_cas, scripted};
+use std::fmt::Display;
 
 /// A poll that waits, because it has the value that is there.
 fn wait_for(edge: &Edge, key: &str, value: &str) -> Client {
@@ -76,7 +76,7 @@ fn a_wait_ends_by_a_change_by_its_time_or_with_its_client() {
     edge.turn_until_waiting(4);
     assert_eq!(edge.answer(&mut short).0, 204);
     drop(gone);
-    half.socket.shutdown(Shutdown::Write).unwrap();
+    half.socket.shutdown_write().unwrap();
     edge.turn_until_waiting(1);
     edge.set("/poll/a", "one");
     edge.turn();
@@ -277,17 +277,7 @@ fn a_full_table_of_fetches_leaves_no_key_behind() {
     edge.assert_nothing_left();
 }
 
-/// Sets a key of a real memcached.
-fn set(memcached: &Memcached, key: &str, value: &str) {
-    let mut socket = TcpStream::connect(memcached.address()).unwrap();
-    let line = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
-    socket.write_all(line.as_bytes()).unwrap();
-    let mut reply = [0; 8];
-    std::io::Read::read_exact(&mut socket, &mut reply).unwrap();
-    assert_eq!(&reply, b"STORED\r\n");
-}
-
-fn before_memcached(address: std::net::SocketAddr, options: &str) -> Edge {
+fn before_memcached(address: impl Display, options: &str) -> Edge {
     Edge::new(&format!(
         "memcached.servers = \"{address}\"\nmemcached.sweep_interval = \"10ms\"\n{options}"
     ))
@@ -295,11 +285,10 @@ fn before_memcached(address: std::net::SocketAddr, options: &str) -> Edge {
 
 #[test]
 fn waits_on_memcached_end_by_a_sweep() {
-    // Without cas numbers (-C) every sweep reads the value.
-    for arguments in [&[][..], &["-C"]] {
-        let memcached = Memcached::start_with(arguments);
+    // Without cas numbers every sweep reads the value.
+    for memcached in [memcached(), memcached_without_cas()] {
         let mut edge = before_memcached(memcached.address(), "");
-        set(&memcached, "/poll/a", "one");
+        memcached.set("/poll/a", "one");
         let mut hit = edge.ask("GET /poll/a");
         assert_eq!(edge.answer(&mut hit), (200, "one".to_owned()));
         let mut clients = [0; 2].map(|_| wait_for(&edge, "/poll/a", "one"));
@@ -307,12 +296,12 @@ fn waits_on_memcached_end_by_a_sweep() {
         edge.turn_until(|edge| edge.front.polls.waiting() == 3);
         drop(gone);
         edge.turn_until(|edge| edge.front.polls.waiting() == 2);
-        set(&memcached, "/poll/a", "two");
+        memcached.set("/poll/a", "two");
         for client in &mut clients {
             assert_eq!(
                 edge.answer(client),
                 (200, "two".to_owned()),
-                "{arguments:?}"
+                "{memcached:?}"
             );
         }
         edge.assert_nothing_left();
@@ -321,23 +310,23 @@ fn waits_on_memcached_end_by_a_sweep() {
 
 #[test]
 fn a_server_that_comes_back_with_the_same_cas_is_looked_at_anew() {
-    let mut memcached = Memcached::start();
+    let mut memcached = memcached();
     let options = "memcached.connect_timeout = \"200ms\"";
     let mut edge = before_memcached(memcached.address(), options);
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until(|edge| edge.front.polls.waiting() == 1);
     memcached.kill();
     memcached.restart();
     // The first item of either life has the same number.
-    set(&memcached, "/poll/a", "two");
+    memcached.set("/poll/a", "two");
     assert_eq!(edge.answer(&mut client).0 / 100, 2);
     edge.assert_nothing_left();
 }
 
 #[test]
 fn clients_that_leave_during_a_lookup_leave_nothing() {
-    let server = ScriptedServer::start([Script::new()
+    let server = scripted([Script::new()
         .expect("version\r\n")
         .send("VERSION 1.6.18\r\n")
         .expect("gets /poll/b\r\n")

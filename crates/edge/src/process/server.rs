@@ -27,7 +27,6 @@ use dwell_store_server::{Moment, StoreService};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
 use std::{io, thread};
 
 /// Runs the edge until a signal ends it.
@@ -81,7 +80,7 @@ impl Notify for Inboxes {
             // A full inbox has changes that were not read yet; the recheck finds this one. The
             // clock is read here because the change happens during the turn of its writer.
             let name = key.into();
-            let at = Instant::now();
+            let at = dwell_evloop::now();
             let _ = sender.send(Message::Changed { name, at });
         }
     }

@@ -2,7 +2,6 @@
 
 use super::harness::{Client, Edge, cursor};
 use std::io::Read;
-use std::net::Shutdown;
 
 const EVENTS: &str = "Accept: text/event-stream\r\n";
 
@@ -35,6 +34,18 @@ impl Events {
         while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
             self.received.extend_from_slice(&buffer[..read]);
         }
+    }
+
+    /// The data of every event that has come whole, for values of one line.
+    pub(super) fn data(&mut self) -> Vec<&str> {
+        self.read();
+        // A search for a large text is slow where it is not optimised; one for the ends of lines is
+        // not.
+        let whole = self.received.iter().rposition(|byte| *byte == b'\n');
+        let text = std::str::from_utf8(&self.received[..whole.unwrap_or(0)]).unwrap();
+        text.lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .collect()
     }
 
     /// Everything that has come, as text.
@@ -82,7 +93,7 @@ fn a_stream_is_told_what_is_new_and_leaves_nothing() {
     edge.delete("/poll/a");
     fresh.await_last(&mut edge, "", "");
     fresh.client.reset();
-    known.client.socket.shutdown(Shutdown::Write).unwrap();
+    known.client.socket.shutdown_write().unwrap();
     edge.assert_nothing_left();
 }
 

@@ -1,101 +1,153 @@
-//! One loop of the edge on real sockets, turned by the test.
+//! One loop of the edge on a simulated network, turned by the test: it opens no socket, and its
+//! time passes only when it waits.
 
 use crate::config;
 use crate::event_loop::{EdgeLoop, Message};
-use crate::process::{RunError, single_loop};
+use crate::process::single_loop;
 use dwell_evloop::EventLoop;
 use dwell_store::{Expiry, Store};
-use dwell_testkit::free_port;
+use dwell_testkit::Script;
+use dwell_testkit::sim::{Link, SimListener, SimMemcached, SimNet, SimScripted, SimStream};
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// For whatever is not expected to take time.
+/// Simulated time for things that are not expected to take any.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Turns for things that are not expected to take many.
+const TURNS_MAX: usize = 100_000;
+/// The seed of the orders in which the tests run.
+const SEED: u64 = 1;
+
+/// The network of the test: it begins with the first thing that needs it, and ends with the last.
+fn network() -> Rc<SimNet> {
+    network_of(SEED)
+}
+
+fn network_of(seed: u64) -> Rc<SimNet> {
+    thread_local! {
+        static NETWORK: RefCell<Weak<SimNet>> = const { RefCell::new(Weak::new()) };
+    }
+    NETWORK.with_borrow_mut(|known| {
+        known.upgrade().unwrap_or_else(|| {
+            let network = Rc::new(SimNet::new(seed));
+            *known = Rc::downgrade(&network);
+            network
+        })
+    })
+}
+
+/// Begins a network whose orders this seed chooses, for a test that needs no other.
+pub(super) fn rough_network(seed: u64) -> Rc<SimNet> {
+    let network = network_of(seed);
+    network.set_link(Link::rough());
+    network
+}
+
+/// A memcached.
+pub(super) fn memcached() -> SimMemcached {
+    SimMemcached::start(&network())
+}
+
+/// A memcached that counts no cas uniques.
+pub(super) fn memcached_without_cas() -> SimMemcached {
+    SimMemcached::start_without_cas(&network())
+}
+
+/// A server whose connections follow scripts.
+pub(super) fn scripted<const COUNT: usize>(scripts: [Script; COUNT]) -> SimScripted {
+    SimScripted::start(&network(), scripts)
+}
 
 pub(super) struct Edge {
     pub(super) event_loop: EventLoop<Message>,
     pub(super) driver: EdgeLoop,
-    address: SocketAddr,
+    address: String,
+    network: Rc<SimNet>,
 }
 
 impl Edge {
     /// An edge of one loop; `options` are lines of its configuration file.
     pub(super) fn new(options: &str) -> Self {
-        // Another process may take a port that was free a moment ago.
-        let mut edge = Self::on(free_port(), options);
-        for _ in 0..4 {
-            if !edge.as_ref().is_err_and(is_port_taken) {
-                break;
-            }
-            edge = Self::on(free_port(), options);
-        }
-        edge.unwrap()
-    }
-
-    fn on(port: u16, options: &str) -> Result<Self, RunError> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let network = network();
+        // One that nothing listens on any more.
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = network.listen(any).unwrap();
+        let address = listener.address().to_string();
+        drop(listener);
         let text = format!(
             "server.listen = \"{address}\"\nserver.admin = \"off\"\nserver.pollers = 1\n\
              store.listen = \"off\"\n{options}\n"
         );
         let config = config::parse("test.toml", &text, &[])
             .unwrap_or_else(|error| panic!("{}", error.render(false)));
-        let (event_loop, driver) = single_loop(config)?;
-        Ok(Self {
+        let (event_loop, driver) = single_loop(config).unwrap();
+        Self {
             event_loop,
             driver,
             address,
-        })
+            network,
+        }
     }
 
     /// An edge before the application that `app` is.
     pub(super) fn before(app: &App, options: &str) -> Self {
-        Self::new(&format!("upstream.url = \"http://{}\"\n{options}", app.0))
+        Self::new(&format!(
+            "upstream.url = \"http://{}\"\n{options}",
+            app.address()
+        ))
+    }
+
+    /// Simulated time since the test began.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.network.elapsed()
+    }
+
+    /// The time of the loop.
+    pub(super) fn now(&mut self) -> Instant {
+        self.event_loop.context().now()
     }
 
     pub(super) fn turn(&mut self) {
         let wait = Some(Duration::from_millis(5));
         self.event_loop.turn(&mut self.driver, wait).unwrap();
+        // What was written comes to its clients, and time passes for those that never wait.
+        self.network.pass(Duration::from_millis(1));
     }
 
     #[track_caller]
     pub(super) fn turn_until(&mut self, mut is_so: impl FnMut(&mut EdgeLoop) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = self.elapsed() + PATIENCE;
+        let mut turns = 0;
         while !is_so(&mut self.driver) {
             let polls = &self.driver.front.polls;
             let tables = (
                 &polls.waiters.polls(),
                 &polls.waiters.keys,
-                &polls.lookups,
+                polls.lookups.len(),
                 &polls.misses,
             );
-            assert!(Instant::now() < end, "nothing came of it: {tables:?}");
+            let is_in_time = self.elapsed() < end && turns < TURNS_MAX;
+            turns += 1;
+            assert!(is_in_time, "nothing came of it: {tables:?}");
             self.turn();
         }
     }
 
     pub(super) fn connect(&self) -> Client {
-        let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_nonblocking(true).unwrap();
         Client {
-            socket,
+            socket: self.network.connect(self.address.parse().unwrap()),
             received: Vec::new(),
         }
     }
 
     /// A new client whose socket has room for little.
     pub(super) fn connect_with_window(&self, bytes: usize) -> Client {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-        let socket = socket.unwrap();
-        socket.set_recv_buffer_size(bytes).unwrap();
-        socket.connect(&self.address.into()).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        Client {
-            socket: socket.into(),
-            received: Vec::new(),
-        }
+        let client = self.connect();
+        client.socket.set_window(bytes);
+        client
     }
 
     /// A new client that asks; `request` is a method and a target, and perhaps field lines.
@@ -154,20 +206,15 @@ impl Edge {
     }
 }
 
-fn is_port_taken(error: &RunError) -> bool {
-    matches!(error, RunError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
-}
-
 pub(super) struct Client {
-    pub(super) socket: TcpStream,
+    pub(super) socket: SimStream,
     received: Vec<u8>,
 }
 
 impl Client {
     /// Leaves with a reset; a client that only closes may still be reading.
     pub(super) fn reset(self) {
-        let socket = socket2::SockRef::from(&self.socket);
-        socket.set_linger(Some(Duration::ZERO)).unwrap();
+        self.socket.reset();
     }
 
     pub(super) fn send(&mut self, request: &str) {
@@ -186,15 +233,16 @@ impl Client {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => has_ended = true,
         }
-        let text = String::from_utf8_lossy(&self.received).into_owned();
+        let text = std::str::from_utf8(&self.received).unwrap();
         let Some((head, rest)) = text.split_once("\r\n\r\n") else {
-            return has_ended.then_some((0, text));
+            return has_ended.then(|| (0, text.to_owned()));
         };
         let length = |line: &str| line.strip_prefix("Content-Length: ")?.parse().ok();
         let length: usize = head.split("\r\n").find_map(length).unwrap_or(0);
         let body = rest.get(..length)?.to_owned();
-        self.received.drain(..head.len() + 4 + length);
         let status = head.split(' ').nth(1)?.parse().ok()?;
+        let whole = head.len() + 4 + length;
+        self.received.drain(..whole);
         Some((status, body))
     }
 }
@@ -206,20 +254,26 @@ pub(super) fn cursor(value: &str) -> String {
 }
 
 /// An application that answers what the test says.
-pub(super) struct App(SocketAddr, TcpListener);
+pub(super) struct App {
+    listener: SimListener,
+    _network: Rc<SimNet>,
+}
 
 /// One connection to it.
-pub(super) struct Exchange(TcpStream);
+pub(super) struct Exchange(SimStream);
 
 impl App {
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        Self(listener.local_addr().unwrap(), listener)
+        let network = network();
+        let any = "127.0.0.1:0".parse().unwrap();
+        Self {
+            listener: network.listen(any).unwrap(),
+            _network: network,
+        }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.0
+    pub(super) fn address(&self) -> impl std::fmt::Display {
+        self.listener.address()
     }
 
     /// The next connection, and the request line that comes on it.
@@ -235,12 +289,10 @@ impl App {
     pub(super) fn connection(&self, edge: &mut Edge) -> Exchange {
         let mut accepted = None;
         edge.turn_until(|_| {
-            accepted = self.1.accept().ok();
+            accepted = self.listener.accept();
             accepted.is_some()
         });
-        let (stream, _) = accepted.unwrap();
-        stream.set_nonblocking(true).unwrap();
-        Exchange(stream)
+        Exchange(accepted.unwrap())
     }
 }
 

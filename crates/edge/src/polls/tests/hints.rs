@@ -1,14 +1,14 @@
 //! A hint makes a loop read, once for many, and answers nobody by itself.
 
-use super::harness::Edge;
-use super::{set, wait_for};
+use super::harness::{Edge, memcached, scripted};
+use super::wait_for;
 use crate::metrics::{LookupOutcome, ServerState};
 use dwell_memcache::watch::{HintOutcome, ResyncReason};
-use dwell_testkit::{Memcached, Script, ScriptedServer};
-use std::net::SocketAddr;
+use dwell_testkit::Script;
+use std::fmt::Display;
 
 /// An edge that looks for itself long after these tests.
-fn unswept(address: SocketAddr, options: &str) -> Edge {
+fn unswept(address: impl Display, options: &str) -> Edge {
     Edge::new(&format!(
         "memcached.servers = \"{address}\"\nmemcached.sweep_interval = \"60s\"\n{options}"
     ))
@@ -46,9 +46,9 @@ fn turn_until_quiet(edge: &mut Edge) {
 
 #[test]
 fn a_hint_has_a_key_read_that_polls_wait_for() {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     let mut edge = unswept(memcached.address(), "");
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     hint(&mut edge, &["/poll/a", "/poll/b", "/poll/a"]);
@@ -59,7 +59,7 @@ fn a_hint_has_a_key_read_that_polls_wait_for() {
         1,
         "the same value is no news"
     );
-    set(&memcached, "/poll/a", "two");
+    memcached.set("/poll/a", "two");
     hint(&mut edge, &["/poll/a"]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
     hint(&mut edge, &["/poll/a"]);
@@ -70,7 +70,7 @@ fn a_hint_has_a_key_read_that_polls_wait_for() {
 #[test]
 fn hints_during_a_read_are_one_more_read_after_it() {
     let value = |cas: u8, value: &str| format!("VALUE /poll/a 0 3 {cas}\r\n{value}\r\nEND\r\n");
-    let server = ScriptedServer::start([Script::new()
+    let server = scripted([Script::new()
         .expect("version\r\n")
         .send("VERSION 1.6.18\r\n")
         .expect("gets /poll/a\r\n")
@@ -94,15 +94,15 @@ fn hints_during_a_read_are_one_more_read_after_it() {
 
 #[test]
 fn a_look_at_everything_of_a_server_spares_the_others() {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     let mut edge = unswept(memcached.address(), "");
     let mut clients = ["/poll/a", "/poll/b"].map(|key| {
-        set(&memcached, key, "one");
+        memcached.set(key, "one");
         wait_for(&edge, key, "one")
     });
     edge.turn_until_waiting(2);
-    set(&memcached, "/poll/a", "two");
-    set(&memcached, "/poll/b", "two");
+    memcached.set("/poll/a", "two");
+    memcached.set("/poll/b", "two");
     let [first, second] = &mut clients;
     edge.driver
         .front
@@ -117,9 +117,9 @@ fn a_look_at_everything_of_a_server_spares_the_others() {
 
 #[test]
 fn versions_that_are_distrusted_have_the_value_read() {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     let mut edge = unswept(memcached.address(), "");
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     let before = hits(&edge);
@@ -130,7 +130,7 @@ fn versions_that_are_distrusted_have_the_value_read() {
     turn_until_quiet(&mut edge);
     assert_eq!(hits(&edge), before + 1);
     assert_eq!(edge.driver.front.polls.waiting(), 1);
-    set(&memcached, "/poll/a", "two");
+    memcached.set("/poll/a", "two");
     hint(&mut edge, &["/poll/a"]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
     edge.assert_nothing_left();
@@ -138,9 +138,9 @@ fn versions_that_are_distrusted_have_the_value_read() {
 
 #[test]
 fn a_server_that_is_reached_again_is_looked_at() {
-    let mut memcached = Memcached::start();
+    let mut memcached = memcached();
     let mut edge = unswept(memcached.address(), "memcached.watch = true");
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut client = wait_for(&edge, "/poll/a", "one");
     edge.turn_until_waiting(1);
     // From here on nobody tells anything.
@@ -148,7 +148,7 @@ fn a_server_that_is_reached_again_is_looked_at() {
     memcached.kill();
     edge.turn_until(|edge| edge.metrics.servers[0].state() != ServerState::Up);
     memcached.restart();
-    set(&memcached, "/poll/a", "two");
+    memcached.set("/poll/a", "two");
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
     let resyncs = &edge.driver.metrics.feed.resyncs;
     assert!(resyncs.of(ResyncReason::Returned).value() >= 1);

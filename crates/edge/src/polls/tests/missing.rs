@@ -1,10 +1,9 @@
 //! Keys without a value, of streams, WebSockets and polls of several keys.
 
+use super::before_memcached;
 use super::feeds::Events;
-use super::harness::{App, Edge, cursor};
+use super::harness::{App, Edge, cursor, memcached};
 use super::sockets::Socket;
-use super::{before_memcached, set};
-use dwell_testkit::Memcached;
 
 fn frame(key: &str, value: &str) -> String {
     let cursor = cursor(value);
@@ -66,10 +65,10 @@ fn each_key_is_asked_for_as_a_poll_of_it_would() {
 
 #[test]
 fn memcached_is_looked_at_first() {
-    let (app, memcached) = (App::start(), Memcached::start());
+    let (app, memcached) = (App::start(), memcached());
     let upstream = format!("upstream.url = \"http://{}\"", app.address());
     let mut edge = before_memcached(memcached.address(), &upstream);
-    set(&memcached, "/poll/b", "two");
+    memcached.set("/poll/b", "two");
     let mut socket = Socket::open(&edge, "/poll/?k=a&k=b");
     let mut stream = Events::follow(&edge, "/poll/?k=a&k=b", "");
     let mut poll = edge.ask("GET /poll/?k=a&k=b");
@@ -82,7 +81,7 @@ fn memcached_is_looked_at_first() {
     edge.turn_until(|_| stream.text().contains("data: one\n"));
     let answer = edge.answer(&mut poll).1;
     assert!(answer.contains(&entry("a", "one")) && answer.contains(&entry("b", "two")));
-    set(&memcached, "/poll/a", "stored");
+    memcached.set("/poll/a", "stored");
     socket.await_last(&mut edge, &frame("a", "stored"));
     edge.turn_until(|_| stream.text().contains("data: stored\n"));
     drop((socket, stream));

@@ -2,16 +2,14 @@
 //! keys go and servers restart. Each of them ends on what is there, waits on nothing that is old,
 //! and is told nothing that it has.
 
+use super::before_memcached;
 use super::feeds::Events;
-use super::harness::{Client, Edge, PATIENCE, cursor};
+use super::harness::{Client, Edge, PATIENCE, cursor, memcached};
 use super::sockets::Socket;
-use super::{before_memcached, set};
-use dwell_testkit::Memcached;
+use dwell_testkit::sim::SimMemcached;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::time::Instant;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
@@ -76,12 +74,12 @@ fn step() -> impl Strategy<Value = Step> {
 /// The edge, its cache where that is not embedded, and what the keys have.
 struct World {
     edge: Edge,
-    memcached: Option<Memcached>,
+    memcached: Option<SimMemcached>,
     now: Values,
 }
 
 impl World {
-    fn new(memcached: Option<Memcached>) -> Self {
+    fn new(memcached: Option<SimMemcached>) -> Self {
         Self {
             edge: begin(memcached.as_ref()),
             memcached,
@@ -92,7 +90,7 @@ impl World {
     fn set(&mut self, key: usize, value: &str) {
         let name = format!("/poll/{}", KEYS[key]);
         match &self.memcached {
-            Some(memcached) => set(memcached, &name, value),
+            Some(memcached) => memcached.set(&name, value),
             None => self.edge.set(&name, value),
         }
         self.now[key] = Some(value.to_owned());
@@ -106,11 +104,7 @@ impl World {
         let Some(memcached) = &self.memcached else {
             return self.edge.delete(&name);
         };
-        let mut socket = memcached.connect();
-        write!(socket, "delete {name}\r\n").unwrap();
-        let mut reply = [0; 9];
-        socket.read_exact(&mut reply).unwrap();
-        assert_eq!(&reply, b"DELETED\r\n");
+        memcached.delete(&name);
     }
 
     /// What the store of the edge has, or memcached, is gone with it.
@@ -129,7 +123,7 @@ impl World {
     }
 }
 
-fn begin(memcached: Option<&Memcached>) -> Edge {
+fn begin(memcached: Option<&SimMemcached>) -> Edge {
     match memcached {
         Some(memcached) => before_memcached(memcached.address(), "memcached.timeout = \"200ms\""),
         None => Edge::new(""),
@@ -392,10 +386,14 @@ fn play(mut world: World, steps: Vec<Step>) -> TestCaseResult {
             follower.read(&world.edge)?;
         }
     }
-    let end = Instant::now() + PATIENCE;
+    let end = world.edge.elapsed() + PATIENCE;
     while !followers.iter().all(|it| it.is_up_to_date(&world.now)) {
         let has: Vec<_> = followers.iter().map(|it| (&it.has, it.follows)).collect();
-        prop_assert!(Instant::now() < end, "{has:?} wait on {:?}", world.now);
+        prop_assert!(
+            world.edge.elapsed() < end,
+            "{has:?} wait on {:?}",
+            world.now
+        );
         world.edge.turn();
         for follower in &mut followers {
             follower.read(&world.edge)?;
@@ -422,6 +420,6 @@ proptest! {
     fn every_client_before_memcached_ends_on_what_is_there(
         steps in proptest::collection::vec(step(), 1..60),
     ) {
-        play(World::new(Some(Memcached::start())), steps)?;
+        play(World::new(Some(memcached())), steps)?;
     }
 }

@@ -3,12 +3,13 @@
 //! what is there at the end is told.
 
 use super::before_memcached;
-use super::harness::{App, Client, Edge, cursor};
+use super::harness::{App, Client, Edge, cursor, scripted};
 use crate::polls::misses::UpstreamResult;
 use bytes::Bytes;
 use dwell_evloop::Id;
 use dwell_memcache::on_loop::{Completion, Outcome};
-use dwell_testkit::{Script, ScriptedServer};
+use dwell_testkit::Script;
+use dwell_testkit::sim::SimScripted;
 use dwell_upstream::{Answer, UpstreamError};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -65,8 +66,8 @@ pub(super) fn hit(value: &str, cas_unique: u64) -> Outcome<'_> {
 }
 
 /// A memcached that takes what it is asked and never answers.
-pub(super) fn silent() -> (ScriptedServer, Edge) {
-    let server = ScriptedServer::start([Script::new().hang()]);
+pub(super) fn silent() -> (SimScripted, Edge) {
+    let server = scripted([Script::new().hang()]);
     let edge = before_memcached(server.address(), "memcached.timeout = \"30s\"");
     (server, edge)
 }
@@ -167,7 +168,7 @@ fn what_had_no_room_beside_news_that_are_gone_is_read_again() {
 
 #[test]
 fn a_key_that_goes_as_its_value_is_about_to_be_told_is_asked_for() {
-    let (app, server) = (App::start(), ScriptedServer::start([Script::new().hang()]));
+    let (app, server) = (App::start(), scripted([Script::new().hang()]));
     let options = format!(
         "memcached.timeout = \"30s\"\nupstream.url = \"http://{}\"",
         app.address()

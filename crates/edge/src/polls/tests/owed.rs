@@ -1,11 +1,11 @@
 //! What is owed an answer that never comes, as it should not happen: its time ends, and the looks
 //! at everything that waits find it before.
 
-use super::harness::{App, Client, Edge, cursor};
+use super::harness::{App, Client, Edge, cursor, scripted};
 use super::{before_memcached, wait_for};
 use crate::event_loop::{EdgeLoop, kind};
 use dwell_evloop::{Driver, Token};
-use dwell_testkit::{Script, ScriptedServer};
+use dwell_testkit::Script;
 
 /// The deadline of a connection passes.
 fn expire(edge: &mut Edge, connection: Token) {
@@ -69,7 +69,7 @@ fn every_kind_that_waits_for_the_application_has_a_deadline() {
 #[test]
 fn every_kind_that_waits_for_memcached_has_a_deadline() {
     for request in ["GET /poll/a", "GET /poll/?k=a&k=b&wait=50s", "PUT /poll/a"] {
-        let server = ScriptedServer::start([Script::new().hang()]);
+        let server = scripted([Script::new().hang()]);
         let options = "memcached.timeout = \"30s\"\npublish.token = \"0123456789abcdef0123\"\n\
             [[route]]\nprefix = \"/poll/\"\npublish = true";
         let mut edge = before_memcached(server.address(), options);

@@ -56,8 +56,9 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let app = App::start();
     let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"\n\
         stale_if_error = \"60s\"";
-    let edge = Edge::before(&app, route);
-    let (polls, start) = (&edge.driver.front.polls, Instant::now());
+    let mut edge = Edge::before(&app, route);
+    let start = edge.now();
+    let polls = &edge.driver.front.polls;
     let after = |seconds| start + Duration::from_secs(seconds);
     let recalls = |seconds| match polls.misses.cached(
         polls.route(RouteId::FIRST),
@@ -93,8 +94,9 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
 fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     let app = App::start();
     let route = "[[route]]\nprefix = \"/poll/\"\nfill = true\nstale_while_revalidate = \"10s\"";
-    let edge = Edge::before(&app, route);
-    let (polls, start) = (&edge.driver.front.polls, Instant::now());
+    let mut edge = Edge::before(&app, route);
+    let start = edge.now();
+    let polls = &edge.driver.front.polls;
     note(&edge, start);
     let verdict = Err(UpstreamError::Unavailable);
     let until = start + Duration::from_secs(2);

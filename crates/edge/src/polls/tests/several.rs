@@ -1,8 +1,7 @@
 //! Polls of several keys.
 
-use super::harness::{Client, Edge, cursor};
-use super::{before_memcached, set};
-use dwell_testkit::Memcached;
+use super::before_memcached;
+use super::harness::{Client, Edge, cursor, memcached};
 
 fn joined(values: &[&str]) -> String {
     let one = |value: &&str| match *value {
@@ -166,9 +165,9 @@ fn a_drain_ends_them_too() {
 
 #[test]
 fn memcached_is_asked_for_all_keys_at_once() {
-    let memcached = Memcached::start();
+    let memcached = memcached();
     let mut edge = before_memcached(memcached.address(), "");
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut client = edge.ask("GET /poll/?k=a&k=b");
     let wanted = body(&joined(&["one", ""]), &entry("a", "one"));
     assert_eq!(edge.answer(&mut client), (200, wanted));
@@ -178,7 +177,7 @@ fn memcached_is_asked_for_all_keys_at_once() {
     edge.turn_until_waiting(6);
     gone.reset();
     edge.turn_until_waiting(4);
-    set(&memcached, "/poll/b", "two");
+    memcached.set("/poll/b", "two");
     for client in &mut clients {
         let wanted = body(&joined(&["one", "two"]), &entry("b", "two"));
         assert_eq!(edge.answer(client), (200, wanted));
@@ -188,9 +187,9 @@ fn memcached_is_asked_for_all_keys_at_once() {
 
 #[test]
 fn a_memcached_that_fails_says_nothing_of_the_keys() {
-    let mut memcached = Memcached::start();
+    let mut memcached = memcached();
     let mut edge = before_memcached(memcached.address(), "memcached.timeout = \"200ms\"");
-    set(&memcached, "/poll/a", "one");
+    memcached.set("/poll/a", "one");
     let mut known = edge.ask("GET /poll/?k=a&k=b");
     assert_eq!(edge.answer(&mut known).0, 200);
     memcached.kill();
@@ -200,7 +199,7 @@ fn a_memcached_that_fails_says_nothing_of_the_keys() {
     let mut held = wait_for(&edge, &["one", ""]);
     edge.turn_until_waiting(2);
     memcached.restart();
-    set(&memcached, "/poll/a", "two");
+    memcached.set("/poll/a", "two");
     let answer = edge.answer(&mut held);
     assert!(answer.1.contains(&entry("a", "two")), "{answer:?}");
     edge.assert_nothing_left();

@@ -47,15 +47,12 @@ impl Waiting {
             assert!(is_all(client), "one answer");
         }
         for stream in &mut self.streams {
-            let newest = format!("data: {}\n\n", values[values.len() - 1]);
-            edge.turn_until(|_| stream.text().contains(&newest));
-            let text = stream.text();
-            let places: Vec<_> = values
-                .iter()
-                .filter_map(|value| text.find(&format!("data: {value}\n\n")))
-                .collect();
-            assert!(places.is_sorted(), "{places:?}");
-            assert_eq!(text.matches("\ndata: ").count(), places.len(), "each once");
+            let newest = values.last();
+            edge.turn_until(|_| stream.data().last() == newest);
+            let place = |data: &&str| values.iter().position(|value| value == data);
+            let places: Option<Vec<_>> = stream.data().iter().map(place).collect();
+            let places = places.expect("only values that there were");
+            assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
         }
         told
     }

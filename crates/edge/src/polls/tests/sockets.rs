@@ -98,12 +98,12 @@ impl Socket {
 
     #[track_caller]
     pub(super) fn await_last(&mut self, edge: &mut Edge, frame: &str) {
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = edge.elapsed() + PATIENCE;
         while self.frames.last().is_none_or(|last| last != frame) {
             let told = &self.frames;
             let rest = String::from_utf8_lossy(&self.received);
             assert!(
-                std::time::Instant::now() < end,
+                edge.elapsed() < end,
                 "not {frame}: {told:?} {rest:?} {:?}",
                 edge.driver.front.polls.waiters.feeds
             );
