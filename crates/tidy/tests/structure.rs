@@ -35,7 +35,7 @@ const CRATES: &[Bounds] = &[
         wide: &[
             ("proxy/mod.rs ProxiedRequest", 16, 1),
             ("proxy/mod.rs Proxy", 6, 3),
-            ("polls/mod.rs Polls", 18, 21),
+            ("polls/mod.rs Polls", 12, 21),
         ],
     },
     Bounds {

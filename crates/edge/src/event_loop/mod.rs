@@ -91,7 +91,7 @@ impl EdgeLoop {
                 }
                 self.arm_watchdog(context);
             }
-            ENCODINGS => polls.encodings.let_go(0),
+            ENCODINGS => polls.let_encodings_go(),
             RELEASE => self.output.release_memory(),
             FOLLOW => polls.recheck_flights(context, http),
             OWED => polls.recheck_owed(context, http),

@@ -258,7 +258,7 @@ impl EdgeLoop {
             ),
             (OWED, polls.owes(), OWED_RECHECK),
             (FOLLOW, polls.misses.following() > 0, FOLLOW_INTERVAL),
-            (ENCODINGS, !polls.encodings.is_empty(), ENCODINGS_INTERVAL),
+            (ENCODINGS, polls.has_encodings(), ENCODINGS_INTERVAL),
         ];
         for (timer, is_wanted, interval) in timers {
             if is_wanted && !context.is_armed(timer) {

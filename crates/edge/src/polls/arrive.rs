@@ -65,7 +65,7 @@ impl Polls {
 
     /// True for a request that is much work, once a turn has done enough of it.
     pub(crate) fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
-        self.is_busy(Now::of(context)) && is_work(head)
+        self.delivery.is_busy(Now::of(context)) && is_work(head)
     }
 
     /// Ends the wait of a poll, or gives up the answer that it is owed, as its time is over.
@@ -151,7 +151,7 @@ impl Polls {
                 }
             }
         }
-        let mut scratch = std::mem::take(&mut self.key_scratch);
+        let mut scratch = std::mem::take(&mut self.scratch.key);
         let outcome = match self.read(context, admitted, &mut scratch) {
             Ok((_, name)) if !self.is_within_key_rate(context, admitted.route, name, to) => {
                 Outcome::Answered
@@ -162,7 +162,7 @@ impl Polls {
                 Outcome::Answered
             }
         };
-        self.key_scratch = scratch;
+        self.scratch.key = scratch;
         outcome
     }
 
@@ -275,9 +275,9 @@ impl Polls {
         if !self.lookups.is_immediate() {
             return self.ask_memcached(context, arrival, to);
         }
-        let mut copy = std::mem::take(&mut self.value_scratch);
+        let mut copy = std::mem::take(&mut self.scratch.value);
         let outcome = self.look_up_embedded(context, arrival, &mut copy, to);
-        self.value_scratch = copy;
+        self.scratch.value = copy;
         outcome
     }
 

@@ -40,6 +40,12 @@ pub(super) struct Work {
     put_off: Budget,
 }
 
+impl Default for Work {
+    fn default() -> Self {
+        Self::of_turn()
+    }
+}
+
 impl Work {
     pub(super) fn of_turn() -> Self {
         Self {

@@ -78,7 +78,7 @@ impl Polls {
             kind::FEED => self.tell_feed(context, http, budget, token, telling),
             _ => self.wake(context, http, budget, key, token, telling.found),
         }
-        budget.encoded(self.encodings.take_work());
+        budget.encoded(self.delivery.encodings.take_work());
     }
 
     /// Answers one poll that is held for a key, if what there is now is news to it.
@@ -161,7 +161,7 @@ impl Polls {
             kept.map(|(content, value)| Found::shared(*content, value))
         };
         if let Some(found) = &mut found {
-            self.encodings.share(&record.name, found);
+            self.delivery.encodings.share(&record.name, found);
         }
         let found = found.as_ref();
         let mut telling = Telling::of(found);
@@ -214,7 +214,7 @@ impl Polls {
             socket.send_shared(&frame).is_ok()
         });
         budget.written(frame.plain().len());
-        budget.encoded(self.encodings.take_work());
+        budget.encoded(self.delivery.encodings.take_work());
         if sent == Some(true) {
             self.was_told(token, current);
         } else {
@@ -247,7 +247,7 @@ impl Polls {
         match found {
             Some(found) => {
                 let name = name.unwrap_or_default();
-                self.encodings.frame(name, label.as_deref(), found)
+                self.delivery.encodings.frame(name, label.as_deref(), found)
             }
             None => Arc::new(frames::of_members(label.as_deref(), frames::GONE)),
         }

@@ -1,6 +1,8 @@
 //! Delivery: what is still to be told to clients, in the order of its turns.
 
+use super::budget::{Now, Work};
 use super::decide::Content;
+use super::encodings::Encodings;
 use bytes::Bytes;
 use dwell_engine::Detached;
 use dwell_evloop::Token;
@@ -22,9 +24,31 @@ pub(super) struct Delivery {
     pub(super) replies: Vec<(Token, String)>,
     /// WebSockets that end with the server.
     pub(super) farewells: Vec<Token>,
+    /// Large values as streams and polls of several keys bring them.
+    pub(super) encodings: Encodings,
+    /// The rest of what this turn may spend on them.
+    pub(super) work: Work,
 }
 
 impl Delivery {
+    /// Gives the next turn room for work again.
+    pub(super) fn begin_turn(&mut self) {
+        self.work = Work::of_turn();
+    }
+
+    /// True if no more work that can be put off is to be begun in this turn; what was encoded
+    /// since counts.
+    pub(super) fn is_busy(&mut self, now: Now) -> bool {
+        let work = self.work.left(now);
+        work.encoded(self.encodings.take_work());
+        work.is_spent()
+    }
+
+    /// Counts bytes that were made for a client, on their way or not.
+    pub(super) fn has_written(&mut self, now: Now, bytes: usize) {
+        self.work.left(now).written(bytes);
+    }
+
     /// True if the end of a turn has left something to be told.
     pub(super) fn has_left(&self) -> bool {
         !(self.ripe.is_empty()

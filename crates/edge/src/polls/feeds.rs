@@ -136,13 +136,13 @@ impl Polls {
             is_asking: false,
         };
         let mut first = Parts::default();
-        events::retry(first.text(), self.random_in(RETRY));
+        events::retry(first.text(), self.spread.within(RETRY));
         // What the application has said cannot be read again.
-        let is_put_off = found.is_some() && self.is_busy(Now::of(context));
+        let is_put_off = found.is_some() && self.delivery.is_busy(Now::of(context));
         if !is_put_off {
             self.first_event(&mut feed, opening, found, &mut first);
         }
-        self.has_written(Now::of(context), first.len());
+        self.delivery.has_written(Now::of(context), first.len());
         // There is room, as was made sure of before the key was entered.
         let token = self.waiters.insert_feed(feed)?;
         if is_put_off {
@@ -184,7 +184,11 @@ impl Polls {
         let cursor = found.content.cursor;
         if !opening.ask.has(cursor) {
             feed.has = Condition::Since(cursor);
-            events::value(out, cursor, self.encodings.lines(opening.name, found));
+            events::value(
+                out,
+                cursor,
+                self.delivery.encodings.lines(opening.name, found),
+            );
             self.metrics.stream_events.increment();
         }
     }
@@ -204,7 +208,9 @@ impl Polls {
 
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
     fn next_heartbeat(&mut self, context: &Context, stream: Token) -> Duration {
-        let interval = self.spread(self.config.limits.stream_heartbeat, 3, 5);
+        let interval = self
+            .spread
+            .around(self.config.limits.stream_heartbeat, 3, 5);
         let ends = self.waiters.feeds.any_feed(stream).map(|feed| feed.ends);
         ends.map_or(interval, |ends| interval.min(time_to(context, ends)))
     }
@@ -212,7 +218,8 @@ impl Polls {
     /// When a stream that begins now is to end: by its age, and after `most`.
     pub(super) fn end_of_life(&mut self, context: &Context, most: Duration) -> Tick {
         let lifetime = self
-            .spread(self.config.limits.stream_lifetime, 3, 4)
+            .spread
+            .around(self.config.limits.stream_lifetime, 3, 4)
             .min(most);
         context.tick().plus(ticks_ceil(lifetime))
     }
@@ -290,7 +297,10 @@ impl Polls {
     /// The event that tells a feed of a value of its key.
     fn event_of(&mut self, feed: Token, found: &Found<'_>) -> Vec<Bytes> {
         let name = self.waiters.name_of_feed(feed);
-        let lines = self.encodings.lines(name.unwrap_or_default(), found);
+        let lines = self
+            .delivery
+            .encodings
+            .lines(name.unwrap_or_default(), found);
         let mut event = Parts::default();
         events::value(&mut event, found.content.cursor, lines);
         event.finish()
@@ -314,7 +324,7 @@ impl Polls {
         if self.lookups.reads_later(&mut self.waiters.keys, key) {
             return self.hold_feed(context, token);
         }
-        if self.is_busy(Now::of(context)) {
+        if self.delivery.is_busy(Now::of(context)) {
             // It is read when there is room to tell of it.
             self.note_change(key, None, [token]);
             return self.hold_feed(context, token);
@@ -334,7 +344,7 @@ impl Polls {
             _ => return self.hold_feed(context, token),
         };
         let bytes = event.iter().map(Bytes::len).sum();
-        self.has_written(Now::of(context), bytes);
+        self.delivery.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok() {
             self.was_told(token, current);
         }
@@ -385,7 +395,7 @@ impl Polls {
     ) -> Outcome {
         self.waiters.remove_stream(token);
         self.metrics.streams_ended.increment(why);
-        events::end(reply, self.random_in(retry));
+        events::end(reply, self.spread.within(retry));
         Outcome::Answered
     }
 
@@ -398,7 +408,7 @@ impl Polls {
         retry: std::ops::Range<u64>,
         why: StreamEnd,
     ) {
-        let retry = self.random_in(retry);
+        let retry = self.spread.within(retry);
         let Some(sink) = self.waiters.remove_stream(token) else {
             return;
         };
@@ -443,17 +453,6 @@ impl Polls {
                     let key = self.waiters.feeds.get(token).map(|feed| feed.key);
                     key.is_none_or(|key| !self.is_changing(key))
                 })
-    }
-
-    /// A time around `time`, at random from three fourths of it to `most` fourths.
-    pub(super) fn spread(&mut self, time: Duration, least: u32, most: u32) -> Duration {
-        let range = time / 4 * (most - least);
-        let added = self.random.below(range.as_millis() as u64 + 1);
-        time / 4 * least + Duration::from_millis(added)
-    }
-
-    pub(super) fn random_in(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.random.below(range.end - range.start)
     }
 }
 

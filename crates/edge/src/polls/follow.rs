@@ -136,7 +136,7 @@ impl Polls {
             self.seek_all(context, set, &behalf);
         }
         let mut first = Parts::default();
-        events::retry(first.text(), self.random_in(RETRY));
+        events::retry(first.text(), self.spread.within(RETRY));
         let is_all = self.gather(context, set, &mut first);
         to.ends(PollOutcome::Streamed);
         events::begin(to, context, false, first);
@@ -193,7 +193,7 @@ impl Polls {
             if is_news && out.len() > BYTES_AT_ONCE {
                 return false;
             }
-            if is_news && !is_apps && self.is_busy(Now::of(context)) {
+            if is_news && !is_apps && self.delivery.is_busy(Now::of(context)) {
                 // It is read when there is room to tell of it.
                 self.note_change(key, None, [token]);
                 continue;
@@ -201,7 +201,8 @@ impl Polls {
             if is_news {
                 let before = out.len();
                 self.append_news(set, token, found.as_ref(), out);
-                self.has_written(Now::of(context), out.len() - before);
+                self.delivery
+                    .has_written(Now::of(context), out.len() - before);
             }
             self.waiters.feeds.note_told(token, current, is_stored);
         }
@@ -251,7 +252,10 @@ impl Polls {
         let name = self.waiters.name_of_feed(token);
         match found {
             Some(found) => {
-                let lines = self.encodings.lines(name.unwrap_or_default(), found);
+                let lines = self
+                    .delivery
+                    .encodings
+                    .lines(name.unwrap_or_default(), found);
                 events::value_of(out, label, &id, lines);
             }
             None => events::deleted_of(out, label, &id),

@@ -92,7 +92,7 @@ impl Polls {
 
     /// Puts a poll among those that wait for its key.
     fn hold(&mut self, context: &mut Context, poll: Poll, to: &mut Responder<'_, '_>) -> Outcome {
-        let timeout = self.jittered(poll.ask.wait());
+        let timeout = self.spread.beyond(poll.ask.wait());
         // There is room, as was made sure of before the key was entered.
         let Ok(token) = self.waiters.insert(poll) else {
             self.refuse(context, to, TOO_MANY_WAIT);
@@ -127,7 +127,7 @@ impl Polls {
             }
         }
         let waited = context.now().saturating_duration_since(poll.arrived);
-        let timeout = self.jittered(poll.ask.wait().saturating_sub(waited));
+        let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
         poll.place = key;
         let exchange = poll.exchange;
         match self.waiters.insert(poll) {

@@ -6,6 +6,7 @@
 
 mod hints;
 
+use super::explanation::Valued;
 use super::tables::{Keys, Link, Version, kind};
 use crate::ids::LookupId;
 use crate::metrics::{LookupOutcome, LoopMetrics};
@@ -37,6 +38,8 @@ pub(crate) struct Lookups {
     /// A server whose versions count anew, although it has not been away.
     went_back: Option<usize>,
     fills: Vec<Fill>,
+    /// Values that were looked up for an explanation, by the tags of their lookups.
+    pub(crate) found: Vec<(Token, Valued)>,
 }
 
 /// One question to memcached.
@@ -67,6 +70,7 @@ impl Lookups {
             versions: Vec::new(),
             went_back: None,
             fills: Vec::new(),
+            found: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 
 impl WebSocketApp for Polls {
     fn puts_off(&mut self, context: &Context) -> bool {
-        self.is_busy(Now::of(context))
+        self.delivery.is_busy(Now::of(context))
     }
 
     fn message(
@@ -43,7 +43,7 @@ impl WebSocketApp for Polls {
             let why = format!("more than {rate} messages");
             return self.dismiss(socket, CloseCode::POLICY_VIOLATION, &why, StreamEnd::Rate);
         }
-        self.work.left(Now::of(context)).followed(keys);
+        self.delivery.work.left(Now::of(context)).followed(keys);
         match command {
             Some(Command::Subscribe { keys, since }) => {
                 self.subscribe_all(context, socket, &keys, &since);

@@ -47,6 +47,7 @@ mod senseless;
 mod several;
 mod sharing;
 mod sockets;
+mod spread;
 mod tables;
 mod waiters;
 mod wake;
@@ -69,17 +70,14 @@ use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
-use crate::retry_after::RetryAfter;
-use budget::{Now, Work};
 use decide::Rules;
 use delivery::Delivery;
-use dwell_evloop::{Context, Random, Token};
+use dwell_evloop::Context;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
-use encodings::Encodings;
 use responder::{Responder, Responses};
+use spread::Spread;
 use std::sync::Arc;
-use std::time::Duration;
 use waiters::Waiters;
 
 /// Which of how many loops it is, and what they know together.
@@ -97,25 +95,24 @@ pub(crate) struct LoopMember {
 pub(crate) struct Polls {
     config: Arc<Config>,
     routes: Routes,
-    loops: usize,
     metrics: Arc<LoopMetrics>,
     responses: Arc<Responses>,
     pub(crate) lookups: Lookups,
     pub(crate) misses: Misses,
-    /// Values that were looked up for an explanation, by the tags of their lookups.
-    pub(crate) found: Vec<(Token, Valued)>,
     waiters: Waiters,
     delivery: Delivery,
-    /// Large values as streams and polls of several keys bring them.
-    pub(crate) encodings: Encodings,
-    work: Work,
     gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
-    random: Random,
-    retry_after: RetryAfter,
-    key_scratch: Vec<u8>,
+    spread: Spread,
+    scratch: Scratch,
+}
+
+/// Memory that each request uses again.
+#[derive(Debug, Default)]
+struct Scratch {
+    key: Vec<u8>,
     /// A small value of the embedded store, while it is answered with.
-    value_scratch: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl Polls {
@@ -138,7 +135,7 @@ impl Polls {
         let waiting_max = share(config.limits.waiters_max, loops);
         let waiters = {
             let (source, metrics) = (source.clone(), Arc::clone(&log.metrics));
-            Waiters::new(source, metrics, waited, held_max, waiting_max)
+            Waiters::new(source, metrics, waited, (held_max, waiting_max), loops)
         };
         let lookups = Lookups::new(source, Arc::clone(&log.metrics), held_max);
         let rooms = (held_max, waiting_max);
@@ -151,41 +148,32 @@ impl Polls {
         Self {
             config,
             routes,
-            loops,
             metrics,
             responses,
             lookups,
             misses,
-            found: Vec::new(),
             waiters,
             delivery: Delivery::default(),
-            encodings: Encodings::default(),
-            work: Work::of_turn(),
             gate,
             publisher: Publisher::new(),
-            random: Random::new(seed),
-            retry_after: RetryAfter::new(seed.rotate_left(16)),
-            key_scratch: Vec::new(),
-            value_scratch: Vec::new(),
+            spread: Spread::new(seed),
+            scratch: Scratch::default(),
         }
     }
 
     /// The next turn has room for work again.
     pub(crate) fn begin_turn(&mut self) {
-        self.work = Work::of_turn();
+        self.delivery.begin_turn();
     }
 
-    /// True if no more work that can be put off is to be begun in this turn; what was encoded
-    /// since counts.
-    fn is_busy(&mut self, now: Now) -> bool {
-        let work = self.work.left(now);
-        work.encoded(self.encodings.take_work());
-        work.is_spent()
+    /// True while large values are kept encoded.
+    pub(crate) fn has_encodings(&self) -> bool {
+        !self.delivery.encodings.is_empty()
     }
 
-    /// Counts bytes that were made for a client, on their way or not.
-    fn has_written(&mut self, now: Now, bytes: usize) {
-        self.work.left(now).written(bytes);
+    /// Forgets large values that no reader has any more.
+    pub(crate) fn let_encodings_go(&mut self) {
+        self.delivery.encodings.let_go(0);
     }
 
     /// Notes from now on which keys begin and end to be waited for.
@@ -277,15 +265,9 @@ impl Polls {
         is_sent && tables == [0; 3] && self.waiters.has_nothing()
     }
 
-    /// `wait` and up to a sixteenth more, so that clients held together do not return together.
-    fn jittered(&mut self, wait: Duration) -> Duration {
-        let spread = wait.as_millis() as u64 / 16;
-        wait + Duration::from_millis(self.random.below(spread + 1))
-    }
-
     /// Answers that a limit is reached, with a time to come back at.
     fn refuse(&mut self, context: &mut Context, to: &mut Responder<'_, '_>, reason: &str) {
-        let seconds = self.retry_after.next(context.now());
+        let seconds = self.spread.retry_after(context.now());
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
     }
 }

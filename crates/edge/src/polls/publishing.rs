@@ -64,7 +64,7 @@ impl Polls {
             publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));
             return Outcome::Answered;
         }
-        let mut scratch = std::mem::take(&mut self.key_scratch);
+        let mut scratch = std::mem::take(&mut self.scratch.key);
         let outcome = match self.ordered(route, request.head, &mut scratch) {
             Ok((order, name)) => {
                 let identity = Identity::of(origin);
@@ -82,7 +82,7 @@ impl Polls {
                 Outcome::Answered
             }
         };
-        self.key_scratch = scratch;
+        self.scratch.key = scratch;
         outcome
     }
 

@@ -6,7 +6,7 @@
 use super::Polls;
 use super::responder::Responses;
 use crate::access::Access;
-use crate::config::{Config, RouteId, share};
+use crate::config::{Config, RouteId};
 use std::sync::Arc;
 
 impl Polls {
@@ -20,12 +20,8 @@ impl Polls {
         self.routes.replace(&config.routes, in_use);
         let log = self.responses.log.reconfigured(config);
         self.responses = Arc::new(Responses::new(log, &self.routes));
-        let limits = &self.config.limits;
-        let held_max = share(limits.connections_max, self.loops);
-        let waiting_max = share(limits.waiters_max, self.loops);
-        self.waiters.set_limits(held_max, waiting_max);
-        self.lookups.set_lookups_max(held_max);
-        let rooms = (held_max, waiting_max);
+        let rooms = self.waiters.set_limits(&config.limits);
+        self.lookups.set_lookups_max(rooms.0);
         self.misses.reconfigure(&self.config.routes, rooms);
         self.gate.reconfigure(config);
     }

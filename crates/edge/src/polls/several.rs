@@ -77,12 +77,13 @@ impl Polls {
             let item = self.stored(context, name);
             let found = item.as_ref().map(Found::stored);
             poll.note(place, found.as_ref(), on_delete, |found| {
-                self.encodings.members(name, found)
+                self.delivery.encodings.members(name, found)
             });
         }
         if !poll.is_to_ask() && (poll.has_news() || !poll.waits()) {
             answer(context, &poll, Moment::Arrived, to);
-            self.has_written(Now::of(context), MAKING * poll.news_bytes());
+            self.delivery
+                .has_written(Now::of(context), MAKING * poll.news_bytes());
             return Outcome::Answered;
         }
         self.hold_several(context, poll, &names, to)
@@ -116,7 +117,8 @@ impl Polls {
         if self.waiters.several().get(token).is_some_and(is_ready) {
             if let Some(poll) = self.waiters.remove_several(token) {
                 answer(context, &poll, Moment::Arrived, to);
-                self.has_written(Now::of(context), MAKING * poll.news_bytes());
+                self.delivery
+                    .has_written(Now::of(context), MAKING * poll.news_bytes());
             }
             return Outcome::Answered;
         }
@@ -124,7 +126,7 @@ impl Polls {
             poll.is_held = true;
             poll.unasked = None;
         }
-        held(token.to_bits(), self.jittered(wait))
+        held(token.to_bits(), self.spread.beyond(wait))
     }
 
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
@@ -147,7 +149,7 @@ impl Polls {
             let found = item.as_ref().map(Found::stored);
             if let Some((poll, name)) = self.waiters.several_and_name(token, key) {
                 poll.note(place, found.as_ref(), on_delete, |found| {
-                    self.encodings.members(name, found)
+                    self.delivery.encodings.members(name, found)
                 });
             }
         }
@@ -250,7 +252,7 @@ impl Polls {
             poll.is_held = true;
             poll.unasked = None;
             let (exchange, wait) = (poll.exchange, poll.ask.wait());
-            let timeout = self.jittered(wait);
+            let timeout = self.spread.beyond(wait);
             hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }
@@ -282,7 +284,7 @@ impl Polls {
         let mut is_news = false;
         for place in poll.places_of(key) {
             is_news |= poll.note(place, found, on_delete, |found| {
-                self.encodings.members(name, found)
+                self.delivery.encodings.members(name, found)
             });
         }
         if is_news && poll.is_held {
@@ -336,7 +338,7 @@ impl Polls {
             let mut to = Responder::held_several(http, &poll, &self.responses);
             answer(context, &poll, moment, &mut to);
             budget.written(MAKING * poll.news_bytes());
-            budget.encoded(self.encodings.take_work());
+            budget.encoded(self.delivery.encodings.take_work());
         }
         // They come before whatever the next turn brings.
         self.delivery.ripe.splice(0..0, ripe);

@@ -216,7 +216,7 @@ impl Polls {
         if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
             return;
         }
-        if answered.is_none() && self.is_busy(now) {
+        if answered.is_none() && self.delivery.is_busy(now) {
             // It is read when there is room to tell of it.
             return self.note_change(key, None, [token]);
         }
@@ -234,9 +234,9 @@ impl Polls {
         if self.news(feed, content) != News::None {
             let frame = self.frame_of(token, found.as_ref());
             let bytes = frame.plain().len();
-            self.has_written(now, bytes);
+            self.delivery.has_written(now, bytes);
             if frame.is_to_compress(socket.negotiated().deflate) {
-                self.work.left(now).compressed(bytes);
+                self.delivery.work.left(now).compressed(bytes);
             }
             if socket.send_shared(&frame).is_err() {
                 return;

@@ -9,7 +9,7 @@ use super::lookups::Source;
 use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
 use super::wanted::Several;
 use super::watchers::Watchers;
-use crate::config::RouteId;
+use crate::config::{LimitsConfig, RouteId, share};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use dwell_evloop::{Slab, Token};
@@ -30,6 +30,8 @@ pub(super) struct Waiters {
     metrics: Arc<LoopMetrics>,
     waiting: usize,
     waiting_max: usize,
+    /// Loops that share the limits evenly.
+    loops: usize,
     /// The server ends, so that nothing begins to wait.
     draining: bool,
     /// Keys that began or ended to be waited for, where a webhook is to be told.
@@ -51,8 +53,8 @@ impl Waiters {
         source: Source,
         metrics: Arc<LoopMetrics>,
         seen: Option<WaitedByLoop>,
-        held_max: usize,
-        waiting_max: usize,
+        (held_max, waiting_max): (usize, usize),
+        loops: usize,
     ) -> Self {
         Self {
             keys: Keys::new(seen),
@@ -63,17 +65,22 @@ impl Waiters {
             metrics,
             waiting: 0,
             waiting_max,
+            loops,
             draining: false,
             presence: None,
         }
     }
 
-    /// Changes the limits; smaller ones end nothing that is there.
-    pub(super) fn set_limits(&mut self, held_max: usize, waiting_max: usize) {
+    /// Changes the limits; smaller ones end nothing that is there. Returns the shares of this loop:
+    /// of exchanges, and of waits.
+    pub(super) fn set_limits(&mut self, limits: &LimitsConfig) -> (usize, usize) {
+        let held_max = share(limits.connections_max, self.loops);
+        let waiting_max = share(limits.waiters_max, self.loops);
         self.waiting_max = waiting_max;
         self.polls.set_capacity_max(held_max);
         self.several.set_capacity_max(held_max);
         self.feeds.set_limits(held_max, waiting_max);
+        (held_max, waiting_max)
     }
 
     /// Refuses every further wait: the server ends.

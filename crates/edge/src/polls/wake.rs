@@ -103,16 +103,16 @@ impl Polls {
         if let (Some(found), false) = (&mut found, due.is_empty())
             && let Some(record) = self.waiters.keys.get(key)
         {
-            self.encodings.share(&record.name, found);
+            self.delivery.encodings.share(&record.name, found);
         }
         let (count, found) = (due.len() + sockets.len() + ripe, found.as_ref());
         // Those who are to be told already come first.
         let told = if self.is_changing(key) {
             0
         } else {
-            let mut budget = std::mem::take(self.work.left(Now::of(context)));
+            let mut budget = std::mem::take(self.delivery.work.left(Now::of(context)));
             let told = self.tell_some(context, http, &mut budget, key, &due, found);
-            *self.work.left(Now::of(context)) = budget;
+            *self.delivery.work.left(Now::of(context)) = budget;
             told
         };
         let left = due.drain(told..).chain(sockets);
@@ -260,7 +260,7 @@ impl Polls {
             CacheOperation::Fill => {}
             CacheOperation::Explained(tag) => {
                 let value = Valued::of(&completion.outcome);
-                self.found.push((tag, value));
+                self.lookups.found.push((tag, value));
             }
         }
     }
@@ -287,7 +287,7 @@ impl Polls {
         if let (Some(found), false) = (&mut found, lookup.members.is_empty())
             && let Some(record) = self.waiters.keys.get(lookup.key)
         {
-            self.encodings.share(&record.name, found);
+            self.delivery.encodings.share(&record.name, found);
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         let is_of_sweep = lookup.members.is_empty();
@@ -451,7 +451,7 @@ impl Polls {
             poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
         }
         self.waiters.wait_for(key, token);
-        let timeout = self.jittered(wait);
+        let timeout = self.spread.beyond(wait);
         hold(http, context, exchange, token.to_bits(), timeout);
     }
 

@@ -39,7 +39,7 @@ fn embedded() -> (Waiters, Arc<Store>, Told) {
 
 fn before(source: Source) -> Waiters {
     let metrics = Metrics::new(1, Vec::new(), 0).of_loop(0);
-    Waiters::new(source, metrics, None, HELD_MAX, WAITING_MAX)
+    Waiters::new(source, metrics, None, (HELD_MAX, WAITING_MAX), 1)
 }
 
 fn set(store: &Store, name: &str, value: &str) {
@@ -205,7 +205,12 @@ fn a_full_table_leaves_no_watch_behind() {
     set(&store, "b", "one");
     assert_eq!((told(&has_told), waiters.keys.find(b"b")), (0, None));
     // Smaller limits end nothing that is there.
-    waiters.set_limits(1, 1);
+    let limits = LimitsConfig {
+        connections_max: 1,
+        waiters_max: 1,
+        ..LimitsConfig::default()
+    };
+    assert_eq!(waiters.set_limits(&limits), (1, 1));
     assert_eq!(waiters.waiting(), HELD_MAX);
     waiters.remove(held[0]).unwrap();
     assert_eq!(waiters.no_waits(1), Some(TOO_MANY_WAIT));
