@@ -26,15 +26,3 @@ pub(crate) fn hold(
 ) {
     http.hold(context, exchange, tag, Some(timeout));
 }
-
-/// Applies an outcome to an exchange that is held already.
-pub(crate) fn hold_as(
-    http: &mut Http,
-    context: &mut Context,
-    exchange: ExchangeId,
-    outcome: &Outcome,
-) {
-    if let Outcome::Held { tag, timeout } = outcome {
-        http.hold(context, exchange, *tag, *timeout);
-    }
-}

@@ -296,7 +296,14 @@ impl Polls {
             Err(large) => Found::stored(large),
         });
         if arrival.ask.is_stream && (found.is_some() || !self.has_upstream()) {
-            return self.stream_now(context, arrival, to);
+            let opening = Opening {
+                ask: arrival.ask,
+                route: arrival.route,
+                name: arrival.name,
+                exchange: arrival.request.exchange,
+                known: Known::Unread,
+            };
+            return self.stream(context, &opening, to);
         }
         let decision = self.decide_arrival(&arrival, found.as_ref());
         if decision != Decision::Wait {
@@ -309,26 +316,6 @@ impl Polls {
         let found = newer.as_ref().map(Found::stored);
         let decision = self.decide_arrival(&arrival, found.as_ref());
         self.answer_now(context, arrival, decision, found.as_ref(), to)
-    }
-
-    /// Begins a stream whose first event the embedded store has, if there is one.
-    fn stream_now(
-        &mut self,
-        context: &mut Context,
-        arrival: Arrival<'_>,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        let opening = Opening {
-            ask: arrival.ask,
-            route: arrival.route,
-            name: arrival.name,
-            exchange: arrival.request.exchange,
-            known: Known::Unread,
-        };
-        match self.open_feed(context, &opening, to) {
-            Some(feed) => self.hold_feed(context, feed),
-            None => Outcome::Answered,
-        }
     }
 
     pub(super) fn decide_arrival(

@@ -13,7 +13,7 @@ use super::tables::Poll;
 use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, auth_request};
 use crate::config::RouteId;
-use crate::held::{hold, hold_as};
+use crate::held::hold;
 use crate::ids::SubrequestId;
 use crate::metrics::{AuthOutcome, PollOutcome};
 use dwell_engine::websocket::is_upgrade;
@@ -153,7 +153,7 @@ impl Polls {
         poll: &Poll,
         decision: &Result<Option<AuthDecision>, &UpstreamError>,
     ) {
-        let (exchange, responses) = (poll.exchange, Arc::clone(&self.responses));
+        let responses = Arc::clone(&self.responses);
         let mut to = Responder::held(http, poll, &responses);
         let decision = match decision {
             Ok(Some(decision)) => decision.clone(),
@@ -171,8 +171,7 @@ impl Polls {
                 };
             }
         };
-        let outcome = self.look_at_kept(context, poll, decision, &mut to);
-        hold_as(http, context, exchange, &outcome);
+        self.look_at_kept(context, poll, decision, &mut to);
     }
 
     /// Looks at a kept request as if it came now.

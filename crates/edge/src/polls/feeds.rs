@@ -11,12 +11,11 @@ use super::budget::{Budget, Now};
 use super::decide::Content;
 use super::events;
 use super::parts::Parts;
-use super::responder::Responder;
+use super::responder::{Exchange, Responder};
 use super::tables::{Feed, Link, Sink, kind};
 use super::waiters::Watch;
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
-use crate::held::{held, hold};
 use crate::metrics::{PollOutcome, StreamEnd};
 use bytes::Bytes;
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, WriteError, sse};
@@ -193,17 +192,28 @@ impl Polls {
         }
     }
 
-    /// The outcome that holds a stream which has just begun.
-    pub(super) fn hold_feed(&mut self, context: &Context, stream: Token) -> Outcome {
-        held(stream.to_bits(), self.next_heartbeat(context, stream))
+    /// Begins a stream, and holds its exchange.
+    pub(super) fn stream(
+        &mut self,
+        context: &mut Context,
+        opening: &Opening<'_>,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        match self.open_feed(context, opening, to) {
+            Some(feed) => self.hold_feed(context, feed, to.exchange()),
+            None => Outcome::Answered,
+        }
     }
 
-    /// As [`hold_feed`](Self::hold_feed), for an exchange that was held before.
-    pub(super) fn hold_feed_later(&mut self, context: &mut Context, http: &mut Http, feed: Token) {
-        let timeout = self.next_heartbeat(context, feed);
-        if let Some(Sink::Events(exchange)) = self.waiters.feeds.get(feed).map(|feed| feed.sink) {
-            hold(http, context, exchange, feed.to_bits(), timeout);
-        }
+    /// Holds the exchange of a stream until the client is to hear of it again.
+    pub(super) fn hold_feed(
+        &mut self,
+        context: &mut Context,
+        stream: Token,
+        mut exchange: Exchange<'_, '_>,
+    ) -> Outcome {
+        let timeout = self.next_heartbeat(context, stream);
+        exchange.hold(context, stream.to_bits(), timeout)
     }
 
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
@@ -322,12 +332,12 @@ impl Polls {
         };
         let key = feed.key;
         if self.lookups.reads_later(&mut self.waiters.keys, key) {
-            return self.hold_feed(context, token);
+            return self.hold_feed(context, token, Exchange::Now(reply));
         }
         if self.delivery.is_busy(Now::of(context)) {
             // It is read when there is room to tell of it.
             self.note_change(key, None, [token]);
-            return self.hold_feed(context, token);
+            return self.hold_feed(context, token, Exchange::Now(reply));
         }
         let item = self.last_look(context, key);
         let found = item.as_ref().map(Found::stored);
@@ -341,14 +351,14 @@ impl Polls {
                 return self.close_feed(token, reply, RETRY_SOON, StreamEnd::Gone);
             }
             (News::Deleted, _) => deletion(),
-            _ => return self.hold_feed(context, token),
+            _ => return self.hold_feed(context, token, Exchange::Now(reply)),
         };
         let bytes = event.iter().map(Bytes::len).sum();
         self.delivery.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok() {
             self.was_told(token, current);
         }
-        self.hold_feed(context, token)
+        self.hold_feed(context, token, Exchange::Now(reply))
     }
 
     /// The deadline of a stream has passed: it shows that it is alive, or ends if it is old.

@@ -12,12 +12,11 @@ use super::events::{self, DELETE};
 use super::feeds::{News, RETRY};
 use super::misses::OriginRequest;
 use super::parts::Parts;
-use super::responder::Responder;
+use super::responder::{Exchange, Responder};
 use super::senseless::Senseless;
 use super::tables::{Feed, Link, Member, Sink};
 use super::{Polls, seconds};
 use crate::config::{RouteId, Routing};
-use crate::held::held;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, sse};
 use dwell_evloop::{Context, Token};
@@ -140,14 +139,20 @@ impl Polls {
         let is_all = self.gather(context, set, &mut first);
         to.ends(PollOutcome::Streamed);
         events::begin(to, context, false, first);
-        self.hold_set(context, set, is_all)
+        self.hold_set(context, set, is_all, to.exchange())
     }
 
-    fn hold_set(&mut self, context: &Context, set: Token, is_all: bool) -> Outcome {
+    fn hold_set(
+        &mut self,
+        context: &mut Context,
+        set: Token,
+        is_all: bool,
+        mut exchange: Exchange<'_, '_>,
+    ) -> Outcome {
         if is_all {
-            return self.hold_feed(context, set);
+            return self.hold_feed(context, set, exchange);
         }
-        held(set.to_bits(), SOON)
+        exchange.hold(context, set.to_bits(), SOON)
     }
 
     /// Writes what is new to a stream, or that there is nothing.
@@ -169,7 +174,7 @@ impl Polls {
         if written.is_err() {
             return Outcome::Close;
         }
-        self.hold_set(context, set, is_all)
+        self.hold_set(context, set, is_all, Exchange::Now(reply))
     }
 
     /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.

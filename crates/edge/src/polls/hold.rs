@@ -4,12 +4,11 @@ use super::admitted::Arrival;
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::decide::{Decision, Stage, decide};
-use super::responder::Responder;
+use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
 use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
-use crate::held::hold;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id, Token};
@@ -47,7 +46,7 @@ impl Polls {
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
         let poll = self.record(context, &arrival, key, keep);
-        Ok(self.hold(context, poll, to))
+        Ok(self.hold(context, poll, to.exchange()))
     }
 
     /// A poll that waits is forwarded only when its key goes away, and not by every rule.
@@ -90,15 +89,24 @@ impl Polls {
         false
     }
 
-    /// Puts a poll among those that wait for its key.
-    fn hold(&mut self, context: &mut Context, poll: Poll, to: &mut Responder<'_, '_>) -> Outcome {
-        let timeout = self.spread.beyond(poll.ask.wait());
-        // There is room, as was made sure of before the key was entered.
-        let Ok(token) = self.waiters.insert(poll) else {
-            self.refuse(context, to, TOO_MANY_WAIT);
-            return Outcome::Answered;
-        };
-        to.hold(context, token.to_bits(), timeout)
+    /// Puts a poll among those that wait for its key, for the rest of its wait.
+    fn hold(
+        &mut self,
+        context: &mut Context,
+        poll: Poll,
+        mut exchange: Exchange<'_, '_>,
+    ) -> Outcome {
+        let waited = context.now().saturating_duration_since(poll.arrived);
+        let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
+        match self.waiters.insert(poll) {
+            Ok(token) => exchange.hold(context, token.to_bits(), timeout),
+            // There is room, as was made sure of before the key was entered.
+            Err(poll) => {
+                let mut to = Responder::of_poll(exchange, &poll, &self.responses);
+                self.refuse(context, &mut to, TOO_MANY_WAIT);
+                Outcome::Answered
+            }
+        }
     }
 
     /// Holds a poll whose key has no value now, and whose client has the last one: for the rest of
@@ -126,20 +134,9 @@ impl Polls {
                 return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
         }
-        let waited = context.now().saturating_duration_since(poll.arrived);
-        let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
         poll.place = key;
-        let exchange = poll.exchange;
-        match self.waiters.insert(poll) {
-            Ok(token) => {
-                hold(http, context, exchange, token.to_bits(), timeout);
-            }
-            // There is room, as was made sure of before the key was entered.
-            Err(poll) => {
-                let mut to = Responder::held(http, &poll, &self.responses);
-                self.refuse(context, &mut to, TOO_MANY_WAIT);
-            }
-        }
+        let exchange = Exchange::Held(http, poll.exchange);
+        self.hold(context, poll, exchange);
     }
 
     /// Puts the poll with the others of this turn that ask memcached for the same key.

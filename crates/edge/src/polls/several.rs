@@ -17,7 +17,7 @@ use super::responder::Responder;
 use super::tables::KeptRequest;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, seconds};
-use crate::held::{held, hold};
+use crate::held::hold;
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
 use dwell_evloop::{Context, Token};
@@ -111,7 +111,7 @@ impl Polls {
         }
         self.look_at_several(context, token);
         if self.asks_for_missing(context, token) {
-            return held(token.to_bits(), self.owed_time());
+            return to.hold(context, token.to_bits(), self.owed_time());
         }
         let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
         if self.waiters.several().get(token).is_some_and(is_ready) {
@@ -126,7 +126,8 @@ impl Polls {
             poll.is_held = true;
             poll.unasked = None;
         }
-        held(token.to_bits(), self.spread.beyond(wait))
+        let timeout = self.spread.beyond(wait);
+        to.hold(context, token.to_bits(), timeout)
     }
 
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
@@ -185,7 +186,7 @@ impl Polls {
             }
             self.lookups.join(lookup, token);
         }
-        held(token.to_bits(), self.owed_time())
+        to.hold(context, token.to_bits(), self.owed_time())
     }
 
     /// memcached has answered for one key of a poll, or failed to.

@@ -337,11 +337,12 @@ impl Polls {
         let Some(poll) = self.waiters.polls().get(token) else {
             return;
         };
-        if poll.ask.is_stream {
-            return self.stream_after_lookup(context, http, key, token, found, failed);
-        }
         let current = found.as_ref().map(|found| found.content);
-        let decision = decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route));
+        let decision = match poll.ask.is_stream {
+            true if found.is_none() && self.has_upstream() => Decision::Miss,
+            true => Decision::Value,
+            false => decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route)),
+        };
         if decision == Decision::Wait {
             return self.wait_after_lookup(context, http, key, token);
         }
@@ -354,6 +355,17 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
+        if poll.ask.is_stream {
+            let known = if failed {
+                Known::Nothing
+            } else {
+                Known::Looked(found)
+            };
+            if let Some(name) = self.waiters.keys.get(key).map(|key| key.name.clone()) {
+                self.stream_later(context, http, &poll, &name, known);
+            }
+            return;
+        }
         let mut to = Responder::held(http, &poll, &self.responses);
         if failed && decision == Decision::NotFound {
             // Nobody knows whether the key is there, so 404 would be a guess.
@@ -361,36 +373,6 @@ impl Polls {
             return self.refuse(context, &mut to, "memcached does not answer");
         }
         self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
-    }
-
-    /// Begins a stream by what memcached has.
-    fn stream_after_lookup(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        key: Token,
-        token: Token,
-        found: Option<&Found<'_>>,
-        failed: bool,
-    ) {
-        let Some(poll) = self.waiters.remove(token) else {
-            return;
-        };
-        self.metrics
-            .http_request_duration
-            .observe(context.now().duration_since(poll.arrived));
-        if found.is_none() && self.has_upstream() {
-            return self.miss_later(context, http, key, poll);
-        }
-        let Some(name) = self.waiters.keys.get(key).map(|key| key.name.clone()) else {
-            return;
-        };
-        let known = if failed {
-            Known::Nothing
-        } else {
-            Known::Looked(found)
-        };
-        self.stream_later(context, http, &poll, &name, known);
     }
 
     /// Begins a stream for an exchange that was held.
@@ -417,9 +399,7 @@ impl Polls {
             known,
         };
         let mut to = Responder::held(http, poll, &self.responses);
-        if let Some(feed) = self.open_feed(context, &opening, &mut to) {
-            self.hold_feed_later(context, http, feed);
-        }
+        self.stream(context, &opening, &mut to);
     }
 
     /// Holds a poll whose key memcached has in the version the client has.
