@@ -161,7 +161,7 @@ fn those_who_ask_for_more_take_turns() {
 #[test]
 fn sockets_that_say_more_take_turns() {
     const SOCKETS: usize = 10;
-    const ROUNDS: usize = 240;
+    const ROUNDS: usize = 100;
     let mut edge = Edge::new("limits.websocket_messages_rate = \"off\"");
     let open = |_| Socket::open(&edge, "/poll/");
     let mut sockets: Vec<_> = (0..SOCKETS).map(open).collect();
