@@ -11,7 +11,6 @@ use dwell_store_server::RefusalObserver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Instant;
 
 /// Reserved for the admin listener.
 const ADMIN: u32 = 16;
@@ -149,7 +148,7 @@ impl Descriptors {
 
     /// Logs, at most every ten seconds, that connections were refused for want of descriptors.
     pub(crate) fn log_refused(&self) {
-        if let Some(count) = self.refused.note(Instant::now()) {
+        if let Some(count) = self.refused.note(dwell_evloop::now()) {
             tracing::warn!(
                 limit = self.limit,
                 count,

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 16;
@@ -96,7 +95,7 @@ impl ConnectionLimiter {
 
     /// Logs, at most every ten seconds, the address that was refused last.
     fn log_refused(&self, address: IpAddr, limit: usize) {
-        if let Some(count) = self.refused.note(Instant::now()) {
+        if let Some(count) = self.refused.note(dwell_evloop::now()) {
             tracing::warn!(
                 %address,
                 limit,
