@@ -1,13 +1,14 @@
-//! Actions of the proxy, which are carried out when the turn ends.
+//! Actions that the proxy leaves for the end of the turn.
 
-use super::arriving::PROBE_TIMEOUT;
-use super::{Proxy, Tunnel, Tunnels};
-use crate::held::hold;
+use super::tunnels::Tunnel;
 use crate::ids::ProxiedId;
-use bytes::Bytes;
-use dwell_engine::{ExchangeId, Http};
-use dwell_evloop::{Context, Id, Token};
-use dwell_upstream::{UpstreamError, UpstreamRequest, Upstreams, Written};
+use dwell_engine::ExchangeId;
+use dwell_evloop::Token;
+use dwell_upstream::UpstreamRequest;
+
+/// The actions of a loop, in their order.
+#[derive(Default, Debug)]
+pub(super) struct Actions(Vec<Action>);
 
 /// An action for a proxied request.
 #[derive(Debug)]
@@ -43,130 +44,39 @@ pub(super) enum Action {
     Tunnel(Box<Tunnel>),
 }
 
-/// Carries out the actions of a loop; returns the errors of requests that failed at once, whose
-/// clients have been sent a response.
-pub(crate) fn carry_out(
-    context: &mut Context,
-    upstreams: &mut Upstreams,
-    proxy: &mut Proxy,
-    http: &mut Http,
-    tunnels: &mut Tunnels,
-) -> Vec<UpstreamError> {
-    let mut errors = Vec::new();
-    loop {
-        let actions = proxy.take_actions();
-        if actions.is_empty() {
-            return errors;
+impl Actions {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.0)
+    }
+
+    pub(super) fn push(&mut self, action: Action) {
+        self.0.push(action);
+    }
+
+    /// The piece of a body that is written next, to which more can be added.
+    pub(super) fn piece_of(&mut self, of: ProxiedId, ends: bool) -> &mut Vec<u8> {
+        let is_same = matches!(
+            self.0.last(),
+            Some(Action::Write { forward, is_last: false, .. }) if *forward == of
+        );
+        if !is_same {
+            self.push(Action::Write {
+                forward: of,
+                piece: Vec::new(),
+                is_last: false,
+            });
         }
-        for action in actions {
-            match action {
-                Action::Send(request) => {
-                    let forward = ProxiedId::from_bits(request.tag);
-                    if let Err(error) = upstreams.send(context, *request) {
-                        errors.push(lose(context, proxy, http, forward, error));
-                    }
-                }
-                Action::Write {
-                    forward,
-                    piece,
-                    is_last,
-                } => {
-                    let piece = Bytes::from(piece);
-                    let copy = piece.clone();
-                    match write(context, upstreams, proxy, forward, copy, is_last) {
-                        Written::Taken => proxy.body_taken(context, http, forward),
-                        Written::Queued => {}
-                        // Its response has ended, or its client has left.
-                        Written::Gone if !proxy.contains(forward) => {}
-                        // Its connection has ended, and it is being retried on another.
-                        Written::Gone if upstreams.is_unannounced(forward.to_bits()) => {
-                            proxy.keep(forward, &piece, is_last);
-                        }
-                        // Its body can no longer be completed.
-                        Written::Gone => {
-                            upstreams.cancel(context, forward.to_bits());
-                            errors.push(lose(context, proxy, http, forward, UpstreamError::Closed));
-                        }
-                    }
-                }
-                Action::Grant {
-                    forward,
-                    connection,
-                    bytes,
-                } => grant(context, upstreams, forward, connection, bytes),
-                Action::TakeOver {
-                    connection,
-                    fetch,
-                    forward,
-                } => take_over(context, upstreams, connection, fetch, forward),
-                Action::Probe { forward, exchange } => {
-                    hold(http, context, exchange, forward.to_bits(), PROBE_TIMEOUT);
-                }
-                Action::Cancel { connection, tag } => cancel(context, upstreams, connection, tag),
-                Action::Tunnel(tunnel) => tunnels.open(context, *tunnel),
+        match self.0.last_mut() {
+            Some(Action::Write { piece, is_last, .. }) => {
+                *is_last = ends;
+                piece
             }
+            // One was added above if there was none.
+            _ => unreachable!("the last action is to write"),
         }
     }
-}
-
-fn write(
-    context: &mut Context,
-    upstreams: &mut Upstreams,
-    proxy: &Proxy,
-    forward: ProxiedId,
-    piece: Bytes,
-    is_last: bool,
-) -> Written {
-    let tag = forward.to_bits();
-    let Some(connection) = proxy.connection(forward) else {
-        return Written::Gone;
-    };
-    match upstreams.client_of(connection) {
-        Some(upstream) if is_last => upstream.finish_body(context, connection, tag, piece),
-        Some(upstream) => upstream.write_body(context, connection, tag, piece),
-        None => Written::Gone,
-    }
-}
-
-fn grant(
-    context: &mut Context,
-    upstreams: &mut Upstreams,
-    forward: ProxiedId,
-    connection: Token,
-    bytes: usize,
-) {
-    if let Some(upstream) = upstreams.client_of(connection) {
-        upstream.grant(context, connection, forward.to_bits(), bytes);
-    }
-}
-
-fn take_over(
-    context: &mut Context,
-    upstreams: &mut Upstreams,
-    connection: Token,
-    fetch: Token,
-    forward: ProxiedId,
-) {
-    if let Some(upstream) = upstreams.client_of(connection) {
-        upstream.take_over(context, connection, fetch.to_bits(), forward.to_bits());
-    }
-}
-
-fn cancel(context: &mut Context, upstreams: &mut Upstreams, connection: Option<Token>, tag: u64) {
-    let Some(connection) = connection else {
-        return upstreams.cancel(context, tag);
-    };
-    upstreams.abort(context, connection, tag);
-}
-
-/// Sends the client of a failed request an error.
-fn lose(
-    context: &mut Context,
-    proxy: &mut Proxy,
-    http: &mut Http,
-    forward: ProxiedId,
-    error: UpstreamError,
-) -> UpstreamError {
-    proxy.failed(context, http, forward, &error);
-    error
 }

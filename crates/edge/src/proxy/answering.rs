@@ -1,42 +1,19 @@
 //! The application's side of proxied requests: responses and failures.
 
-use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT};
-use super::{Action, ErrorResponse, ProxiedRequest, Proxy, Tunnel, Upload};
+use super::actions::Action;
+use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT, Proxy};
+use super::request::{Client, ProxiedRequest, RequestLine};
+use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
+use super::tunnels::Tunnel;
+use super::upload::{Start, Upload};
 use crate::held::hold;
 use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
-use dwell_engine::{Body, Detached, ExchangeId, Http, Reply, Response};
+use dwell_engine::{Detached, ExchangeId, Http};
 use dwell_evloop::{Context, Id, Token};
-use dwell_proto::http1::{BodyFraming, Version, encode};
+use dwell_proto::http1::{Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
 use std::time::Instant;
-
-/// The reason why a request is proxied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ProxyReason {
-    /// It is not a poll.
-    Bypass,
-    /// It is a poll whose response is too large to be shared.
-    Miss,
-}
-
-impl ProxyReason {
-    /// The `Cache-Status` (RFC 9211).
-    fn cache_status(self) -> &'static [u8] {
-        match self {
-            Self::Bypass => b"dwell; fwd=bypass",
-            Self::Miss => b"dwell; fwd=miss",
-        }
-    }
-
-    /// The outcome in the access log.
-    pub(super) fn outcome(self) -> &'static str {
-        match self {
-            Self::Bypass => "forward",
-            Self::Miss => "miss",
-        }
-    }
-}
 
 /// A held exchange, and the open response that is passed on to it.
 #[derive(Debug)]
@@ -50,15 +27,6 @@ pub(crate) struct Adopted<'a> {
     pub(crate) connection: Token,
     /// The request that the response was for so far.
     pub(crate) fetch: Token,
-}
-
-/// Result of passing parts of a response on.
-struct Passed {
-    /// Number of body bytes in them.
-    bytes: usize,
-    is_ended: bool,
-    /// The response cannot be completed as announced.
-    is_broken: bool,
 }
 
 impl Proxy {
@@ -101,23 +69,22 @@ impl Proxy {
             return;
         };
         record.connection = Some(on);
-        if let Some((piece, is_last)) = record.kept.take() {
+        if let Some((piece, is_last)) = record.upload.take_kept() {
             self.actions.push(Action::Write {
                 forward,
                 piece,
                 is_last,
             });
         }
-        match record.upload {
-            Upload::Waiting { expects: false } => {
-                record.upload = Upload::Granted;
-                http.grant(context, record.exchange, window);
+        let exchange = record.client.exchange;
+        match record.upload.start() {
+            Start::Granted => {
+                http.grant(context, exchange, window);
             }
-            Upload::Waiting { expects: true } => {
-                let tag = forward.to_bits();
-                hold(http, context, record.exchange, tag, CONTINUE_TIMEOUT);
+            Start::AwaitsContinue => {
+                hold(http, context, exchange, forward.to_bits(), CONTINUE_TIMEOUT);
             }
-            Upload::Granted | Upload::Complete => {}
+            Start::Unchanged => {}
         }
     }
 
@@ -128,11 +95,10 @@ impl Proxy {
         http: &mut Http,
         forward: ProxiedId,
     ) {
-        if let Some(record) = self.records.get_mut(forward) {
-            let taken = std::mem::take(&mut record.up);
-            if record.upload == Upload::Granted && taken > 0 {
-                http.grant(context, record.exchange, taken);
-            }
+        if let Some(record) = self.records.get_mut(forward)
+            && let Some(bytes) = record.upload.taken()
+        {
+            http.grant(context, record.client.exchange, bytes);
         }
     }
 
@@ -150,13 +116,21 @@ impl Proxy {
             return;
         };
         record.connection = Some(connection);
-        let was_answered = record.status > 0;
-        let exchange = record.exchange;
+        let ProxiedRequest {
+            client: Client {
+                exchange, arrived, ..
+            },
+            upload,
+            response,
+            ..
+        } = record;
+        let (exchange, arrived) = (*exchange, *arrived);
+        let had_begun = response.has_begun();
         let passed = http.with_reply(context, exchange, |reply| {
-            record.pass_on(parts, window, reply)
+            response.pass_on(parts, upload, window, reply)
         });
-        let (status, arrived) = (record.status, record.arrived);
-        if status > 0 && !was_answered {
+        let status = response.status();
+        if response.has_begun() && !had_begun {
             self.log.count(status);
             let waited = context.now().duration_since(arrived);
             self.metrics().http_request_duration.observe(waited);
@@ -191,10 +165,11 @@ impl Proxy {
         let Some(record) = self.records.get_mut(forward).filter(|_| bytes > 0) else {
             return;
         };
-        record.down += bytes;
-        let queued = http.with_reply(context, record.exchange, |reply| reply.queued_bytes());
+        record.response.add_unread(bytes);
+        let exchange = record.client.exchange;
+        let queued = http.with_reply(context, exchange, |reply| reply.queued_bytes());
         if let (Some(0), Some(connection)) = (queued, record.connection) {
-            let bytes = std::mem::take(&mut record.down);
+            let bytes = record.response.take_unread();
             self.actions.push(Action::Grant {
                 forward,
                 connection,
@@ -215,13 +190,13 @@ impl Proxy {
         let Some(record) = self.records.get_mut(forward) else {
             return;
         };
-        let exchange = record.exchange;
-        if record.status > 0 {
+        let exchange = record.client.exchange;
+        if record.response.has_begun() {
             // The client must not take a truncated response for a complete one.
             http.abort(context, exchange);
         } else {
-            record.status = error.status();
-            let (status, reason) = (record.status, format!("upstream: {error}"));
+            let (status, reason) = (error.status(), format!("upstream: {error}"));
+            record.response.begin(status);
             let refusal = ErrorResponse::new(status, &reason, self.retry_after(context, status));
             let fields = refusal.fields();
             http.with_reply(context, exchange, |reply| {
@@ -245,8 +220,8 @@ impl Proxy {
         let Some(record) = self.records.get_mut(forward) else {
             return;
         };
-        record.status = head.status;
-        let exchange = record.exchange;
+        record.response.begin(head.status);
+        let exchange = record.client.exchange;
         self.end(context, forward);
         let Some(client) = http.detach(context, exchange) else {
             return;
@@ -287,28 +262,16 @@ impl Proxy {
         poll: &Adopted<'_>,
         parts: &[AnswerPart],
     ) -> bool {
-        let is_logged = self.log.is_written();
-        let line = poll.line.filter(|_| is_logged);
+        let line = poll.line.filter(|_| self.log.is_written());
+        let line = line.map(|(method, target)| {
+            let remote = http.peer_address(poll.exchange);
+            Box::new(RequestLine::new(method, target, remote))
+        });
         let record = ProxiedRequest {
-            exchange: poll.exchange,
+            client: Client::new(poll.exchange, poll.arrived, line),
             connection: Some(poll.connection),
-            arrived: poll.arrived,
-            line: line.map(|(method, target)| {
-                let remote = http.peer_address(poll.exchange);
-                Box::new(super::RequestLine::new(method, target, remote))
-            }),
-            upload: Upload::Complete,
-            up: 0,
-            kept: None,
-            down: 0,
-            sent: 0,
-            status: 0,
-            source: ProxyReason::Miss,
-            is_head: poll.is_head,
-            is_chunked: false,
-            nominated: None,
-            is_half_closed: false,
-            is_stream: false,
+            upload: Upload::complete(),
+            response: ProxiedResponse::new(ProxyReason::Miss, poll.is_head),
         };
         let Ok(forward) = self.records.insert(record) else {
             return false;
@@ -328,72 +291,4 @@ impl Proxy {
         self.parts(context, http, forward, connection, parts);
         true
     }
-}
-
-impl ProxiedRequest {
-    /// Passes parts of a response on.
-    fn pass_on(&mut self, parts: &[AnswerPart], window: u64, reply: &mut Reply<'_>) -> Passed {
-        let mut passed = Passed {
-            bytes: 0,
-            is_ended: false,
-            is_broken: false,
-        };
-        for part in parts {
-            match part {
-                AnswerPart::Interim(head) => self.interim(head, window, reply),
-                AnswerPart::Head(head) => self.head(head, reply),
-                AnswerPart::Body(piece) => {
-                    passed.bytes += piece.len();
-                    passed.is_broken |= reply.write_shared(piece).is_err();
-                }
-                AnswerPart::End(trailers) => {
-                    let fields: Vec<(&str, &[u8])> = trailers
-                        .iter()
-                        .map(|(name, value)| (name.as_str(), value.as_ref()))
-                        .collect();
-                    // A response without a body has ended with its head.
-                    let _ = reply.finish(&fields);
-                    passed.is_ended = true;
-                }
-            }
-        }
-        self.sent += passed.bytes as u64;
-        passed
-    }
-
-    fn interim(&mut self, head: &AnswerHead, window: u64, reply: &mut Reply<'_>) {
-        if head.status == 100 && self.upload == (Upload::Waiting { expects: true }) {
-            self.upload = Upload::Granted;
-            // Lets the client send the body.
-            reply.grant(window);
-            return;
-        }
-        if head.status != 100 || self.upload == Upload::Complete {
-            let fields: Vec<(&str, &[u8])> = fields_of(head).collect();
-            reply.informational(head.status, &fields);
-        }
-    }
-
-    fn head(&mut self, head: &AnswerHead, reply: &mut Reply<'_>) {
-        self.status = head.status;
-        self.is_stream = head.is_event_stream();
-        let mut fields: Vec<(&str, &[u8])> = fields_of(head).collect();
-        fields.push(("Cache-Status", self.source.cache_status()));
-        let body = match head.framing {
-            _ if self.is_head => Body::Absent(head.content_length),
-            BodyFraming::None => Body::Empty,
-            BodyFraming::Length(length) => Body::Stream(Some(length)),
-            BodyFraming::Chunked | BodyFraming::UntilClose => Body::Stream(None),
-        };
-        reply.send(&Response {
-            status: head.status,
-            fields: &fields,
-            body,
-        });
-    }
-}
-
-fn fields_of(head: &AnswerHead) -> impl Iterator<Item = (&str, &[u8])> {
-    let fields = head.fields.iter();
-    fields.map(|(name, value)| (name.as_str(), value.as_ref()))
 }

@@ -1,15 +1,21 @@
-//! The client's side of proxied requests: heads and bodies, and clients that leave.
+//! The proxied requests of a loop, and their clients' side: heads and bodies, and clients that
+//! leave.
 
-use super::answering::ProxyReason;
-use super::{Action, ErrorResponse, ProxiedRequest, Proxy, RequestLine, Upload};
+use super::actions::{Action, Actions};
+use super::request::{Client, ProxiedRequest, RequestLine};
+use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
+use super::upload::{Upload, passing};
 use crate::access::{client_address, counted_as, is_trusted};
-use crate::config::RouteConfig;
+use crate::config::{Config, share};
 use crate::held::held;
-use crate::ids::ProxiedId;
+use crate::ids::{ProxiedId, kind};
+use crate::metrics::LoopMetrics;
+use crate::response_log::ResponseLog;
+use crate::retry_after::RetryAfter;
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
-use dwell_evloop::{Context, Id};
-use dwell_proto::http1::{BodyFraming, Trailers, encode, list_tokens};
+use dwell_evloop::{Context, Id, Slab, Token};
+use dwell_proto::http1::{BodyFraming, Trailers};
 use dwell_upstream::{
     ForwardedFor, RequestBody, Taking, UpstreamRequest, encode_forward, is_idempotent, nominated,
     upgrade_of,
@@ -34,7 +40,81 @@ pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 /// own.
 pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The proxied requests of one loop.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(super) config: Arc<Config>,
+    loops: usize,
+    pub(super) log: ResponseLog,
+    pub(super) records: Slab<ProxiedRequest, ProxiedId>,
+    pub(super) actions: Actions,
+    retry_after: RetryAfter,
+}
+
 impl Proxy {
+    pub(crate) fn new(config: Arc<Config>, log: ResponseLog, loops: usize, seed: u64) -> Self {
+        let requests_max = share(config.limits.connections_max, loops);
+        Self {
+            config,
+            log,
+            loops,
+            records: Slab::with_ids(kind::PROXIED, requests_max),
+            actions: Actions::default(),
+            retry_after: RetryAfter::new(seed),
+        }
+    }
+
+    /// Applies a configuration; open requests keep the one before.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, log: &ResponseLog) {
+        self.config = Arc::clone(config);
+        self.log = log.clone();
+        let requests_max = share(config.limits.connections_max, self.loops);
+        self.records.set_capacity_max(requests_max);
+    }
+
+    /// True if no request is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.records.is_empty() && self.actions.is_empty()
+    }
+
+    /// True if there are actions for the end of the turn.
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
+    pub(super) fn metrics(&self) -> &LoopMetrics {
+        &self.log.metrics
+    }
+
+    /// True while the request is open.
+    pub(super) fn contains(&self, forward: ProxiedId) -> bool {
+        self.records.get(forward).is_some()
+    }
+
+    /// The connection that carries the response.
+    pub(super) fn connection(&self, forward: ProxiedId) -> Option<Token> {
+        self.records.get(forward)?.connection
+    }
+
+    /// Keeps a piece of a body until the request has another connection.
+    pub(super) fn keep(&mut self, forward: ProxiedId, piece: &[u8], is_last: bool) {
+        if let Some(record) = self.records.get_mut(forward) {
+            record.upload.keep(piece, is_last);
+        }
+    }
+
+    /// Removes a request, and writes its line of the access log.
+    pub(super) fn end(&mut self, context: &Context, forward: ProxiedId) {
+        let record = self.records.remove(forward);
+        if let Some(logged) = record.as_ref().and_then(ProxiedRequest::logged) {
+            self.log.write(context, &logged);
+        }
+    }
+
+    /// The `Retry-After` of an error. Only clients that get a 503 are counted.
+    pub(super) fn retry_after(&mut self, context: &Context, status: u16) -> Option<String> {
+        (status == 503).then(|| self.retry_after.next(context.now()))
+    }
     /// The way a request body is read: completely, or its begin, before the request gets a
     /// connection.
     pub(crate) fn body_plan(&self) -> BodyPlan {
@@ -79,32 +159,23 @@ impl Proxy {
             RequestBody::Whole(request.body)
         };
         let nominated = nominated(head.framing, head.fields);
-        let trailers = self.passing(request.trailers, nominated.as_deref());
+        let trailers = passing(request.trailers, nominated.as_deref(), &self.config.routes);
         let host = &self.config.upstream.default_host;
         let bytes = encode_forward(head, body, &trailers, host, forwarded);
-        let is_logged = self.log.is_written();
+        let is_head = head.method == "HEAD";
+        let line = self.log.is_written();
+        let line = line.then(|| Box::new(RequestLine::new(head.method, head.target, peer)));
         let record = ProxiedRequest {
-            exchange: request.exchange,
+            client: Client::new(request.exchange, context.now(), line),
             connection: None,
-            arrived: context.now(),
-            line: is_logged.then(|| Box::new(RequestLine::new(head.method, head.target, peer))),
             upload: if request.body_follows {
                 let expects = head.expect_continue && request.body.is_empty();
-                Upload::Waiting { expects }
+                let is_chunked = head.framing == BodyFraming::Chunked;
+                Upload::waiting(expects, is_chunked, nominated)
             } else {
-                Upload::Complete
+                Upload::complete()
             },
-            up: 0,
-            kept: None,
-            down: 0,
-            sent: 0,
-            status: 0,
-            source: ProxyReason::Bypass,
-            is_head: head.method == "HEAD",
-            is_chunked: head.framing == BodyFraming::Chunked,
-            nominated: nominated.filter(|_| request.body_follows),
-            is_half_closed: false,
-            is_stream: false,
+            response: ProxiedResponse::new(ProxyReason::Bypass, is_head),
         };
         let Ok(forward) = self.records.insert(record) else {
             return Outcome::Close;
@@ -112,7 +183,7 @@ impl Proxy {
         let tag = forward.to_bits();
         self.actions.push(Action::Send(Box::new(UpstreamRequest {
             bytes,
-            is_head: head.method == "HEAD",
+            is_head,
             is_idempotent: is_idempotent(head.method),
             body_follows: request.body_follows,
             upgrade: upgrade_of(head).map(Bytes::copy_from_slice),
@@ -143,14 +214,8 @@ impl Proxy {
     /// Handles a piece of a request body.
     pub(crate) fn body_data(&mut self, forward: ProxiedId, data: &[u8]) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
-            record.up += data.len() as u64;
-            let is_chunked = record.is_chunked;
-            let piece = self.piece_of(forward, false);
-            if is_chunked {
-                encode::chunk(piece, data);
-            } else {
-                piece.extend_from_slice(data);
-            }
+            let piece = self.actions.piece_of(forward, false);
+            record.upload.receive(data, piece);
         }
         held_on(forward)
     }
@@ -158,51 +223,10 @@ impl Proxy {
     /// Handles the end of a request body.
     pub(crate) fn body_end(&mut self, forward: ProxiedId, trailers: Trailers<'_>) -> Outcome {
         if let Some(record) = self.records.get_mut(forward) {
-            record.upload = Upload::Complete;
-            let is_chunked = record.is_chunked;
-            let nominated = record.nominated.take();
-            let fields = self.passing(trailers, nominated.as_deref());
-            let piece = self.piece_of(forward, true);
-            if is_chunked {
-                encode::last_chunk_with(piece, &fields);
-            }
+            let piece = self.actions.piece_of(forward, true);
+            record.upload.finish(trailers, &self.config.routes, piece);
         }
         held_on(forward)
-    }
-
-    /// The trailer fields of a request that are passed on.
-    fn passing<'t>(
-        &self,
-        trailers: Trailers<'t>,
-        nominated: Option<&[u8]>,
-    ) -> Vec<(&'t str, &'t [u8])> {
-        let routes = &self.config.routes;
-        let passes = |name: &str| trailer_passes(name, nominated, routes);
-        let fields = trailers.iter().filter(|(name, _)| passes(name));
-        fields.collect()
-    }
-
-    /// The piece of a body that is written next, to which more can be added.
-    fn piece_of(&mut self, of: ProxiedId, ends: bool) -> &mut Vec<u8> {
-        let is_same = matches!(
-            self.actions.last(),
-            Some(Action::Write { forward, is_last: false, .. }) if *forward == of
-        );
-        if !is_same {
-            self.actions.push(Action::Write {
-                forward: of,
-                piece: Vec::new(),
-                is_last: false,
-            });
-        }
-        match self.actions.last_mut() {
-            Some(Action::Write { piece, is_last, .. }) => {
-                *is_last = ends;
-                piece
-            }
-            // One was added above if there was none.
-            _ => unreachable!("the last order is to write"),
-        }
     }
 
     /// Handles a client that has read all response bytes so far.
@@ -210,7 +234,7 @@ impl Proxy {
         if let Some(record) = self.records.get_mut(forward)
             && let Some(connection) = record.connection
         {
-            let bytes = std::mem::take(&mut record.down);
+            let bytes = record.response.take_unread();
             self.actions.push(Action::Grant {
                 forward,
                 connection,
@@ -223,21 +247,14 @@ impl Proxy {
     /// Handles a timeout: sends a body that the application has not asked for, or else checks the
     /// exchange.
     pub(crate) fn expired(&mut self, forward: ProxiedId, reply: &mut Reply<'_>) -> Outcome {
-        if self.records.get(forward).is_none() {
+        let Some(record) = self.records.get_mut(forward) else {
             return Outcome::Close;
-        }
-        if let Some(record) = self.records.get_mut(forward)
-            && record.upload == (Upload::Waiting { expects: true })
-            && record.connection.is_some()
-        {
-            record.upload = Upload::Granted;
+        };
+        if record.connection.is_some() && record.upload.release() {
             reply.grant(self.config.upstream.window_bytes);
             // It may now be lost with its connection, so it is not retried on another.
-            self.piece_of(forward, false);
-        } else if let Some(record) = self.records.get(forward)
-            && record.is_half_closed
-            && record.status == 0
-        {
+            self.actions.piece_of(forward, false);
+        } else if record.is_probed() {
             // A client that reads on skips it; the system of one that has left sends a reset.
             reply.informational(100, &[]);
         }
@@ -254,37 +271,24 @@ impl Proxy {
         let Some(record) = self.records.get_mut(forward) else {
             return true;
         };
-        let is_news = !std::mem::replace(&mut record.is_half_closed, true);
-        if is_news && record.status == 0 {
-            let exchange = record.exchange;
+        if record.half_close() {
+            let exchange = record.client.exchange;
             self.actions.push(Action::Probe { forward, exchange });
         }
-        record.is_stream
+        record.response.is_stream()
     }
 
     /// Handles a client that has left.
     pub(crate) fn abandoned(&mut self, context: &Context, forward: ProxiedId) {
-        let connection = self.connection(forward);
-        let status = self.records.get(forward).map_or(0, |record| record.status);
-        if status > 0 {
-            self.count_answer(status);
+        let record = self.records.get(forward);
+        let connection = record.and_then(|record| record.connection);
+        if let Some(record) = record.filter(|record| record.response.has_begun()) {
+            self.count_answer(record.response.status());
         }
         self.end(context, forward);
         let tag = forward.to_bits();
         self.actions.push(Action::Cancel { connection, tag });
     }
-}
-
-/// Returns true for a trailer field that is passed on. Fields of the connection, fields by which a
-/// route identifies clients, and names that CGI and WSGI cannot tell from others are removed.
-///
-/// Source: RFC 9110 sections 6.5.1 and 7.6.1.
-fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfig>]) -> bool {
-    let is = |other: &[u8]| name.as_bytes().eq_ignore_ascii_case(other);
-    let of_clients = || routes.iter().flat_map(|route| &route.identity_headers);
-    !name.contains('_')
-        && !list_tokens(nominated.unwrap_or_default()).any(is)
-        && !of_clients().any(|header| is(header.as_bytes()))
 }
 
 /// Keeps the exchange held.

@@ -2,7 +2,8 @@
 
 mod harness;
 
-use super::{Action, Adopted, Proxy};
+use super::actions::Action;
+use super::{Adopted, Proxy};
 use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
 use bytes::Bytes;
@@ -57,7 +58,7 @@ fn counts(proxy: &Proxy) -> Vec<(UpstreamOutcome, u64)> {
 fn pieces(edge: &mut Edge) -> (Vec<u8>, bool) {
     edge.settle();
     let (mut bytes, mut is_over) = (Vec::new(), false);
-    for action in edge.with(|_, _, proxy, _| proxy.take_actions()) {
+    for action in edge.with(|_, _, proxy, _| proxy.actions.take()) {
         match action {
             Action::Write { piece, is_last, .. } => {
                 bytes.extend(piece);
@@ -340,7 +341,7 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (tag, _) = edge.request();
     let held = ProxiedId::from_bits(tag);
-    let exchange = edge.with(|_, _, proxy, _| proxy.records.get(held).unwrap().exchange);
+    let exchange = edge.with(|_, _, proxy, _| proxy.records.get(held).unwrap().client.exchange);
     let fetch = Token::new(8, 1, 0);
     let adopted = Adopted {
         exchange,

@@ -3,7 +3,8 @@
 
 use crate::config::Config;
 use crate::ids::{ProxiedId, Requested};
-use crate::proxy::{Action, Proxy, Tunnels};
+use crate::proxy::actions::Action;
+use crate::proxy::{Proxy, Tunnels};
 use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
@@ -101,7 +102,7 @@ impl Edge {
     #[track_caller]
     pub(super) fn actions(&mut self) -> Vec<Action> {
         self.turn_until(|proxy| proxy.has_actions());
-        self.driver.app.0.take_actions()
+        self.driver.app.0.actions.take()
     }
 
     /// The one thing to be done next.

@@ -1,0 +1,91 @@
+//! What is known of one proxied request.
+
+use super::response::ProxiedResponse;
+use super::upload::Upload;
+use crate::response_log::Logged;
+use dwell_engine::ExchangeId;
+use dwell_evloop::Token;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// A request on its way to the application, and the response on its way back.
+#[derive(Debug)]
+pub(super) struct ProxiedRequest {
+    pub(super) client: Client,
+    /// The exchange of the upstream client, once there is one.
+    pub(super) connection: Option<Token>,
+    pub(super) upload: Upload,
+    pub(super) response: ProxiedResponse,
+}
+
+/// The client's side of a proxied request.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) exchange: ExchangeId,
+    pub(super) arrived: Instant,
+    /// The request's part of its line in the access log; absent if there is no log.
+    pub(super) line: Option<Box<RequestLine>>,
+    /// The client has closed its sending side.
+    is_half_closed: bool,
+}
+
+/// The request line of a proxied request, and the address of its client.
+#[derive(Debug)]
+pub(super) struct RequestLine {
+    pub(super) method: Box<str>,
+    pub(super) target: Box<str>,
+    pub(super) remote: Option<SocketAddr>,
+}
+
+impl ProxiedRequest {
+    /// Its line of the access log, if there is a log.
+    pub(super) fn logged(&self) -> Option<Logged<'_>> {
+        let Client { line, arrived, .. } = &self.client;
+        let line = line.as_ref()?;
+        Some(Logged {
+            method: &line.method,
+            target: &line.target,
+            remote: line.remote,
+            arrived: *arrived,
+            status: self.response.status(),
+            bytes: self.response.sent(),
+            outcome: self.response.outcome(),
+        })
+    }
+
+    /// The client has closed its sending side; returns true if it is to be probed.
+    pub(super) fn half_close(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.client.is_half_closed, true);
+        is_first && !self.response.has_begun()
+    }
+
+    /// True if a probe is to tell that the client is still there.
+    pub(super) fn is_probed(&self) -> bool {
+        self.client.is_half_closed && !self.response.has_begun()
+    }
+}
+
+impl Client {
+    pub(super) fn new(
+        exchange: ExchangeId,
+        arrived: Instant,
+        line: Option<Box<RequestLine>>,
+    ) -> Self {
+        Self {
+            exchange,
+            arrived,
+            line,
+            is_half_closed: false,
+        }
+    }
+}
+
+impl RequestLine {
+    pub(super) fn new(method: &str, target: &str, remote: Option<SocketAddr>) -> Self {
+        Self {
+            method: method.into(),
+            target: target.into(),
+            remote,
+        }
+    }
+}
