@@ -3,7 +3,9 @@
 mod harness;
 
 use super::actions::Action;
+use super::arriving::{CONTINUE_TIMEOUT, PROBE_TIMEOUT};
 use super::{Adopted, Proxy};
+use crate::held::hold;
 use crate::ids::ProxiedId;
 use crate::metrics::UpstreamOutcome;
 use bytes::Bytes;
@@ -11,9 +13,7 @@ use dwell_engine::Detached;
 use dwell_evloop::{Id, Token};
 use dwell_proto::http1::BodyFraming;
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
-use harness::{Edge, pair};
-use std::net::Shutdown;
-use std::time::Instant;
+use harness::{Client, Edge, PATIENCE};
 
 /// The exchange with the application.
 const CONNECTION: Token = Token::new(9, 1, 0);
@@ -239,6 +239,7 @@ fn requests_that_have_nowhere_to_go_are_refused() {
     let text = edge.read_until(&mut client, "no route and no upstream\n");
     assert!(text.starts_with("HTTP/1.1 404 "), "{text}");
 
+    drop(edge);
     let mut edge = Edge::new(|config| config.limits.connections_max = 1);
     let _first = edge.ask("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
     edge.request();
@@ -282,13 +283,16 @@ fn a_client_that_has_ended_its_side_is_probed_once_and_gets_its_answer() {
     let mut edge = Edge::new(|_| {});
     let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (tag, _) = edge.request();
-    client.socket.shutdown(Shutdown::Write).unwrap();
-    let Action::Probe { forward, .. } = edge.action() else {
+    client.socket.shutdown_write().unwrap();
+    let Action::Probe { forward, exchange } = edge.action() else {
         panic!("it may still read");
     };
     assert_eq!(forward.to_bits(), tag);
     edge.settle();
     assert!(!edge.driver.app.0.has_actions());
+    edge.with(|context, http, _, _| hold(http, context, exchange, tag, PROBE_TIMEOUT));
+    edge.pass(2 * PROBE_TIMEOUT);
+    edge.read_until(&mut client, "HTTP/1.1 100 Continue\r\n\r\n");
     let begin = AnswerPart::Head(head(200, BodyFraming::Length(2)));
     edge.tell(parts(
         tag,
@@ -298,14 +302,13 @@ fn a_client_that_has_ended_its_side_is_probed_once_and_gets_its_answer() {
     assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
 }
 
-#[test]
-fn a_connection_that_changes_its_protocol_passes_bytes_both_ways_and_their_ends() {
-    let mut edge = Edge::new(|_| {});
+/// A client and an application whose connection changes its protocol.
+fn tunnel(edge: &mut Edge) -> (Client, Client) {
     let fields = "Host: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n";
-    let mut client = edge.ask(&format!("GET /chat HTTP/1.1\r\n{fields}\r\n"));
+    let client = edge.ask(&format!("GET /chat HTTP/1.1\r\n{fields}\r\n"));
     let (tag, request) = edge.request();
     assert!(request.contains("Upgrade: echo\r\n"), "{request}");
-    let (mut application, stream) = pair();
+    let (application, stream) = edge.pair();
     let head = AnswerHead {
         upgrade: Some(Bytes::from_static(b"echo")),
         ..head(101, BodyFraming::None)
@@ -321,16 +324,23 @@ fn a_connection_that_changes_its_protocol_passes_bytes_both_ways_and_their_ends(
     };
     assert!(edge.driver.app.0.is_idle(), "it is no request any more");
     edge.with(|context, _, _, tunnels| tunnels.open(context, *tunnel));
+    (client, application)
+}
+
+#[test]
+fn a_connection_that_changes_its_protocol_passes_bytes_both_ways_and_their_ends() {
+    let mut edge = Edge::new(|_| {});
+    let (mut client, mut application) = tunnel(&mut edge);
     let text = edge.read_until(&mut client, "\r\n\r\nfirst");
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
     assert!(text.contains("Upgrade: echo\r\n"), "{text}");
     client.send(b"up");
     assert_eq!(edge.read_until(&mut application, "up"), "up");
-    client.socket.shutdown(Shutdown::Write).unwrap();
+    client.socket.shutdown_write().unwrap();
     assert_eq!(edge.read_to_end(&mut application), (String::new(), false));
     application.send(b"down");
     assert_eq!(edge.read_until(&mut client, "down"), "down");
-    application.socket.shutdown(Shutdown::Write).unwrap();
+    application.socket.shutdown_write().unwrap();
     assert_eq!(edge.read_to_end(&mut client), (String::new(), false));
     assert_eq!(edge.driver.tunnels.len(), 0);
 }
@@ -345,7 +355,7 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     let fetch = Token::new(8, 1, 0);
     let adopted = Adopted {
         exchange,
-        arrived: Instant::now(),
+        arrived: edge.with(|context, _, _, _| context.now()),
         line: None,
         is_head: false,
         connection: CONNECTION,
@@ -367,4 +377,104 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     assert_eq!((connection, of), (CONNECTION, fetch));
     let text = edge.read_until(&mut client, "\r\n\r\n");
     assert!(text.contains("Cache-Status: dwell; fwd=miss"), "{text}");
+}
+
+#[test]
+fn a_tunnel_that_one_end_resets_is_reset_at_the_other() {
+    let mut edge = Edge::new(|_| {});
+    let (mut client, application) = tunnel(&mut edge);
+    edge.read_until(&mut client, "first");
+    application.reset();
+    assert_eq!(edge.read_to_end(&mut client), (String::new(), true));
+    assert_eq!(edge.driver.tunnels.len(), 0);
+}
+
+#[test]
+fn a_tunnel_ends_when_neither_end_has_sent_for_a_time() {
+    let mut edge = Edge::new(|_| {});
+    let (mut client, mut application) = tunnel(&mut edge);
+    edge.read_until(&mut client, "first");
+    edge.pass(PATIENCE / 2);
+    application.send(b"still here");
+    edge.pass(PATIENCE * 3 / 4);
+    assert_eq!(edge.driver.tunnels.len(), 1);
+    edge.pass(PATIENCE / 2);
+    assert_eq!(edge.driver.tunnels.len(), 0);
+    let end = edge.read_to_end(&mut client);
+    assert_eq!(end, ("still here".to_owned(), false));
+    assert_eq!(edge.read_to_end(&mut application), (String::new(), false));
+}
+
+#[test]
+fn a_body_that_is_held_back_comes_in_time_if_the_application_never_asks() {
+    let mut edge = Edge::new(|config| config.upstream.request_buffer_bytes = 0);
+    let request = "PUT /up HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n";
+    let mut client = edge.ask(&format!("{request}Expect: 100-continue\r\n\r\n"));
+    let (tag, _) = edge.request();
+    edge.pass(2 * CONTINUE_TIMEOUT);
+    client.read();
+    assert_eq!(client.received, b"", "there is no connection yet");
+    edge.tell(started(tag));
+    edge.pass(CONTINUE_TIMEOUT / 2);
+    client.read();
+    assert_eq!(client.received, b"", "the application may still ask");
+    edge.pass(CONTINUE_TIMEOUT);
+    edge.read_until(&mut client, "HTTP/1.1 100 Continue\r\n\r\n");
+    // Even before the body comes, the request is no longer one to be sent again.
+    assert_eq!(pieces(&mut edge), (Vec::new(), false));
+    client.send(b"body");
+    edge.turn_until(|proxy| proxy.has_actions());
+    assert_eq!(pieces(&mut edge), (b"body".to_vec(), true));
+}
+
+#[test]
+fn interim_answers_come_before_the_answer_and_are_not_counted() {
+    let mut edge = Edge::new(|_| {});
+    let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (tag, _) = edge.request();
+    let interim = |status| AnswerPart::Interim(head(status, BodyFraming::None));
+    edge.tell(parts(tag, [interim(100), interim(103)]));
+    let text = edge.read_until(&mut client, "103 Early Hints\r\nX-App: yes\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 100 Continue\r\n"), "{text}");
+    assert_eq!(counts(&edge.driver.app.0), []);
+    let answer = AnswerPart::Head(head(204, BodyFraming::None));
+    edge.tell(parts(tag, [answer, AnswerPart::End(Vec::new())]));
+    let text = edge.read_until(&mut client, "\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 204 "), "{text}");
+    assert_eq!(counts(&edge.driver.app.0), [(UpstreamOutcome::Answered, 1)]);
+}
+
+#[test]
+fn an_answer_in_parts_ends_with_its_trailers() {
+    let mut edge = Edge::new(|_| {});
+    let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\n\r\n");
+    let (tag, _) = edge.request();
+    let begin = AnswerPart::Head(head(500, BodyFraming::Chunked));
+    edge.tell(parts(tag, [begin, body(b"one")]));
+    edge.tell(parts(tag, [body(b"two")]));
+    let trailers = vec![("X-End".to_owned(), Bytes::from_static(b"yes"))];
+    edge.tell(parts(tag, [AnswerPart::End(trailers)]));
+    let text = edge.read_until(&mut client, "0\r\nX-End: yes\r\n\r\n");
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(body.starts_with("3\r\none\r\n3\r\ntwo\r\n"), "{body}");
+    let failure = UpstreamOutcome::ServerError;
+    assert_eq!(counts(&edge.driver.app.0), [(failure, 1)]);
+}
+
+#[test]
+fn an_answer_to_head_has_the_fields_of_its_body_alone() {
+    let mut edge = Edge::new(|_| {});
+    let mut client = edge.ask("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (tag, _) = edge.request();
+    let head = AnswerHead {
+        content_length: Some(1234),
+        ..head(200, BodyFraming::None)
+    };
+    edge.tell(parts(
+        tag,
+        [AnswerPart::Head(head), AnswerPart::End(Vec::new())],
+    ));
+    let text = edge.read_until(&mut client, "\r\n\r\n");
+    assert!(text.contains("Content-Length: 1234\r\n"), "{text}");
+    edge.turn_until(|proxy| proxy.is_idle());
 }

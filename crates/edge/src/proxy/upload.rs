@@ -173,3 +173,81 @@ fn trailer_passes(name: &str, nominated: Option<&[u8]>, routes: &[Arc<RouteConfi
         && !list_tokens(nominated.unwrap_or_default()).any(is)
         && !of_clients().any(|header| is(header.as_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_granted_by_the_connection_or_by_the_application() {
+        let mut upload = Upload::waiting(false, false, None);
+        assert!(!upload.release(), "its client does not wait");
+        assert_eq!(upload.start(), Start::Granted);
+        assert_eq!(upload.start(), Start::Unchanged, "another connection");
+
+        for by_timeout in [true, false] {
+            let mut upload = Upload::waiting(true, false, None);
+            assert_eq!(upload.start(), Start::AwaitsContinue);
+            assert_eq!(upload.start(), Start::AwaitsContinue, "another connection");
+            if by_timeout {
+                assert!(upload.release());
+            } else {
+                assert_eq!(upload.interim(100), Interim::Granted);
+            }
+            assert!(!upload.release(), "the client is told once");
+            assert_eq!(upload.start(), Start::Unchanged);
+        }
+        assert_eq!(Upload::complete().start(), Start::Unchanged);
+    }
+
+    #[test]
+    fn interim_responses_are_passed_on_unless_the_client_was_told_to_go_on() {
+        for expects in [true, false] {
+            let mut upload = Upload::waiting(expects, false, None);
+            assert_eq!(upload.interim(103), Interim::PassedOn);
+            upload.start();
+            upload.release();
+            assert_eq!(upload.interim(100), Interim::Dropped);
+            assert_eq!(upload.interim(103), Interim::PassedOn);
+        }
+        assert_eq!(Upload::complete().interim(100), Interim::PassedOn);
+    }
+
+    #[test]
+    fn as_many_bytes_are_granted_as_the_application_takes() {
+        let mut upload = Upload::waiting(false, false, None);
+        let mut piece = Vec::new();
+        upload.start();
+        assert_eq!(upload.taken(), None, "nothing has come");
+        upload.receive(b"four", &mut piece);
+        upload.receive(b"more!", &mut piece);
+        assert_eq!(piece, b"fourmore!");
+        assert_eq!(upload.taken(), Some(9));
+        assert_eq!(upload.taken(), None);
+        upload.receive(b"end", &mut piece);
+        upload.finish(Trailers::default(), &[], &mut piece);
+        assert_eq!(piece, b"fourmore!end");
+        assert_eq!(upload.taken(), None, "nothing follows");
+    }
+
+    #[test]
+    fn chunks_count_without_their_framing() {
+        let mut upload = Upload::waiting(false, true, None);
+        let mut piece = Vec::new();
+        upload.start();
+        upload.receive(b"ok", &mut piece);
+        assert_eq!(upload.taken(), Some(2));
+        upload.finish(Trailers::default(), &[], &mut piece);
+        assert_eq!(piece, b"2\r\nok\r\n0\r\n\r\n");
+    }
+
+    #[test]
+    fn kept_pieces_are_taken_once_with_their_end() {
+        let mut upload = Upload::waiting(false, false, None);
+        upload.keep(b"a", false);
+        upload.keep(b"b", true);
+        upload.keep(b"", false);
+        assert_eq!(upload.take_kept(), Some((b"ab".to_vec(), true)));
+        assert_eq!(upload.take_kept(), None);
+    }
+}

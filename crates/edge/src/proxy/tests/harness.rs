@@ -1,5 +1,5 @@
-//! A loop with nothing but the clients' server, the proxy and its tunnels: the test is the
-//! application, which reads what the proxy asks for and tells what came of it.
+//! A loop with nothing but the clients' server, the proxy and its tunnels, on a simulated network:
+//! the test is the application, which reads what the proxy asks for and tells what came of it.
 
 use crate::config::Config;
 use crate::ids::{ProxiedId, Requested};
@@ -11,15 +11,16 @@ use dwell_engine::{
 };
 use dwell_evloop::{Context, Driver, EventLoop, Id, Readiness, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
+use dwell_testkit::sim::{SimNet, SimStream};
 use dwell_upstream::UpstreamEvent;
-use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Longest time for anything that takes none.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Simulated time for things that are not expected to take any.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Simulated time in which what was written arrives.
+const MOMENT: Duration = Duration::from_millis(1);
 const CLIENT: u8 = 2;
 const TUNNEL: u8 = 3;
 
@@ -27,6 +28,7 @@ const TUNNEL: u8 = 3;
 pub(super) struct Edge {
     event_loop: EventLoop<()>,
     pub(super) driver: Components,
+    network: SimNet,
 }
 
 /// The driver of the loop.
@@ -51,6 +53,7 @@ impl Edge {
             listener: 1,
             connection: CLIENT,
         };
+        let network = SimNet::new(1);
         Self {
             event_loop: EventLoop::new().unwrap(),
             driver: Components {
@@ -58,12 +61,13 @@ impl Edge {
                 app: Passing(Proxy::new(config, log, 1, 7)),
                 tunnels: Tunnels::new(TUNNEL, 8, PATIENCE),
             },
+            network,
         }
     }
 
     /// A client on a connection of this loop, whose sockets have room for little.
     pub(super) fn connect(&mut self) -> Client {
-        let (client, server) = pair();
+        let (client, server) = self.pair();
         let (http, app) = (&mut self.driver.http, &mut self.driver.app);
         http.adopt(self.event_loop.context(), server, app);
         client
@@ -76,24 +80,51 @@ impl Edge {
         client
     }
 
+    /// Both ends of a connection whose client has room for little.
+    pub(super) fn pair(&self) -> (Client, Stream) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = self.network.listen(any).unwrap();
+        let server = Stream::connect(listener.address()).unwrap();
+        self.network.pass(MOMENT);
+        let socket = listener.accept().unwrap();
+        socket.set_window(16 * 1024);
+        let client = Client {
+            socket,
+            received: Vec::new(),
+            end: None,
+        };
+        (client, server)
+    }
+
     pub(super) fn turn(&mut self) {
-        let wait = Some(Duration::from_millis(5));
-        self.event_loop.turn(&mut self.driver, wait).unwrap();
+        self.turn_for(Duration::from_millis(5));
+    }
+
+    fn turn_for(&mut self, wait: Duration) {
+        self.event_loop.turn(&mut self.driver, Some(wait)).unwrap();
+        self.network.pass(MOMENT);
     }
 
     /// Turns until the loop has nothing to do any more.
     pub(super) fn settle(&mut self) {
         for _ in 0..10 {
-            let wait = Some(Duration::ZERO);
-            self.event_loop.turn(&mut self.driver, wait).unwrap();
+            self.turn_for(Duration::ZERO);
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.network.elapsed() + time;
+        while self.network.elapsed() < end {
+            self.turn();
         }
     }
 
     #[track_caller]
     pub(super) fn turn_until(&mut self, mut is_so: impl FnMut(&mut Proxy) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = self.network.elapsed() + PATIENCE;
         while !is_so(&mut self.driver.app.0) {
-            assert!(Instant::now() < end, "nothing came of it");
+            assert!(self.network.elapsed() < end, "nothing came of it");
             self.turn();
         }
     }
@@ -165,7 +196,7 @@ impl Edge {
 
 /// The far end of a connection.
 pub(super) struct Client {
-    pub(super) socket: TcpStream,
+    pub(super) socket: SimStream,
     pub(super) received: Vec<u8>,
     /// The kind of the error that ended the stream; of an end in order, `UnexpectedEof`.
     end: Option<ErrorKind>,
@@ -191,29 +222,8 @@ impl Client {
 
     /// Leaves with a reset; a client that only closes may still be reading.
     pub(super) fn reset(self) {
-        let socket = SockRef::from(&self.socket);
-        socket.set_linger(Some(Duration::ZERO)).unwrap();
+        self.socket.reset();
     }
-}
-
-/// Both ends of a connection whose sockets have room for little.
-pub(super) fn pair() -> (Client, Stream) {
-    const ROOM: usize = 16 * 1024;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address: SocketAddr = listener.local_addr().unwrap();
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(ROOM).unwrap();
-    socket.connect(&address.into()).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let (server, _) = listener.accept().unwrap();
-    let small = SockRef::from(&server);
-    small.set_send_buffer_size(ROOM).unwrap();
-    let client = Client {
-        socket: socket.into(),
-        received: Vec::new(),
-        end: None,
-    };
-    (client, Stream::from_descriptor(server.into()).unwrap())
 }
 
 impl Driver for Components {
