@@ -4,8 +4,8 @@
 //! subrequest.
 
 use super::{AuthDecision, Digest, Digester, ExpiringCache, credential};
-use crate::ids::{SubrequestId, kind};
-use dwell_evloop::{Slab, Token};
+use crate::ids::{PollId, SubrequestId, kind};
+use dwell_evloop::Slab;
 use dwell_proto::http1::RequestHead;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub(crate) struct AuthSubrequests {
 pub(crate) struct AuthSubrequest {
     credential: Digest,
     /// Requests that wait for its response.
-    pub(crate) waiting: Vec<Token>,
+    pub(crate) waiting: Vec<PollId>,
 }
 
 /// Decisions that a loop caches.
@@ -81,7 +81,7 @@ impl AuthSubrequests {
     }
 
     /// Adds a request that waits for the response to a subrequest.
-    pub(crate) fn join(&mut self, question: SubrequestId, request: Token) {
+    pub(crate) fn join(&mut self, question: SubrequestId, request: PollId) {
         if let Some(question) = self.questions.get_mut(question) {
             question.waiting.push(request);
         }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(subrequests.find(&alice), Some(question));
         assert_eq!(subrequests.find(&bob), None);
         assert_eq!(subrequests.begin(bob), None, "there is room for one");
-        let requests = [Token::new(1, 0, 5), Token::new(1, 0, 6)];
+        let requests = [5, 6].map(PollId::nth);
         for request in requests {
             subrequests.join(question, request);
         }

@@ -3,7 +3,7 @@
 use super::admission::Admission;
 use crate::config::{Config, Routing};
 use crate::held::held;
-use crate::ids::{Held, ProxiedId, Requested};
+use crate::ids::{Held, ProxiedId, Requested, StreamId};
 use crate::log::Outage;
 use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
 use crate::pages::Pages;
@@ -13,7 +13,7 @@ use crate::response_log::ResponseLog;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
 };
-use dwell_evloop::{Context, Id, Stream, Token};
+use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::{Expiry, Store};
 use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
@@ -85,7 +85,7 @@ impl Front {
         event: UpstreamEvent,
     ) {
         self.follow_outage(context, &event);
-        match Requested::of(event.tag()) {
+        match Requested::from_bits(event.tag()) {
             Requested::Fetch(fetch) => {
                 if let Some(large) = self.polls.told(context, http, fetch, event) {
                     self.pass_on(context, http, &large);
@@ -95,7 +95,7 @@ impl Front {
                 self.polls
                     .answered_question(context, http, question, &event);
                 if let UpstreamEvent::Large { connection, .. } = event {
-                    self.proxy.cancel(connection, question.token());
+                    self.proxy.cancel(connection, question.into());
                 }
             }
             Requested::Proxied(_) => self.proxy.upstream_event(context, http, event),
@@ -152,7 +152,7 @@ impl Front {
             self.proxy.adopt(context, http, &adopted, &large.parts)
         });
         if !is_taken {
-            self.proxy.cancel(connection, fetch);
+            self.proxy.cancel(connection, fetch.into());
             self.polls.refuse_large(context, http, large);
         }
     }
@@ -249,7 +249,7 @@ impl App for Front {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match Held::of(tag) {
+        match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
             Held::Stream(stream) => self.polls.feed_expired(context, stream, reply),
             Held::MultiPoll(poll) => self.polls.several_expired(context, poll, reply),
@@ -265,7 +265,7 @@ impl App for Front {
         tag: u64,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        match Held::of(tag) {
+        match Held::from_bits(tag) {
             Held::Stream(stream) => self.polls.feed_drained(context, stream, reply),
             Held::Poll(_) | Held::MultiPoll(_) | Held::Publish(_) => {
                 held(tag, self.polls.owed_time())
@@ -276,7 +276,7 @@ impl App for Front {
 
     fn peer_closed(&mut self, _exchange: ExchangeId, tag: u64) -> bool {
         // A client that ends its side and only then reads gets an answer that is on its way.
-        match Held::of(tag) {
+        match Held::from_bits(tag) {
             Held::Poll(poll) => !self.polls.is_owed(poll),
             Held::Stream(_) => true,
             Held::MultiPoll(poll) => !self.polls.is_asking(poll),
@@ -286,7 +286,7 @@ impl App for Front {
     }
 
     fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
-        match Held::of(tag) {
+        match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_abandoned(poll),
             Held::Stream(stream) => self.polls.feed_abandoned(stream),
             Held::MultiPoll(poll) => self.polls.several_abandoned(poll),
@@ -302,7 +302,7 @@ impl App for Front {
         tag: u64,
         detached: Detached,
     ) {
-        self.polls.detached(Token::from_bits(tag), detached);
+        self.polls.detached(StreamId::from_bits(tag), detached);
     }
 
     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {

@@ -6,9 +6,10 @@ use super::queries::QueryContext;
 use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
 use super::{EdgeLoop, Message, upstream_figures};
+use crate::ids::Requested;
 use crate::metrics::{Histogram, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
-use dwell_evloop::{Context, Lifecycle, Readiness, Token};
+use dwell_evloop::{Context, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
 use std::time::Duration;
 
@@ -161,8 +162,8 @@ impl EdgeLoop {
             if requests.is_empty() && !polls.misses.has_cached() && !has_unsent {
                 break;
             }
-            for (fetch, request) in requests {
-                self.send_request(context, fetch, request);
+            for (to, request) in requests {
+                self.send_request(context, to, request);
             }
         }
         let (http, tunnels) = (&mut self.servers.http, &mut self.servers.tunnels);
@@ -219,8 +220,8 @@ impl EdgeLoop {
         }
     }
 
-    fn send_request(&mut self, context: &mut Context, fetch: Token, request: polls::FetchRequest) {
-        let tag = fetch.to_bits();
+    fn send_request(&mut self, context: &mut Context, to: Requested, request: polls::FetchRequest) {
+        let tag = to.to_bits();
         let request = UpstreamRequest {
             is_head: request.is_head,
             is_idempotent: request.is_idempotent,

@@ -16,10 +16,11 @@ use super::sharing::may_be_shared;
 use super::tables::Poll;
 use super::{Polls, seconds};
 use crate::config::RouteId;
+use crate::ids::{PollId, StreamId};
 use crate::metrics::PollOutcome;
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{BodyPlan, Detached, Outcome, Reply, Request};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::Context;
 use dwell_proto::http1::RequestHead;
 
 impl Polls {
@@ -72,7 +73,7 @@ impl Polls {
     pub(crate) fn poll_expired(
         &mut self,
         context: &mut Context,
-        poll: Token,
+        poll: PollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let record = self.waiters.polls().get(poll);
@@ -93,20 +94,20 @@ impl Polls {
     }
 
     /// Returns true if a poll waits for an answer rather than for a change.
-    pub(crate) fn is_owed(&self, poll: Token) -> bool {
+    pub(crate) fn is_owed(&self, poll: PollId) -> bool {
         let poll = self.waiters.polls().get(poll);
         poll.is_some_and(|poll| poll.waits_for().is_none())
     }
 
     /// Forgets a poll whose client has left.
-    pub(crate) fn poll_abandoned(&mut self, poll: Token) {
+    pub(crate) fn poll_abandoned(&mut self, poll: PollId) {
         if self.waiters.remove(poll).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
 
     /// A connection has become a WebSocket.
-    pub(crate) fn detached(&mut self, stream: Token, detached: Detached) {
+    pub(crate) fn detached(&mut self, stream: StreamId, detached: Detached) {
         self.delivery.detached.push((stream, detached));
     }
 

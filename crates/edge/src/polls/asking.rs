@@ -14,11 +14,11 @@ use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, auth_request};
 use crate::config::RouteId;
 use crate::held::hold;
-use crate::ids::SubrequestId;
+use crate::ids::{PollId, SubrequestId};
 use crate::metrics::{AuthOutcome, PollOutcome};
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{Http, Outcome, Reply, Request};
-use dwell_evloop::{Context, Id, Token};
+use dwell_evloop::{Context, Id};
 use dwell_proto::http1::{FieldStorage, Trailers};
 use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Polls {
             return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
-        let poll = self.record(context, &arrival, auth_request.token(), Keep::Request);
+        let poll = self.record(context, &arrival, Some(auth_request.into()), Keep::Request);
         let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
             self.gate.subrequests.join(auth_request, poll);
@@ -93,7 +93,7 @@ impl Polls {
             is_idempotent: true,
             client: self.gate.client_of(head, peer),
         };
-        self.misses.send(fetch.token(), request);
+        self.misses.send(fetch.into(), request);
         Some(fetch)
     }
 
@@ -218,7 +218,7 @@ impl Polls {
     }
 
     /// Returns true if a kept request asks for a WebSocket.
-    fn is_upgrade(&self, poll: Token) -> bool {
+    fn is_upgrade(&self, poll: PollId) -> bool {
         let kept = self
             .waiters
             .polls()
@@ -235,7 +235,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        token: Token,
+        token: PollId,
         granted: &Arc<Granted>,
     ) {
         let poll = self.waiters.poll_mut(token);
@@ -252,7 +252,7 @@ impl Polls {
     pub(super) fn let_in(
         &mut self,
         context: &mut Context,
-        token: Token,
+        token: PollId,
         reply: &mut Reply<'_>,
     ) -> Option<Outcome> {
         let kept = self.waiters.polls().get(token)?.request.as_ref()?;

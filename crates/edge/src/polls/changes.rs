@@ -14,8 +14,9 @@ use super::decide::{Decision, Stage, decide};
 use super::delivery::Queue;
 use super::feeds::{News, Telling};
 use super::frames;
-use super::tables::{Sink, kind};
+use super::tables::Sink;
 use super::waiters::SHUTTING_DOWN;
+use crate::ids::{FeedId, KeyId, PollId, Waiter, WaiterId};
 use dwell_engine::Http;
 use dwell_engine::websocket::{Broadcast, CloseCode, MessageKind, WebSockets};
 use dwell_evloop::{Context, Token};
@@ -28,9 +29,9 @@ impl Polls {
     /// Has `due` told of a change when the turn ends, or one after it.
     pub(super) fn note_change(
         &mut self,
-        key: Token,
+        key: KeyId,
         found: Option<&Found<'_>>,
-        due: impl IntoIterator<Item = Token>,
+        due: impl IntoIterator<Item = WaiterId>,
     ) {
         // What can be read at once is read again then.
         let kept = found.filter(|_| !self.lookups.is_immediate());
@@ -39,7 +40,7 @@ impl Polls {
     }
 
     /// Returns true while polls or feeds are still to be told of a key.
-    pub(super) fn is_changing(&self, key: Token) -> bool {
+    pub(super) fn is_changing(&self, key: KeyId) -> bool {
         !self.delivery.changes.is_empty() && self.delivery.changes.contains(key)
     }
 
@@ -50,8 +51,8 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         budget: &mut Budget,
-        key: Token,
-        due: &[Token],
+        key: KeyId,
+        due: &[WaiterId],
         found: Option<&Found<'_>>,
     ) -> usize {
         let mut telling = Telling::of(found);
@@ -70,13 +71,15 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         budget: &mut Budget,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        waiter: WaiterId,
         telling: &mut Telling<'_, '_>,
     ) {
-        match token.kind() {
-            kind::FEED => self.tell_feed(context, http, budget, token, telling),
-            _ => self.wake(context, http, budget, key, token, telling.found),
+        match waiter.id() {
+            Waiter::Feed(feed) => self.tell_feed(context, http, budget, feed, telling),
+            Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling.found),
+            // It is answered when it is ripe.
+            Waiter::MultiPoll(_) => {}
         }
         budget.encoded(self.delivery.encodings.take_work());
     }
@@ -87,8 +90,8 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         budget: &mut Budget,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: PollId,
         found: Option<&Found<'_>>,
     ) {
         let poll = self.waiters.polls().get(token);
@@ -145,7 +148,7 @@ impl Polls {
         http: &mut Http,
         websockets: &mut WebSockets,
         budget: &mut Budget,
-        key: Token,
+        key: KeyId,
         queue: &mut Queue,
     ) {
         let Some(record) = self.waiters.keys.get(key) else {
@@ -167,15 +170,16 @@ impl Polls {
         let mut telling = Telling::of(found);
         let mut frames = Frames::new();
         while !budget.is_spent()
-            && let Some(token) = queue.next()
+            && let Some(waiter) = queue.next()
         {
-            let sink = self.waiters.feeds.get(token).map(|feed| feed.sink);
-            match (token.kind(), sink) {
-                (kind::FEED, Some(Sink::Socket(socket))) => {
-                    let feed = (token, socket);
-                    self.tell_of_change(context, websockets, budget, feed, found, &mut frames);
-                }
-                _ => self.tell_one(context, http, budget, key, token, &mut telling),
+            if let Waiter::Feed(id) = waiter.id()
+                && let Some(feed) = self.waiters.feeds.get(id)
+                && let Sink::Socket(socket) = feed.sink
+            {
+                let feed = (id, socket);
+                self.tell_of_change(context, websockets, budget, feed, found, &mut frames);
+            } else {
+                self.tell_one(context, http, budget, key, waiter, &mut telling);
             }
         }
     }
@@ -186,7 +190,7 @@ impl Polls {
         context: &mut Context,
         websockets: &mut WebSockets,
         budget: &mut Budget,
-        (token, socket): (Token, Token),
+        (token, socket): (FeedId, Token),
         found: Option<&Found<'_>>,
         frames: &mut Frames,
     ) {
@@ -198,7 +202,7 @@ impl Polls {
             return;
         }
         if feed.ends.is_due(context.tick()) {
-            self.end_by_age(feed.set.token().unwrap_or(token), |code, why| {
+            self.end_by_age(self.waiters.feeds.stream_of(token), |code, why| {
                 websockets.close(context, socket, code, why);
             });
             return;
@@ -226,7 +230,7 @@ impl Polls {
     fn frame_among(
         &mut self,
         frames: &mut Frames,
-        token: Token,
+        token: FeedId,
         found: Option<&Found<'_>>,
     ) -> Arc<Broadcast> {
         let label = self.waiters.feeds.label_of(token);
@@ -241,7 +245,7 @@ impl Polls {
     }
 
     /// The frame that tells a feed what its key has.
-    pub(super) fn frame_of(&mut self, token: Token, found: Option<&Found<'_>>) -> Arc<Broadcast> {
+    pub(super) fn frame_of(&mut self, token: FeedId, found: Option<&Found<'_>>) -> Arc<Broadcast> {
         let label = self.waiters.feeds.label_of(token).map(str::to_owned);
         let name = self.waiters.name_of_feed(token);
         match found {

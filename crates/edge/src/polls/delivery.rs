@@ -3,6 +3,7 @@
 use super::budget::{Now, Work};
 use super::decide::Content;
 use super::encodings::Encodings;
+use crate::ids::{FeedId, KeyId, MultiPollId, StreamId, WaiterId};
 use bytes::Bytes;
 use dwell_engine::Detached;
 use dwell_evloop::Token;
@@ -15,11 +16,11 @@ pub(super) struct Delivery {
     /// Polls and feeds that are still to be told of changes of their keys.
     pub(super) changes: Changes,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
-    pub(super) ripe: Vec<Token>,
+    pub(super) ripe: Vec<MultiPollId>,
     /// Feeds of whose keys the application has said something.
-    pub(super) answered: Vec<Token>,
+    pub(super) answered: Vec<FeedId>,
     /// Connections that have become WebSockets, by their streams.
-    pub(super) detached: Vec<(Token, Detached)>,
+    pub(super) detached: Vec<(StreamId, Detached)>,
     /// Frames for one WebSocket each.
     pub(super) replies: Vec<(Token, String)>,
     /// WebSockets that end with the server.
@@ -65,9 +66,9 @@ pub(super) type Change = Option<(Content, Bytes)>;
 /// Keys with changes that are still to be told.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    queues: HashMap<u64, Queue>,
+    queues: HashMap<KeyId, Queue>,
     /// The keys that have a queue, each once, in their turn.
-    order: VecDeque<Token>,
+    order: VecDeque<KeyId>,
 }
 
 /// Polls and feeds that are still to be told of one key.
@@ -75,14 +76,14 @@ pub(super) struct Changes {
 pub(super) struct Queue {
     /// The newest.
     pub(super) change: Change,
-    pub(super) left: VecDeque<Token>,
+    pub(super) left: VecDeque<WaiterId>,
     /// The members of `left`, once others have joined a queue that was not empty.
-    known: Option<HashSet<Token>>,
+    known: Option<HashSet<WaiterId>>,
 }
 
 impl Queue {
     /// Appends members, but for those that stand here already.
-    fn join(&mut self, due: impl IntoIterator<Item = Token>) {
+    fn join(&mut self, due: impl IntoIterator<Item = WaiterId>) {
         if self.left.is_empty() {
             self.known = None;
             return self.left.extend(due);
@@ -96,7 +97,7 @@ impl Queue {
     }
 
     /// Takes the one whose turn it is.
-    pub(super) fn next(&mut self) -> Option<Token> {
+    pub(super) fn next(&mut self) -> Option<WaiterId> {
         let token = self.left.pop_front()?;
         if let Some(known) = &mut self.known {
             known.remove(&token);
@@ -110,18 +111,18 @@ impl Changes {
         self.queues.is_empty()
     }
 
-    pub(super) fn contains(&self, key: Token) -> bool {
-        self.queues.contains_key(&key.to_bits())
+    pub(super) fn contains(&self, key: KeyId) -> bool {
+        self.queues.contains_key(&key)
     }
 
     /// Notes members that are to be told of a change, behind those that are to be told already.
     pub(super) fn note(
         &mut self,
-        key: Token,
+        key: KeyId,
         change: Change,
-        due: impl IntoIterator<Item = Token>,
+        due: impl IntoIterator<Item = WaiterId>,
     ) {
-        let queue = match self.queues.entry(key.to_bits()) {
+        let queue = match self.queues.entry(key) {
             Entry::Occupied(queue) => queue.into_mut(),
             Entry::Vacant(place) => {
                 self.order.push_back(key);
@@ -133,48 +134,51 @@ impl Changes {
     }
 
     /// Takes the key whose turn it is, with its queue.
-    pub(super) fn take(&mut self) -> Option<(Token, Queue)> {
+    pub(super) fn take(&mut self) -> Option<(KeyId, Queue)> {
         let key = self.order.pop_front()?;
-        Some((key, self.queues.remove(&key.to_bits())?))
+        Some((key, self.queues.remove(&key)?))
     }
 
     /// Keeps the rest of the queue of a key, for when its turn comes again.
-    pub(super) fn put_back(&mut self, key: Token, queue: Queue) {
+    pub(super) fn put_back(&mut self, key: KeyId, queue: Queue) {
         if queue.left.is_empty() {
             return;
         }
-        match self.queues.remove(&key.to_bits()) {
+        match self.queues.remove(&key) {
             None => self.order.push_back(key),
             Some(newer) => {
-                self.queues.insert(key.to_bits(), queue);
+                self.queues.insert(key, queue);
                 return self.note(key, newer.change, newer.left);
             }
         }
-        self.queues.insert(key.to_bits(), queue);
+        self.queues.insert(key, queue);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::kind;
     use super::*;
+    use dwell_evloop::Id;
 
-    fn key(index: u32) -> Token {
-        Token::new(kind::KEY, 0, index)
+    fn key(index: u32) -> KeyId {
+        KeyId::nth(index)
     }
 
-    fn members(indices: impl IntoIterator<Item = u32>) -> Vec<Token> {
-        let token = |index| Token::new(kind::FEED, 0, index);
-        indices.into_iter().map(token).collect()
+    fn members(indices: impl IntoIterator<Item = u32>) -> Vec<WaiterId> {
+        let feed = |index| WaiterId::from(FeedId::nth(index));
+        indices.into_iter().map(feed).collect()
     }
 
     /// Tells so many of the queue whose turn it is.
     fn tell(changes: &mut Changes, count: usize) -> (u32, Vec<u32>) {
         let (key, mut queue) = changes.take().unwrap();
         let next = std::iter::from_fn(|| queue.next());
-        let told = next.take(count).map(Token::index).collect();
+        let told = next
+            .take(count)
+            .map(|waiter| waiter.token().index())
+            .collect();
         changes.put_back(key, queue);
-        (key.index(), told)
+        (key.token().index(), told)
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::watchers::Watchers;
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
 use crate::cursor::Cursor;
-use dwell_evloop::Token;
+use crate::ids::KeyId;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use serde_json::json;
 
@@ -98,7 +98,7 @@ impl Polls {
     pub(crate) fn watched(&self, question: &Question) -> Vec<(Box<[u8]>, Watchers)> {
         match question {
             Question::Prefix(prefix) => {
-                let named = |key: Token| Some((key, &self.waiters.keys.get(key)?.name));
+                let named = |key: KeyId| Some((key, &self.waiters.keys.get(key)?.name));
                 let keys = self
                     .waiters
                     .keys

@@ -12,14 +12,15 @@ use super::decide::Content;
 use super::events;
 use super::parts::Parts;
 use super::responder::{Exchange, Responder};
-use super::tables::{Feed, Link, Sink, kind};
+use super::tables::{Feed, Sink};
 use super::waiters::Watch;
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
+use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use crate::metrics::{PollOutcome, StreamEnd};
 use bytes::Bytes;
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, WriteError, sse};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use dwell_timers::{TICK, Tick, ticks_ceil};
 use std::time::Duration;
 
@@ -109,7 +110,7 @@ impl Polls {
         context: &mut Context,
         opening: &Opening<'_>,
         to: &mut Responder<'_, '_>,
-    ) -> Option<Token> {
+    ) -> Option<FeedId> {
         let key = self.room_to_wait(context, opening.name, to)?;
         let item = match self.waiters.watch(key, seconds(context)) {
             Watch::Begun(item) => item,
@@ -130,7 +131,7 @@ impl Polls {
                 || matches!(opening.known, Known::Nothing)
                     && opening.ask.condition != Condition::None,
             ends,
-            set: Link::default(),
+            set: None,
             route: opening.route,
             is_asking: false,
         };
@@ -145,7 +146,7 @@ impl Polls {
         // There is room, as was made sure of before the key was entered.
         let token = self.waiters.insert_feed(feed)?;
         if is_put_off {
-            self.note_change(key, found, [token]);
+            self.note_change(key, found, [token.into()]);
         }
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
@@ -200,7 +201,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         match self.open_feed(context, opening, to) {
-            Some(feed) => self.hold_feed(context, feed, to.exchange()),
+            Some(feed) => self.hold_feed(context, feed.into(), to.exchange()),
             None => Outcome::Answered,
         }
     }
@@ -209,7 +210,7 @@ impl Polls {
     pub(super) fn hold_feed(
         &mut self,
         context: &mut Context,
-        stream: Token,
+        stream: StreamId,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
         let timeout = self.next_heartbeat(context, stream);
@@ -217,7 +218,7 @@ impl Polls {
     }
 
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
-    fn next_heartbeat(&mut self, context: &Context, stream: Token) -> Duration {
+    fn next_heartbeat(&mut self, context: &Context, stream: StreamId) -> Duration {
         let interval = self
             .spread
             .around(self.config.limits.stream_heartbeat, 3, 5);
@@ -246,7 +247,7 @@ impl Polls {
             // The application is asked for one value at a time.
             (None, OnDelete::Origin)
                 if rules.has_upstream
-                    && feed.set.token().is_none()
+                    && feed.set.is_none()
                     && matches!(feed.sink, Sink::Events(_)) =>
             {
                 News::Ends
@@ -263,7 +264,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         budget: &mut Budget,
-        token: Token,
+        token: FeedId,
         telling: &mut Telling<'_, '_>,
     ) {
         let found = telling.found;
@@ -271,13 +272,13 @@ impl Polls {
         let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
-        let (Sink::Events(exchange), set) = (feed.sink, feed.set.token()) else {
+        let (Sink::Events(exchange), set) = (feed.sink, feed.set) else {
             return;
         };
         match self.news(feed, current) {
             News::None => return,
             News::Ends => {
-                return self.end_feed(context, http, token, RETRY_SOON, StreamEnd::Gone);
+                return self.end_feed(context, http, token.into(), RETRY_SOON, StreamEnd::Gone);
             }
             News::Value | News::Deleted => {}
         }
@@ -305,7 +306,7 @@ impl Polls {
     }
 
     /// The event that tells a feed of a value of its key.
-    fn event_of(&mut self, feed: Token, found: &Found<'_>) -> Vec<Bytes> {
+    fn event_of(&mut self, feed: FeedId, found: &Found<'_>) -> Vec<Bytes> {
         let name = self.waiters.name_of_feed(feed);
         let lines = self
             .delivery
@@ -321,23 +322,24 @@ impl Polls {
     pub(crate) fn feed_drained(
         &mut self,
         context: &mut Context,
-        token: Token,
+        stream: StreamId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if token.kind() == kind::SET {
-            return self.catch_up(context, token, reply);
-        }
+        let token = match stream.id() {
+            FeedOrSet::Set(set) => return self.catch_up(context, set, reply),
+            FeedOrSet::Feed(feed) => feed,
+        };
         let Some(feed) = self.waiters.feeds.get(token) else {
             return Outcome::Close;
         };
         let key = feed.key;
         if self.lookups.reads_later(&mut self.waiters.keys, key) {
-            return self.hold_feed(context, token, Exchange::Now(reply));
+            return self.hold_feed(context, stream, Exchange::Now(reply));
         }
         if self.delivery.is_busy(Now::of(context)) {
             // It is read when there is room to tell of it.
-            self.note_change(key, None, [token]);
-            return self.hold_feed(context, token, Exchange::Now(reply));
+            self.note_change(key, None, [token.into()]);
+            return self.hold_feed(context, stream, Exchange::Now(reply));
         }
         let item = self.last_look(context, key);
         let found = item.as_ref().map(Found::stored);
@@ -348,37 +350,37 @@ impl Polls {
         let event = match (self.news(feed, current), &found) {
             (News::Value, Some(found)) => self.event_of(token, found),
             (News::Ends, _) => {
-                return self.close_feed(token, reply, RETRY_SOON, StreamEnd::Gone);
+                return self.close_feed(stream, reply, RETRY_SOON, StreamEnd::Gone);
             }
             (News::Deleted, _) => deletion(),
-            _ => return self.hold_feed(context, token, Exchange::Now(reply)),
+            _ => return self.hold_feed(context, stream, Exchange::Now(reply)),
         };
         let bytes = event.iter().map(Bytes::len).sum();
         self.delivery.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok() {
             self.was_told(token, current);
         }
-        self.hold_feed(context, token, Exchange::Now(reply))
+        self.hold_feed(context, stream, Exchange::Now(reply))
     }
 
     /// The deadline of a stream has passed: it shows that it is alive, or ends if it is old.
     pub(crate) fn feed_expired(
         &mut self,
         context: &mut Context,
-        token: Token,
+        stream: StreamId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let Some(feed) = self.waiters.feeds.any_feed(token) else {
+        let Some(feed) = self.waiters.feeds.any_feed(stream) else {
             return Outcome::Close;
         };
         if feed.ends.is_due(context.tick()) {
-            return self.close_feed(token, reply, RETRY, StreamEnd::Lifetime);
+            return self.close_feed(stream, reply, RETRY, StreamEnd::Lifetime);
         }
-        if token.kind() == kind::SET {
-            return self.catch_up(context, token, reply);
+        if let FeedOrSet::Set(set) = stream.id() {
+            return self.catch_up(context, set, reply);
         }
-        let timeout = self.next_heartbeat(context, token);
-        sse::keep_alive(reply, token.to_bits(), timeout)
+        let timeout = self.next_heartbeat(context, stream);
+        sse::keep_alive(reply, stream.to_bits(), timeout)
     }
 
     /// Ends streams whose key has no record any more, so that no change could reach them.
@@ -389,7 +391,7 @@ impl Polls {
     }
 
     /// The client of a stream has left.
-    pub(crate) fn feed_abandoned(&mut self, stream: Token) {
+    pub(crate) fn feed_abandoned(&mut self, stream: StreamId) {
         if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
@@ -398,12 +400,12 @@ impl Polls {
     /// Ends a stream in the callback of its exchange.
     fn close_feed(
         &mut self,
-        token: Token,
+        stream: StreamId,
         reply: &mut Reply<'_>,
         retry: std::ops::Range<u64>,
         why: StreamEnd,
     ) -> Outcome {
-        self.waiters.remove_stream(token);
+        self.waiters.remove_stream(stream);
         self.metrics.streams_ended.increment(why);
         events::end(reply, self.spread.within(retry));
         Outcome::Answered
@@ -414,12 +416,12 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        token: Token,
+        stream: StreamId,
         retry: std::ops::Range<u64>,
         why: StreamEnd,
     ) {
         let retry = self.spread.within(retry);
-        let Some(sink) = self.waiters.remove_stream(token) else {
+        let Some(sink) = self.waiters.remove_stream(stream) else {
             return;
         };
         self.metrics.streams_ended.increment(why);
@@ -440,19 +442,19 @@ impl Polls {
             .feeds
             .tokens()
             .map(|feed| self.waiters.feeds.stream_of(feed))
-            .filter(|token| self.is_quiet(*token));
-        let streams: Vec<Token> = quiet.take(count).collect();
+            .filter(|stream| self.is_quiet(*stream));
+        let streams: Vec<StreamId> = quiet.take(count).collect();
         for stream in streams {
             self.end_feed(context, http, stream, RETRY, StreamEnd::Drain);
         }
-        let sets: Vec<Token> = self.waiters.feeds.empty_sets().take(count).collect();
+        let sets: Vec<SetId> = self.waiters.feeds.empty_sets().take(count).collect();
         for set in sets {
-            self.end_feed(context, http, set, RETRY, StreamEnd::Drain);
+            self.end_feed(context, http, set.into(), RETRY, StreamEnd::Drain);
         }
     }
 
     /// Returns true if a stream is about to be told of no change of its keys.
-    fn is_quiet(&self, stream: Token) -> bool {
+    fn is_quiet(&self, stream: StreamId) -> bool {
         self.delivery.changes.is_empty()
             || self
                 .waiters

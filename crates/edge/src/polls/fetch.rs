@@ -10,9 +10,10 @@ use super::responder::{Exchange, Responder};
 use super::sharing::is_shared;
 use super::tables::{KeptRequest, Poll};
 use crate::config::RouteId;
+use crate::ids::{FetchId, KeyId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead};
 use dwell_upstream::{Wants, is_idempotent};
 use std::net::SocketAddr;
@@ -107,8 +108,8 @@ impl Polls {
         } else {
             Keep::Line
         };
-        let poll = self.record(context, &arrival, fetch, keep);
-        self.place_in_fetch(context, poll, to.exchange())
+        let poll = self.record(context, &arrival, Some(fetch.into()), keep);
+        self.place_in_fetch(context, poll, fetch, to.exchange())
     }
 
     /// A poll that was held, and whose key has no value.
@@ -116,7 +117,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
+        key: KeyId,
         mut poll: Poll,
     ) {
         let name = self.waiters.keys.get(key).map(|key| key.name.clone());
@@ -145,14 +146,14 @@ impl Polls {
             self.refuse_busy(context, &mut to);
             return;
         };
-        poll.place = fetch;
+        poll.place = Some(fetch.into());
         let exchange = Exchange::Held(http, poll.exchange);
-        self.place_in_fetch(context, poll, exchange);
+        self.place_in_fetch(context, poll, fetch, exchange);
     }
 
     /// The fetch that brings an answer for a request: from memory, under way, or begun; `None`
     /// where there is no room.
-    pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<Token> {
+    pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<FetchId> {
         let (name, route) = (missed.name, missed.route);
         let common = self.common_of(missed.head, missed.ask, route);
         let is_shared = self.is_shared(missed.ask, route);
@@ -177,7 +178,7 @@ impl Polls {
         missed: &Missed<'_>,
         common: Common,
         is_shared: bool,
-    ) -> Option<Token> {
+    ) -> Option<FetchId> {
         let key = if is_shared {
             self.waiters.keys.enter(missed.name)
         } else {
@@ -201,12 +202,12 @@ impl Polls {
         &mut self,
         context: &mut Context,
         poll: Poll,
+        fetch: FetchId,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
-        let fetch = poll.place;
         match self.waiters.insert(poll) {
             Ok(token) => {
-                self.misses.join(fetch, token);
+                self.misses.join(fetch, token.into());
                 exchange.hold(context, token.to_bits(), self.owed_time())
             }
             // There is room: it was looked for, or the poll was taken out a moment ago.

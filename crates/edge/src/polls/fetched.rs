@@ -8,11 +8,12 @@ use super::large::TooLarge;
 use super::misses::{SubFetch, UpstreamResult};
 use super::recall::StaleReason;
 use super::responder::Responder;
-use super::tables::{Poll, kind};
+use super::tables::Poll;
 use crate::cursor::{Cursor, CursorText};
+use crate::ids::{FetchId, FetchMember, Packed};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use dwell_engine::{Body, Http, Response};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use dwell_upstream::{Answer, UpstreamError, UpstreamEvent};
 
 /// The `Cache-Status` of the further answers of a fetch.
@@ -34,7 +35,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: Token,
+        fetch: FetchId,
         event: UpstreamEvent,
     ) -> Option<TooLarge> {
         match event {
@@ -75,7 +76,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: Token,
+        fetch: FetchId,
         result: &UpstreamResult,
         is_remembered: bool,
     ) {
@@ -139,10 +140,10 @@ impl Polls {
     }
 
     /// Takes a member of a fetch out of its table, if its client is still there.
-    pub(super) fn take_member(&mut self, token: Token) -> Option<Member> {
-        match token.kind() {
-            kind::MISSING => self.misses.take_sub_fetch(token).map(Member::Key),
-            _ => self.waiters.remove(token).map(Member::Poll),
+    pub(super) fn take_member(&mut self, member: Packed<FetchMember>) -> Option<Member> {
+        match member.id() {
+            FetchMember::SubFetch(key) => self.misses.take_sub_fetch(key).map(Member::Key),
+            FetchMember::Poll(poll) => self.waiters.remove(poll).map(Member::Poll),
         }
     }
 
@@ -235,18 +236,22 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: Token,
+        fetch: FetchId,
     ) -> Option<Poll> {
         let fetch = self.misses.close(&mut self.waiters.keys, fetch)?;
         self.misses.end_flight(&fetch, None);
-        let is_key = |token: &mut Token| token.kind() == kind::MISSING;
+        let is_key =
+            |member: &mut Packed<FetchMember>| matches!(member.id(), FetchMember::SubFetch(_));
         let mut others = fetch.members.clone();
         for token in others.extract_if(.., is_key).collect::<Vec<_>>() {
             self.turn_away(context, http, token);
         }
         let sender = fetch.members.first();
         let sender = sender.filter(|sender| others.first() == Some(*sender));
-        let own = sender.and_then(|token| self.waiters.remove(*token));
+        let own = sender.and_then(|member| match member.id() {
+            FetchMember::Poll(poll) => self.waiters.remove(poll),
+            FetchMember::SubFetch(_) => None,
+        });
         if own.is_some() {
             others.remove(0);
             self.metrics.polls.increment(PollOutcome::Miss);
@@ -281,7 +286,7 @@ impl Polls {
         fetch: u64,
         result: Option<&UpstreamResult>,
     ) {
-        let fetch = Token::from_bits(fetch);
+        let fetch = FetchId::from_bits(fetch);
         if let Some(result) = result {
             return self.result_came(context, http, fetch, result, false);
         }

@@ -14,12 +14,13 @@ use super::misses::OriginRequest;
 use super::parts::Parts;
 use super::responder::{Exchange, Responder};
 use super::senseless::Senseless;
-use super::tables::{Feed, Link, Member, Sink};
+use super::tables::{Feed, Member, Sink};
 use super::{Polls, seconds};
 use crate::config::{RouteId, Routing};
+use crate::ids::{FeedId, SetId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, sse};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Polls {
                 key,
                 has,
                 ends,
-                set: Link::to(set),
+                set: Some(set),
                 route,
                 // What the client has was in a cache once.
                 is_cached: has != Condition::None,
@@ -132,7 +133,7 @@ impl Polls {
         self.metrics.streams.increment();
         if self.has_upstream() {
             let behalf = OriginRequest::of(request, ask, route, to.peer_address());
-            self.seek_all(context, set, &behalf);
+            self.seek_all(context, set.into(), &behalf);
         }
         let mut first = Parts::default();
         events::retry(first.text(), self.spread.within(RETRY));
@@ -145,12 +146,12 @@ impl Polls {
     fn hold_set(
         &mut self,
         context: &mut Context,
-        set: Token,
+        set: SetId,
         is_all: bool,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
         if is_all {
-            return self.hold_feed(context, set, exchange);
+            return self.hold_feed(context, set.into(), exchange);
         }
         exchange.hold(context, set.to_bits(), SOON)
     }
@@ -159,7 +160,7 @@ impl Polls {
     pub(super) fn catch_up(
         &mut self,
         context: &mut Context,
-        set: Token,
+        set: SetId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut news = Parts::default();
@@ -179,8 +180,8 @@ impl Polls {
 
     /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.
     /// What memcached has is told when it comes.
-    fn gather(&mut self, context: &Context, set: Token, out: &mut Parts) -> bool {
-        for token in self.waiters.feeds.feeds_of(set) {
+    fn gather(&mut self, context: &Context, set: SetId, out: &mut Parts) -> bool {
+        for token in self.waiters.feeds.feeds_of(set.into()) {
             let Some(feed) = self.waiters.feeds.get(token) else {
                 continue;
             };
@@ -200,7 +201,7 @@ impl Polls {
             }
             if is_news && !is_apps && self.delivery.is_busy(Now::of(context)) {
                 // It is read when there is room to tell of it.
-                self.note_change(key, None, [token]);
+                self.note_change(key, None, [token.into()]);
                 continue;
             }
             if is_news {
@@ -219,8 +220,8 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        set: Token,
-        token: Token,
+        set: SetId,
+        token: FeedId,
         found: Option<&Found<'_>>,
     ) -> usize {
         let Some(Sink::Events(exchange)) = self.waiters.feeds.get(token).map(|feed| feed.sink)
@@ -238,8 +239,8 @@ impl Polls {
     /// Appends the event of one key of a stream, which is told of it from now on.
     fn append_news(
         &mut self,
-        set: Token,
-        token: Token,
+        set: SetId,
+        token: FeedId,
         found: Option<&Found<'_>>,
         out: &mut Parts,
     ) {

@@ -9,9 +9,10 @@ use super::tables::{KeptRequest, Poll};
 use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
+use crate::ids::{KeyId, Packed, Place, PollId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
-use dwell_evloop::{Context, Id, Token};
+use dwell_evloop::{Context, Id};
 use dwell_store::Item;
 
 /// The part of a request that its record keeps.
@@ -45,7 +46,7 @@ impl Polls {
             }
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
-        let poll = self.record(context, &arrival, key, keep);
+        let poll = self.record(context, &arrival, Some(key.into()), keep);
         Ok(self.hold(context, poll, to.exchange()))
     }
 
@@ -65,7 +66,7 @@ impl Polls {
         context: &mut Context,
         name: &[u8],
         to: &mut Responder<'_, '_>,
-    ) -> Option<Token> {
+    ) -> Option<KeyId> {
         if self.has_room(context, 1, to) {
             self.waiters.keys.enter(name)
         } else {
@@ -134,7 +135,7 @@ impl Polls {
                 return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
         }
-        poll.place = key;
+        poll.place = Some(key.into());
         let exchange = Exchange::Held(http, poll.exchange);
         self.hold(context, poll, exchange);
     }
@@ -156,10 +157,10 @@ impl Polls {
             self.waiters.keys.release(key);
             return self.refuse_busy(context, to);
         };
-        let poll = self.record(context, &arrival, lookup.token(), Keep::Request);
+        let poll = self.record(context, &arrival, Some(lookup.into()), Keep::Request);
         let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
-            self.lookups.join(lookup, token);
+            self.lookups.join(lookup, token.into());
         }
         self.hold_or_refuse(context, token, to)
     }
@@ -169,7 +170,7 @@ impl Polls {
     pub(super) fn hold_or_refuse(
         &mut self,
         context: &mut Context,
-        poll: Option<Token>,
+        poll: Option<PollId>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         match poll {
@@ -189,12 +190,12 @@ impl Polls {
         Outcome::Answered
     }
 
-    /// The record of a request that waits at `place`.
+    /// The record of a request that waits at `place`; `None` where its owner brings its response.
     pub(super) fn record(
         &self,
         context: &Context,
         arrival: &Arrival<'_>,
-        place: Token,
+        place: Option<Packed<Place>>,
         keep: Keep,
     ) -> Poll {
         let Request {

@@ -3,6 +3,7 @@
 use super::ask::Method;
 use super::responder::request_line;
 use super::tables::Poll;
+use crate::ids::FetchId;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use dwell_upstream::AnswerPart;
@@ -13,7 +14,7 @@ use std::time::Instant;
 pub(crate) struct TooLarge {
     /// The exchange with the application, and the fetch that it is for.
     pub(crate) connection: Token,
-    pub(crate) fetch: Token,
+    pub(crate) fetch: FetchId,
     pub(crate) parts: Vec<AnswerPart>,
     /// The poll whose request was sent, if its client is still there and may have the answer.
     pub(super) poll: Option<Poll>,

@@ -7,11 +7,11 @@
 mod hints;
 
 use super::explanation::Valued;
-use super::tables::{Keys, Link, Version, kind};
-use crate::ids::LookupId;
+use super::tables::{Keys, Version, kind};
+use crate::ids::{KeyId, LookupId, LookupMember, Packed};
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use bytes::Bytes;
-use dwell_evloop::{Id, Slab, Token};
+use dwell_evloop::{Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Lookups {
     /// Lookups that go out when the turn ends.
     unsent: Vec<LookupId>,
     /// Keys whose version the sweep under way has still to ask for.
-    versions: Vec<Token>,
+    versions: Vec<KeyId>,
     /// A server whose versions count anew, although it has not been away.
     went_back: Option<usize>,
     fills: Vec<Fill>,
@@ -45,9 +45,9 @@ pub(crate) struct Lookups {
 /// One question to memcached.
 #[derive(Debug)]
 pub(super) struct Lookup {
-    pub(super) key: Token,
+    pub(super) key: KeyId,
     /// The polls, and keys of feeds without a value, that wait for its answer.
-    pub(super) members: Vec<Token>,
+    pub(super) members: Vec<Packed<LookupMember>>,
 }
 
 /// A value to be stored where there is none.
@@ -93,7 +93,7 @@ impl Lookups {
     }
 
     /// Puts a key among the lookups of this turn, if its value cannot be read at once.
-    pub(super) fn reads_later(&mut self, keys: &mut Keys, key: Token) -> bool {
+    pub(super) fn reads_later(&mut self, keys: &mut Keys, key: KeyId) -> bool {
         let is_later = !self.is_immediate();
         if is_later {
             self.ask(keys, key);
@@ -126,21 +126,21 @@ impl Lookups {
     }
 
     /// The lookup of a key that goes out when this turn ends; `None` where there is no room.
-    pub(super) fn ask(&mut self, keys: &mut Keys, key: Token) -> Option<LookupId> {
+    pub(super) fn ask(&mut self, keys: &mut Keys, key: KeyId) -> Option<LookupId> {
         let record = keys.get_mut(key)?;
-        if let Some(lookup) = record.lookup.token() {
-            return Some(LookupId::from_token(lookup));
+        if record.lookup.is_some() {
+            return record.lookup;
         }
         let members = Vec::new();
         let lookup = self.table.insert(Lookup { key, members }).ok()?;
-        record.lookup = Link::to(lookup.token());
+        record.lookup = Some(lookup);
         record.lookups += 1;
         self.unsent.push(lookup);
         Some(lookup)
     }
 
     /// Has a poll, or a key of a feed, wait for the answer to a lookup.
-    pub(super) fn join(&mut self, lookup: LookupId, member: Token) {
+    pub(super) fn join(&mut self, lookup: LookupId, member: Packed<LookupMember>) {
         if let Some(lookup) = self.table.get_mut(lookup) {
             lookup.members.push(member);
         }
@@ -206,7 +206,7 @@ impl Lookups {
     pub(super) fn sent<'k>(&self, keys: &'k mut Keys, lookup: LookupId) -> Option<&'k [u8]> {
         let key = self.table.get(lookup)?.key;
         let record = keys.get_mut(key)?;
-        record.lookup = Link::default();
+        record.lookup = None;
         Some(&record.name)
     }
 
@@ -246,7 +246,7 @@ impl Lookups {
     }
 
     /// The next key whose version is to be asked for.
-    pub(crate) fn next_version(&mut self) -> Option<Token> {
+    pub(crate) fn next_version(&mut self) -> Option<KeyId> {
         self.versions.pop()
     }
 
@@ -254,7 +254,7 @@ impl Lookups {
     pub(super) fn version_came(
         &mut self,
         keys: &mut Keys,
-        key: Token,
+        key: KeyId,
         completion: &Completion<'_>,
     ) {
         let (Outcome::Version { cas_unique }, Some(record)) = (&completion.outcome, keys.get(key))
@@ -291,7 +291,7 @@ impl Lookups {
     }
 
     /// The oldest lookup of a key.
-    pub(super) fn first_of(&self, key: Token) -> Option<LookupId> {
+    pub(super) fn first_of(&self, key: KeyId) -> Option<LookupId> {
         let is_it = |lookup: &LookupId| self.table.get(*lookup).is_some_and(|it| it.key == key);
         self.table.tokens().find(is_it)
     }

@@ -9,12 +9,13 @@ use super::{Polls, seconds};
 use crate::access::RateKey;
 use crate::config::Rate;
 use crate::cursor::Cursor;
+use crate::ids::StreamId;
 use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
 use crate::publish::{self, Finished, Operation, Precondition, PublishRequest, PublishResult};
 use dwell_engine::websocket::{
     CloseCode, Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id, Token};
 use std::collections::HashMap;
 
 impl WebSocketApp for Polls {
@@ -28,7 +29,7 @@ impl WebSocketApp for Polls {
         socket: &mut WebSocketRef<'_>,
         message: Message<'_>,
     ) {
-        let stream = Token::from_bits(socket.tag());
+        let stream = StreamId::from_bits(socket.tag());
         if self.ends_by_age(context, stream, socket) {
             return;
         }
@@ -68,12 +69,12 @@ impl WebSocketApp for Polls {
         control: Control<'_>,
     ) {
         if !matches!(control, Control::Close { .. }) {
-            self.ends_by_age(context, Token::from_bits(socket.tag()), socket);
+            self.ends_by_age(context, StreamId::from_bits(socket.tag()), socket);
         }
     }
 
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
-        let stream = Token::from_bits(socket.tag());
+        let stream = StreamId::from_bits(socket.tag());
         if !self.ends_by_age(context, stream, socket) {
             self.tell_all(Now::of(context), stream, socket);
         }
@@ -83,7 +84,11 @@ impl WebSocketApp for Polls {
         if end.cause == EndCause::WriteTimeout {
             self.metrics.client_timeouts.increment(ClientTimeout::Write);
         }
-        if self.waiters.remove_stream(Token::from_bits(tag)).is_some() {
+        if self
+            .waiters
+            .remove_stream(StreamId::from_bits(tag))
+            .is_some()
+        {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
     }
@@ -100,7 +105,7 @@ impl Polls {
     ) {
         if self
             .waiters
-            .remove_stream(Token::from_bits(socket.tag()))
+            .remove_stream(StreamId::from_bits(socket.tag()))
             .is_some()
         {
             self.metrics.streams_ended.increment(end);
@@ -121,7 +126,7 @@ impl Polls {
                 return self.refuse_frame(socket, &format!("more than {KEYS_MAX} keys"), Some(key));
             }
             // The first makes a stream of several keys of one that had a single key.
-            let stream = Token::from_bits(socket.tag());
+            let stream = StreamId::from_bits(socket.tag());
             let has = has(since.get(key));
             if let Err(why) = self.subscribe_to(context, socket, stream, key, has) {
                 self.refuse_frame(socket, &why, Some(key));
@@ -129,7 +134,12 @@ impl Polls {
         }
     }
 
-    fn unsubscribe_all(&mut self, socket: &mut WebSocketRef<'_>, stream: Token, keys: &[String]) {
+    fn unsubscribe_all(
+        &mut self,
+        socket: &mut WebSocketRef<'_>,
+        stream: StreamId,
+        keys: &[String],
+    ) {
         for key in keys.iter().take(KEYS_MAX) {
             if !self.waiters.unfollow(stream, key) {
                 self.refuse_frame(socket, "not subscribed", Some(key));
@@ -148,7 +158,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         socket: &mut WebSocketRef<'_>,
-        stream: Token,
+        stream: StreamId,
         key: Option<String>,
         value: &[u8],
     ) {
@@ -178,7 +188,7 @@ impl Polls {
     }
 
     /// The rate that a WebSocket would be over with one more value, if there is one.
-    fn socket_over_rate(&self, context: &Context, stream: Token, socket: Token) -> Option<Rate> {
+    fn socket_over_rate(&self, context: &Context, stream: StreamId, socket: Token) -> Option<Rate> {
         let route = self.socket_route(stream)?;
         let rate = route.access.rate_per_publisher?;
         let who = RateKey::Socket(self.misses.of_loop(), socket.to_bits());
@@ -187,7 +197,7 @@ impl Polls {
     }
 
     /// The key that a WebSocket may publish under this name; or why it may not.
-    fn publishable(&self, stream: Token, label: Option<&str>) -> Result<Vec<u8>, String> {
+    fn publishable(&self, stream: StreamId, label: Option<&str>) -> Result<Vec<u8>, String> {
         let is_allowed = self
             .socket_route(stream)
             .is_some_and(|route| route.websocket_publish);

@@ -17,11 +17,12 @@ pub(super) use sub_fetch::{FetchedValue, OriginRequest, SubFetch};
 
 use super::common::{Common, Variant};
 use super::sharing::Owner;
-use super::tables::{Keys, Link, kind};
+use super::tables::{Keys, kind};
 use crate::config::{RouteConfig, RouteId};
+use crate::ids::{FetchId, FetchMember, KeyId, Packed, Requested, SubFetchId};
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
 use bytes::Bytes;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::{Id, Slab};
 use joins::Joins;
 use memory::Role;
 use std::hash::RandomState;
@@ -37,14 +38,14 @@ pub(crate) struct Misses {
     /// The index of this loop.
     of_loop: usize,
     keeps_last_known: bool,
-    fetches: Slab<Fetch>,
+    fetches: Slab<Fetch, FetchId>,
     /// Keys of feeds and of polls of several keys that the application is asked for.
-    sub_fetches: Slab<SubFetch>,
+    sub_fetches: Slab<SubFetch, SubFetchId>,
     /// Fetches whose requests other loops have sent.
     following: usize,
-    requests: Vec<(Token, FetchRequest)>,
+    requests: Vec<(Requested, FetchRequest)>,
     /// Substitutes for requests, by the tokens of their fetches.
-    cached: Vec<(Token, CachedOutcome)>,
+    cached: Vec<(FetchId, CachedOutcome)>,
     joins: Joins,
     results: Vec<FlightResult>,
 }
@@ -53,7 +54,7 @@ pub(crate) struct Misses {
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// The key whose misses share it, if they do.
-    pub(super) key: Option<Token>,
+    pub(super) key: Option<KeyId>,
     /// The name of the key it is for; empty for a request that is no poll.
     pub(super) name: Box<[u8]>,
     /// The route of the poll that began it.
@@ -61,11 +62,11 @@ pub(super) struct Fetch {
     /// Polls from which the application would get something else ask for themselves.
     pub(super) common: Common,
     /// The first is the one whose request was sent, if this loop has sent it.
-    pub(super) members: Vec<Token>,
+    pub(super) members: Vec<Packed<FetchMember>>,
     /// The queue whose next member asks when this fetch has ended.
-    pub(super) queue: Link,
+    pub(super) queue: Option<FetchId>,
     /// The next one for the same key.
-    next: Link,
+    next: Option<FetchId>,
     origin: FetchOrigin,
 }
 
@@ -101,10 +102,10 @@ pub(crate) struct FetchRequest {
 /// A member of a queue that asks for itself next.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) member: Token,
+    pub(super) member: Packed<FetchMember>,
     pub(super) name: Box<[u8]>,
     pub(super) route: RouteId,
-    queue: Token,
+    queue: FetchId,
 }
 
 impl Fetch {
@@ -116,8 +117,8 @@ impl Fetch {
             route,
             common,
             members: Vec::new(),
-            queue: Link::default(),
-            next: Link::default(),
+            queue: None,
+            next: None,
             origin: FetchOrigin::Own,
         }
     }
@@ -147,8 +148,8 @@ impl Misses {
             memory,
             of_loop,
             keeps_last_known: false,
-            fetches: Slab::new(kind::FETCH, fetches_max),
-            sub_fetches: Slab::new(kind::MISSING, sub_fetches_max),
+            fetches: Slab::with_ids(kind::FETCH, fetches_max),
+            sub_fetches: Slab::with_ids(kind::MISSING, sub_fetches_max),
             following: 0,
             requests: Vec::new(),
             cached: Vec::new(),
@@ -190,9 +191,14 @@ impl Misses {
     }
 
     /// The fetch under way for `key` from which the application gets the same.
-    pub(super) fn find(&self, keys: &Keys, key: Option<Token>, variant: Variant) -> Option<Token> {
+    pub(super) fn find(
+        &self,
+        keys: &Keys,
+        key: Option<KeyId>,
+        variant: Variant,
+    ) -> Option<FetchId> {
         let mut next = keys.get(key?)?.fetch;
-        while let Some(token) = next.token() {
+        while let Some(token) = next {
             let fetch = self.fetches.get(token)?;
             if fetch.common.variant == variant {
                 return Some(token);
@@ -207,20 +213,20 @@ impl Misses {
     pub(super) fn open(
         &mut self,
         keys: &mut Keys,
-        key: Option<Token>,
+        key: Option<KeyId>,
         (name, route, common): (&[u8], RouteId, Common),
         request: FetchRequest,
-    ) -> Option<Token> {
+    ) -> Option<FetchId> {
         let mut record = key.and_then(|key| keys.get_mut(key));
-        let next = record.as_ref().map(|record| record.fetch);
+        let next = record.as_ref().and_then(|record| record.fetch);
         let fetch = Fetch {
             key,
-            next: next.unwrap_or_default(),
+            next,
             ..Fetch::new(name, route, common)
         };
         let token = self.fetches.insert(fetch).ok()?;
         if let Some(record) = &mut record {
-            record.fetch = Link::to(token);
+            record.fetch = Some(token);
             let fetch = LoopFetch {
                 of_loop: self.of_loop,
                 fetch: token.to_bits(),
@@ -230,11 +236,11 @@ impl Misses {
                 return Some(token);
             }
         }
-        self.requests.push((token, request));
+        self.requests.push((token.into(), request));
         Some(token)
     }
 
-    fn follow(&mut self, token: Token, leader: LoopFetch) {
+    fn follow(&mut self, token: FetchId, leader: LoopFetch) {
         self.following += 1;
         self.metrics
             .upstream_requests
@@ -249,7 +255,7 @@ impl Misses {
         &mut self,
         outcome: CachedOutcome,
         (name, route, common): (&[u8], RouteId, Common),
-    ) -> Option<Token> {
+    ) -> Option<FetchId> {
         let fetch = Fetch {
             origin: FetchOrigin::Memory,
             ..Fetch::new(name, route, common)
@@ -264,12 +270,12 @@ impl Misses {
     }
 
     /// Sends a request of another owner of fetches when the turn ends.
-    pub(super) fn send(&mut self, fetch: Token, request: FetchRequest) {
-        self.requests.push((fetch, request));
+    pub(super) fn send(&mut self, to: Requested, request: FetchRequest) {
+        self.requests.push((to, request));
     }
 
     /// Has a poll, or a key that is asked for, share the answer of a fetch.
-    pub(super) fn join(&mut self, token: Token, member: Token) {
+    pub(super) fn join(&mut self, token: FetchId, member: Packed<FetchMember>) {
         if let Some(fetch) = self.fetches.get_mut(token) {
             if !fetch.members.is_empty() {
                 self.metrics
@@ -282,20 +288,20 @@ impl Misses {
     }
 
     /// True while a fetch has not ended.
-    pub(super) fn is_open(&self, fetch: Token) -> bool {
+    pub(super) fn is_open(&self, fetch: FetchId) -> bool {
         self.fetches.get(fetch).is_some()
     }
 
     /// Ends a fetch: no poll joins it any more.
-    pub(super) fn close(&mut self, keys: &mut Keys, token: Token) -> Option<Fetch> {
+    pub(super) fn close(&mut self, keys: &mut Keys, token: FetchId) -> Option<Fetch> {
         let fetch = self.fetches.remove(token)?;
         self.following -= usize::from(matches!(fetch.origin, FetchOrigin::Loop(_)));
         let Some(record) = fetch.key.and_then(|key| keys.get_mut(key)) else {
             return Some(fetch);
         };
         let mut link = &mut record.fetch;
-        while *link != Link::to(token) {
-            let before = link.token().and_then(|before| self.fetches.get_mut(before));
+        while *link != Some(token) {
+            let before = link.and_then(|before| self.fetches.get_mut(before));
             let Some(before) = before else {
                 return Some(fetch);
             };
@@ -320,7 +326,7 @@ impl Misses {
     }
 
     /// Fetches that follow loops which ask no more: a word was lost, or a loop has ended.
-    pub(super) fn lost(&self) -> Vec<Token> {
+    pub(super) fn lost(&self) -> Vec<FetchId> {
         let is_lost = |fetch: &Fetch| {
             let follows = matches!(fetch.origin, FetchOrigin::Loop(_));
             follows && !self.memory.is_asked(&fetch.name, fetch.common.variant)
@@ -339,7 +345,11 @@ impl Misses {
     }
 
     /// Makes a queue of members of a fetch, each of which asks for itself, in this order.
-    pub(super) fn open_queue(&mut self, fetch: &Fetch, members: &[Token]) -> Option<Token> {
+    pub(super) fn open_queue(
+        &mut self,
+        fetch: &Fetch,
+        members: &[Packed<FetchMember>],
+    ) -> Option<FetchId> {
         let queue = Fetch {
             members: members.iter().rev().copied().collect(),
             ..Fetch::new(&fetch.name, fetch.route, fetch.common)
@@ -348,7 +358,7 @@ impl Misses {
     }
 
     /// Takes the next member out of a queue, which ends with its last.
-    pub(super) fn take_queued(&mut self, queue: Token) -> Option<Queued> {
+    pub(super) fn take_queued(&mut self, queue: FetchId) -> Option<Queued> {
         let waiting = self.fetches.get_mut(queue)?;
         let member = waiting.members.pop();
         let (name, route) = (waiting.name.clone(), waiting.route);
@@ -369,14 +379,14 @@ impl Misses {
         queued: &Queued,
         common: Common,
         request: FetchRequest,
-    ) -> Option<Token> {
+    ) -> Option<FetchId> {
         let fetch = Fetch {
             members: vec![queued.member],
-            queue: Link::to(queued.queue),
+            queue: Some(queued.queue),
             ..Fetch::new(&queued.name, queued.route, common)
         };
         let token = self.fetches.insert(fetch).ok()?;
-        self.requests.push((token, request));
+        self.requests.push((token.into(), request));
         Some(token)
     }
 
@@ -386,27 +396,27 @@ impl Misses {
     }
 
     /// Keeps a key that is asked for, or looked up first; `None` where there is no room.
-    pub(super) fn keep(&mut self, sub_fetch: SubFetch) -> Option<Token> {
+    pub(super) fn keep(&mut self, sub_fetch: SubFetch) -> Option<SubFetchId> {
         self.sub_fetches.insert(sub_fetch).ok()
     }
 
     /// A key that is asked for beside polls.
-    pub(super) fn sub_fetch(&self, token: Token) -> Option<&SubFetch> {
+    pub(super) fn sub_fetch(&self, token: SubFetchId) -> Option<&SubFetch> {
         self.sub_fetches.get(token)
     }
 
     /// Takes a key that is asked for out of its table.
-    pub(super) fn take_sub_fetch(&mut self, token: Token) -> Option<SubFetch> {
+    pub(super) fn take_sub_fetch(&mut self, token: SubFetchId) -> Option<SubFetch> {
         self.sub_fetches.remove(token)
     }
 
     /// Takes the requests that this turn has collected, by the tokens of their fetches.
-    pub(crate) fn take_requests(&mut self) -> Vec<(Token, FetchRequest)> {
+    pub(crate) fn take_requests(&mut self) -> Vec<(Requested, FetchRequest)> {
         std::mem::take(&mut self.requests)
     }
 
     /// Takes the substitutes for requests of this turn, by the tokens of their fetches.
-    pub(crate) fn take_cached(&mut self) -> Vec<(Token, CachedOutcome)> {
+    pub(crate) fn take_cached(&mut self) -> Vec<(FetchId, CachedOutcome)> {
         std::mem::take(&mut self.cached)
     }
 
@@ -449,7 +459,7 @@ impl Misses {
     }
 
     /// The first fetch of the table.
-    pub(super) fn first(&self) -> Option<Token> {
+    pub(super) fn first(&self) -> Option<FetchId> {
         self.fetches.tokens().next()
     }
 

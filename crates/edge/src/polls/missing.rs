@@ -14,22 +14,28 @@ use super::fetch::{Kept, Missed};
 use super::misses::{
     FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult, is_whole_value,
 };
-use super::tables::{KeptRequest, Sink, kind};
+use super::tables::{KeptRequest, Sink};
+use crate::ids::{FeedId, KeyId, MultiPollId, SetId, StreamId, SubFetchAsker, SubFetchId};
 use dwell_engine::Http;
 use dwell_engine::websocket::WebSockets;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::Context;
 use dwell_proto::http1::FieldStorage;
 
 impl Polls {
     /// Asks the application for the keys of a stream that have no value, once that is known.
-    pub(super) fn seek_all(&mut self, context: &Context, stream: Token, request: &OriginRequest) {
+    pub(super) fn seek_all(
+        &mut self,
+        context: &Context,
+        stream: StreamId,
+        request: &OriginRequest,
+    ) {
         for feed in self.waiters.feeds.feeds_of(stream) {
             self.seek(context, feed, request);
         }
     }
 
     /// As [`seek_all`](Self::seek_all), for the key of one feed.
-    pub(super) fn seek(&mut self, context: &Context, token: Token, request: &OriginRequest) {
+    pub(super) fn seek(&mut self, context: &Context, token: FeedId, request: &OriginRequest) {
         let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -37,7 +43,7 @@ impl Polls {
             return;
         }
         let label = self.waiters.feeds.label_of(token).map(str::to_owned);
-        let Some(sub_fetch) = self.sub_fetch_of(request, label.as_deref(), token, 0) else {
+        let Some(sub_fetch) = self.sub_fetch_of(request, label.as_deref(), token.into(), 0) else {
             return;
         };
         let is_under_way = if self.lookups.is_immediate() {
@@ -58,9 +64,9 @@ impl Polls {
         request: &OriginRequest,
         label: &str,
         name: &[u8],
-        (poll, place): (Token, usize),
+        (poll, place): (MultiPollId, usize),
     ) -> bool {
-        let sub_fetch = self.sub_fetch_of(request, Some(label), poll, place);
+        let sub_fetch = self.sub_fetch_of(request, Some(label), poll.into(), place);
         sub_fetch.is_some_and(|sub_fetch| self.ask_for(context, name, sub_fetch))
     }
 
@@ -69,7 +75,7 @@ impl Polls {
         &self,
         request: &OriginRequest,
         label: Option<&str>,
-        asker: Token,
+        asker: SubFetchAsker,
         place: usize,
     ) -> Option<SubFetch> {
         let target = match label {
@@ -92,11 +98,11 @@ impl Polls {
     }
 
     /// Puts a key among the lookups of this turn; it is asked for if memcached has no value.
-    fn look_for(&mut self, key: Token, sub_fetch: SubFetch) -> bool {
+    fn look_for(&mut self, key: KeyId, sub_fetch: SubFetch) -> bool {
         let lookup = self.lookups.ask(&mut self.waiters.keys, key);
         let kept = lookup.and_then(|lookup| Some((lookup, self.misses.keep(sub_fetch)?)));
         if let Some((lookup, member)) = kept {
-            self.lookups.join(lookup, member);
+            self.lookups.join(lookup, member.into());
         }
         kept.is_some()
     }
@@ -105,8 +111,8 @@ impl Polls {
     pub(super) fn missing_looked_up(
         &mut self,
         context: &Context,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: SubFetchId,
         is_found: bool,
     ) {
         let Some(sub_fetch) = self.misses.take_sub_fetch(token) else {
@@ -117,7 +123,9 @@ impl Polls {
         if !is_found && name.is_some_and(|name| self.ask_for(context, &name, sub_fetch)) {
             return;
         }
-        self.waiters.feeds.end_asking(asker);
+        if let SubFetchAsker::Feed(feed) = asker {
+            self.waiters.feeds.end_asking(feed);
+        }
     }
 
     /// Asks the application for a key, or joins the polls that ask; true if anything comes of it.
@@ -142,7 +150,7 @@ impl Polls {
             return false;
         };
         if let Some(member) = self.misses.keep(sub_fetch) {
-            self.misses.join(fetch, member);
+            self.misses.join(fetch, member.into());
         }
         true
     }
@@ -199,16 +207,18 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        (asker, place): (Token, usize),
+        (asker, place): (SubFetchAsker, usize),
         value: FetchedValue,
     ) {
-        match asker.kind() {
-            kind::SEVERAL => self.several_answered(context, http, asker, place, &value),
-            _ => self.feed_answered(asker, value),
+        match asker {
+            SubFetchAsker::MultiPoll(poll) => {
+                self.several_answered(context, http, poll, place, &value);
+            }
+            SubFetchAsker::Feed(feed) => self.feed_answered(feed, value),
         }
     }
 
-    fn feed_answered(&mut self, token: Token, value: FetchedValue) {
+    fn feed_answered(&mut self, token: FeedId, value: FetchedValue) {
         let feeds = &mut self.waiters.feeds;
         let Some(feed) = feeds.get(token).filter(|feed| feed.is_asking) else {
             // It is gone, or the cache has had a value since, which is newer.
@@ -244,7 +254,7 @@ impl Polls {
             else {
                 continue;
             };
-            match (sink, set.token()) {
+            match (sink, set) {
                 (Sink::Socket(socket), _) => {
                     let now = Now::of(context);
                     websockets.with_socket(context, socket, |socket| {
@@ -261,7 +271,7 @@ impl Polls {
     }
 
     /// Tells a stream of several keys what the application has said of one of them.
-    fn tell_stream(&mut self, context: &mut Context, http: &mut Http, set: Token, token: Token) {
+    fn tell_stream(&mut self, context: &mut Context, http: &mut Http, set: SetId, token: FeedId) {
         let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };

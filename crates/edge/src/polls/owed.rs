@@ -2,14 +2,13 @@
 //! its own; this one limits the effect of a fault in them.
 
 use super::responder::Responder;
-use super::tables::kind;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
-use crate::ids::{LookupId, PublishId, SubrequestId};
+use crate::ids::{Packed, Place, PollId, PublishId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply};
-use dwell_evloop::{Context, Id, Token};
+use dwell_evloop::{Context, Id};
 use std::time::Duration;
 
 /// Why an answer is given up.
@@ -33,7 +32,7 @@ impl Polls {
     pub(super) fn owed_expired(
         &mut self,
         context: &mut Context,
-        token: Token,
+        token: PollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         if let Some(outcome) = self.let_in(context, token, reply) {
@@ -74,7 +73,7 @@ impl Polls {
     /// with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
         let tokens = self.waiters.several().tokens();
-        let stuck: Vec<Token> = tokens
+        let stuck: Vec<_> = tokens
             .filter(|token| {
                 self.waiters
                     .several()
@@ -86,7 +85,7 @@ impl Polls {
             self.several_asked(context, http, token);
         }
         let tokens = self.waiters.polls().tokens();
-        let lost: Vec<Token> = tokens
+        let lost: Vec<_> = tokens
             .filter(|token| {
                 self.waiters
                     .polls()
@@ -107,15 +106,12 @@ impl Polls {
 
     /// Returns true if the source of a poll's response is gone.
     fn is_lost(&self, poll: &Poll) -> bool {
-        match poll.place.kind() {
-            kind::KEY => self.waiters.keys.get(poll.place).is_none(),
-            kind::LOOKUP => !self.lookups.is_open(LookupId::from_token(poll.place)),
-            kind::FETCH => !self.misses.is_open(poll.place),
-            kind::QUESTION => !self
-                .gate
-                .subrequests
-                .is_open(SubrequestId::from_token(poll.place)),
-            _ => false,
+        match poll.place.map(Packed::id) {
+            Some(Place::Key(key)) => self.waiters.keys.get(key).is_none(),
+            Some(Place::Lookup(lookup)) => !self.lookups.is_open(lookup),
+            Some(Place::Fetch(fetch)) => !self.misses.is_open(fetch),
+            Some(Place::Subrequest(subrequest)) => !self.gate.subrequests.is_open(subrequest),
+            None => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::access::{Bearer, Identity, RateKey};
 use crate::config::{RouteConfig, RouteId};
 use crate::cursor::Cursor;
 use crate::held::held;
-use crate::ids::PublishId;
+use crate::ids::KeyId;
 use crate::metrics::PublishOutcome;
 use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
@@ -118,12 +118,8 @@ impl Polls {
             return Outcome::Answered;
         }
         let arrival = admitted.arrival(plain_ask(request.head), name);
-        // Its place is the order's own token, which is not known before.
-        let poll = self.record(context, &arrival, Token::from_bits(0), Keep::Line);
-        let asker = |order: PublishId| {
-            let place = order.token();
-            Asker::Client(Poll { place, ..poll })
-        };
+        let poll = self.record(context, &arrival, None, Keep::Line);
+        let asker = |_| Asker::Client(poll);
         let token = self
             .publisher
             .take(context, asker, order, name, request.body);
@@ -183,7 +179,7 @@ impl Polls {
             .keys
             .find(&finished.key)
             .filter(|_| has_changed);
-        let is_waited = |key: &Token| {
+        let is_waited = |key: &KeyId| {
             self.waiters
                 .keys
                 .get(*key)

@@ -6,9 +6,9 @@ use super::fetched::Member;
 use super::misses::{Fetch, FetchedValue, Join, Queued, UpstreamResult};
 use super::responder::Responder;
 use super::sharing::Owner;
-use super::tables::{Link, kind};
+use crate::ids::{FetchId, FetchMember, Packed};
 use dwell_engine::Http;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::Context;
 use dwell_proto::http1::FieldStorage;
 use dwell_upstream::Client;
 
@@ -24,7 +24,7 @@ impl Polls {
         http: &mut Http,
         fetch: &Fetch,
         result: &UpstreamResult,
-        members: &mut Vec<Token>,
+        members: &mut Vec<Packed<FetchMember>>,
     ) {
         // A request for one client is its own, and a result that was remembered belongs to all.
         if !fetch.is_led() {
@@ -45,7 +45,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         fetch: &Fetch,
-        members: &[Token],
+        members: &[Packed<FetchMember>],
     ) {
         if members.is_empty() {
             return;
@@ -60,13 +60,18 @@ impl Polls {
             self.set_place(*member, queue);
         }
         for _ in 0..AT_ONCE.min(members.len()) {
-            self.next_in_queue(context, http, Link::to(queue));
+            self.next_in_queue(context, http, Some(queue));
         }
     }
 
     /// Sends the request of the next one whose client is still there.
-    pub(super) fn next_in_queue(&mut self, context: &mut Context, http: &mut Http, queue: Link) {
-        let Some(queue) = queue.token() else {
+    pub(super) fn next_in_queue(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        queue: Option<FetchId>,
+    ) {
+        let Some(queue) = queue else {
             return;
         };
         while let Some(queued) = self.misses.take_queued(queue) {
@@ -105,11 +110,11 @@ impl Polls {
     }
 
     /// The request of a member of a fetch, if its client is still there.
-    fn kept_of(&self, http: &Http, member: Token) -> Option<Kept<'_>> {
-        if member.kind() == kind::MISSING {
-            return self.misses.sub_fetch(member).map(Kept::of_key);
-        }
-        let poll = self.waiters.polls().get(member)?;
+    fn kept_of(&self, http: &Http, member: Packed<FetchMember>) -> Option<Kept<'_>> {
+        let poll = match member.id() {
+            FetchMember::SubFetch(key) => return self.misses.sub_fetch(key).map(Kept::of_key),
+            FetchMember::Poll(poll) => self.waiters.polls().get(poll)?,
+        };
         Some(Kept {
             request: poll.request.as_deref()?,
             target: None,
@@ -120,15 +125,22 @@ impl Polls {
     }
 
     /// Notes that a member waits for `fetch`; keys have no place of their own.
-    fn set_place(&mut self, member: Token, fetch: Token) {
-        if let Some(poll) = self.waiters.poll_mut(member) {
-            poll.place = fetch;
+    fn set_place(&mut self, member: Packed<FetchMember>, fetch: FetchId) {
+        if let FetchMember::Poll(poll) = member.id()
+            && let Some(poll) = self.waiters.poll_mut(poll)
+        {
+            poll.place = Some(fetch.into());
         }
     }
 
     /// Answers a member that nothing can be sent for it, if it is still there.
-    pub(super) fn turn_away(&mut self, context: &mut Context, http: &mut Http, token: Token) {
-        match self.take_member(token) {
+    pub(super) fn turn_away(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        member: Packed<FetchMember>,
+    ) {
+        match self.take_member(member) {
             Some(Member::Poll(poll)) => {
                 let mut to = Responder::held(http, &poll, &self.responses);
                 self.refuse_busy(context, &mut to);

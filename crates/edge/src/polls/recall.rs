@@ -9,10 +9,11 @@ use super::misses::{CachedOutcome, FetchedValue, StaleValue};
 use super::responder::Responder;
 use super::seconds;
 use super::tables::Poll;
+use crate::ids::{FetchId, KeyId, PollId};
 use crate::metrics::PollOutcome;
 use bytes::Bytes;
 use dwell_engine::Http;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::Context;
 use dwell_proto::http1::FieldStorage;
 use dwell_upstream::UpstreamError;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: Token,
+        fetch: FetchId,
         outcome: CachedOutcome,
     ) {
         let known = match outcome {
@@ -85,8 +86,8 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: PollId,
     ) -> bool {
         let name = self.waiters.keys.get(key).map(|key| key.name.clone());
         let (Some(name), Some(poll)) = (name, self.waiters.polls().get(token)) else {

@@ -18,9 +18,10 @@ use super::tables::KeptRequest;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, seconds};
 use crate::held::hold;
+use crate::ids::{KeyId, MultiPollId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 
 impl Polls {
     /// Answers a poll of several keys, holds it, or asks memcached.
@@ -40,7 +41,7 @@ impl Polls {
             .unzip();
         let wanted = labels.into_iter().zip(said).map(|(label, said)| Wanted {
             label,
-            key: NOBODYS,
+            key: None,
             said,
             current: Condition::None,
             news: None,
@@ -132,7 +133,7 @@ impl Polls {
 
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
     /// asked.
-    fn look_at_several(&mut self, context: &Context, token: Token) {
+    fn look_at_several(&mut self, context: &Context, token: MultiPollId) {
         if !self.lookups.is_immediate() {
             return;
         }
@@ -143,7 +144,7 @@ impl Polls {
         for place in 0..poll.wanted.len() {
             let wanted = |polls: &Self| {
                 let wanted = polls.waiters.several().get(token)?.wanted.get(place)?;
-                wanted.is_joined.then_some(wanted.key)
+                wanted.joined()
             };
             let Some(key) = wanted(self) else { continue };
             let item = self.last_look(context, key);
@@ -181,10 +182,10 @@ impl Polls {
                 return self.refuse_busy(context, to);
             };
             if let Some(poll) = self.waiters.several_mut(token) {
-                poll.wanted[place].key = key;
+                poll.wanted[place].key = Some(key);
                 poll.asking += 1;
             }
-            self.lookups.join(lookup, token);
+            self.lookups.join(lookup, token.into());
         }
         to.hold(context, token.to_bits(), self.owed_time())
     }
@@ -194,8 +195,8 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: MultiPollId,
         found: Option<&Found<'_>>,
         has_failed: bool,
     ) {
@@ -226,7 +227,12 @@ impl Polls {
     }
 
     /// Every lookup of a poll has ended.
-    pub(super) fn several_asked(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+    pub(super) fn several_asked(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        token: MultiPollId,
+    ) {
         if self.asks_for_missing(context, token) {
             return;
         }
@@ -271,8 +277,8 @@ impl Polls {
     /// Takes in what a key of a poll has now; whether that is news to it.
     pub(super) fn note_several(
         &mut self,
-        token: Token,
-        key: Token,
+        token: MultiPollId,
+        key: KeyId,
         found: Option<&Found<'_>>,
     ) -> bool {
         let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
@@ -295,7 +301,7 @@ impl Polls {
     }
 
     /// Has a poll answered when the turn ends, or one after it.
-    fn ripen(&mut self, token: Token) {
+    fn ripen(&mut self, token: MultiPollId) {
         if let Some(poll) = self.waiters.several_mut(token)
             && !std::mem::replace(&mut poll.is_ripe, true)
         {
@@ -347,7 +353,7 @@ impl Polls {
 
     /// Returns a poll to waiting, as its changes were reverted before it was answered. The
     /// application is asked for keys that have gone meanwhile.
-    fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: Token) {
+    fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: MultiPollId) {
         if self
             .waiters
             .several()
@@ -374,7 +380,7 @@ impl Polls {
     pub(crate) fn several_expired(
         &mut self,
         context: &mut Context,
-        token: Token,
+        token: MultiPollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let is_overdue = self.is_asking(token);
@@ -393,7 +399,7 @@ impl Polls {
     }
 
     /// Returns true if lookups of a poll are open.
-    pub(crate) fn is_asking(&self, token: Token) -> bool {
+    pub(crate) fn is_asking(&self, token: MultiPollId) -> bool {
         self.waiters
             .several()
             .get(token)
@@ -401,7 +407,7 @@ impl Polls {
     }
 
     /// The client of a poll has left.
-    pub(crate) fn several_abandoned(&mut self, token: Token) {
+    pub(crate) fn several_abandoned(&mut self, token: MultiPollId) {
         if self.waiters.remove_several(token).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
@@ -410,7 +416,7 @@ impl Polls {
     /// The server ends: at most `count` polls that wait end now.
     pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         let is_idle = |poll: &Several| poll.is_held || poll.is_stuck();
-        let is_held = |token: &Token| self.waiters.several().get(*token).is_some_and(is_idle);
+        let is_held = |token: &MultiPollId| self.waiters.several().get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self
             .waiters
             .several()
@@ -429,7 +435,7 @@ impl Polls {
 
     /// Asks the application for the keys of a poll that have no value; whether it has to be waited
     /// for.
-    fn asks_for_missing(&mut self, context: &Context, token: Token) -> bool {
+    fn asks_for_missing(&mut self, context: &Context, token: MultiPollId) -> bool {
         let Some(poll) = self
             .waiters
             .several_mut(token)
@@ -475,7 +481,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        token: Token,
+        token: MultiPollId,
         place: usize,
         said: &FetchedValue,
     ) {
@@ -575,5 +581,3 @@ fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut Respon
 
 /// The work of putting an answer together, for each byte of it.
 const MAKING: usize = 2;
-/// The key of a poll that is answered before it needs a record of one.
-const NOBODYS: Token = Token::new(0, 0, 0);

@@ -15,17 +15,18 @@ use super::follow::Asked;
 use super::misses::OriginRequest;
 use super::responder::Responder;
 use super::senseless::Senseless;
-use super::tables::{Feed, Link, Sink, SocketSet};
+use super::tables::{Feed, Sink, SocketSet};
 use super::waiters::TOO_MANY_WAIT;
 use super::{Polls, seconds};
 use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
+use crate::ids::{FeedId, SetId, StreamId};
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
 use dwell_engine::websocket::{
     CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
 };
 use dwell_engine::{Body, Detached, Outcome, Response};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use std::time::Duration;
 
 /// The subprotocol whose frames these are.
@@ -102,7 +103,7 @@ impl Polls {
         ask: &Ask,
         asked: Vec<Asked>,
         sink: Sink,
-    ) -> Option<Token> {
+    ) -> Option<StreamId> {
         let Admitted { route, request, .. } = admitted;
         let left = admitted.identity.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
@@ -111,16 +112,17 @@ impl Polls {
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
-            return self.waiters.follow(&only.name, now, |key| Feed {
+            let feed = self.waiters.follow(&only.name, now, |key| Feed {
                 sink,
                 key,
                 has: since(ask.condition),
                 ends,
-                set: Link::default(),
+                set: None,
                 route,
                 is_cached: ask.condition != Condition::None,
                 is_asking: false,
             });
+            return feed.map(StreamId::from);
         }
         let has = match asked.as_slice() {
             [Asked { label: None, .. }] => vec![since(ask.condition)],
@@ -137,18 +139,18 @@ impl Polls {
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
             self.subscribe(context, set, label, &name, has);
         }
-        Some(set)
+        Some(set.into())
     }
 
     /// Has a WebSocket follow one more key; returns its feed.
     fn subscribe(
         &mut self,
         context: &Context,
-        set: Token,
+        set: SetId,
         label: Option<Box<str>>,
         name: &[u8],
         has: Condition,
-    ) -> Option<Token> {
+    ) -> Option<FeedId> {
         let socket = self.waiters.feeds.socket_set(set)?;
         let (sink, ends, route) = (socket.sink, socket.ends, socket.route);
         let now = seconds(context);
@@ -157,7 +159,7 @@ impl Polls {
             key,
             has,
             ends,
-            set: Link::to(set),
+            set: Some(set),
             route,
             is_cached: has != Condition::None,
             is_asking: false,
@@ -178,7 +180,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         websockets: &mut WebSockets,
-        stream: Token,
+        stream: StreamId,
         detached: Detached,
         bits: u32,
     ) {
@@ -197,14 +199,14 @@ impl Polls {
     }
 
     /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
-    pub(super) fn tell_all(&mut self, now: Now, stream: Token, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell_all(&mut self, now: Now, stream: StreamId, socket: &mut WebSocketRef<'_>) {
         for token in self.waiters.feeds.feeds_of(stream) {
             self.tell_socket(now, token, socket);
         }
     }
 
     /// As [`tell_all`](Self::tell_all), for one key.
-    pub(super) fn tell_socket(&mut self, now: Now, token: Token, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell_socket(&mut self, now: Now, token: FeedId, socket: &mut WebSocketRef<'_>) {
         let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -218,7 +220,7 @@ impl Polls {
         }
         if answered.is_none() && self.delivery.is_busy(now) {
             // It is read when there is room to tell of it.
-            return self.note_change(key, None, [token]);
+            return self.note_change(key, None, [token.into()]);
         }
         let item = self
             .waiters
@@ -246,14 +248,18 @@ impl Polls {
         self.waiters.feeds.note_told(token, content, is_stored);
     }
 
-    pub(super) fn was_told(&mut self, token: Token, content: Option<Content>) {
+    pub(super) fn was_told(&mut self, token: FeedId, content: Option<Content>) {
         if self.waiters.feeds.was_told(token, content) {
             self.metrics.stream_events.increment();
         }
     }
 
     /// The name of a key that a WebSocket asks for by a name of its own.
-    pub(super) fn name_of(&self, stream: Token, label: &str) -> Option<Result<Vec<u8>, Senseless>> {
+    pub(super) fn name_of(
+        &self,
+        stream: StreamId,
+        label: &str,
+    ) -> Option<Result<Vec<u8>, Senseless>> {
         let path = self.waiters.path_of(stream)?;
         let rules = self.socket_route(stream)?;
         let route = self.waiters.feeds.route_of(stream)?;
@@ -268,14 +274,18 @@ impl Polls {
     }
 
     /// The set of a WebSocket's keys, made of its one feed where it had no other.
-    pub(super) fn set_of(&mut self, stream: Token, socket: &mut WebSocketRef<'_>) -> Option<Token> {
+    pub(super) fn set_of(
+        &mut self,
+        stream: StreamId,
+        socket: &mut WebSocketRef<'_>,
+    ) -> Option<SetId> {
         let set = self.waiters.widen(stream)?;
         socket.set_tag(set.to_bits());
         Some(set)
     }
 
     /// The route that a WebSocket was opened on.
-    pub(super) fn socket_route(&self, stream: Token) -> Option<&RouteConfig> {
+    pub(super) fn socket_route(&self, stream: StreamId) -> Option<&RouteConfig> {
         Some(self.route(self.waiters.feeds.route_of(stream)?))
     }
 
@@ -284,7 +294,7 @@ impl Polls {
         &mut self,
         context: &Context,
         socket: &mut WebSocketRef<'_>,
-        stream: Token,
+        stream: StreamId,
         label: &str,
         has: Condition,
     ) -> Result<(), String> {
@@ -308,9 +318,9 @@ impl Polls {
         if let Some(reason) = self.waiters.no_waits(1) {
             return Err(reason.to_owned());
         }
-        let name = self.key_named(set, label)?;
+        let name = self.key_named(set.into(), label)?;
         let peer = socket.peer_address();
-        if let Some(rules) = self.socket_route(set) {
+        if let Some(rules) = self.socket_route(set.into()) {
             let counted = self.gate.count_key_of(context.now(), rules, &name, peer);
             counted.map_err(|limited| format!("more than {}", limited.rate))?;
         }
@@ -329,7 +339,7 @@ impl Polls {
     }
 
     /// The key that a WebSocket names so; or why there is none.
-    pub(super) fn key_named(&self, stream: Token, label: &str) -> Result<Vec<u8>, String> {
+    pub(super) fn key_named(&self, stream: StreamId, label: &str) -> Result<Vec<u8>, String> {
         match self.name_of(stream, label) {
             Some(Ok(name)) => Ok(name),
             Some(Err(Senseless::Key(error))) => Err(error.to_string()),
@@ -342,7 +352,7 @@ impl Polls {
     pub(super) fn ends_by_age(
         &mut self,
         context: &Context,
-        stream: Token,
+        stream: StreamId,
         socket: &mut WebSocketRef<'_>,
     ) -> bool {
         let ends = self.waiters.feeds.end_of(stream);
@@ -353,7 +363,7 @@ impl Polls {
         is_old
     }
 
-    pub(super) fn end_by_age(&mut self, stream: Token, close: impl FnOnce(CloseCode, &str)) {
+    pub(super) fn end_by_age(&mut self, stream: StreamId, close: impl FnOnce(CloseCode, &str)) {
         if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Lifetime);
             close(CloseCode::GOING_AWAY, "end of its time, come back");

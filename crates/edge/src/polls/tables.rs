@@ -6,7 +6,7 @@ use crate::access::{CorsGrant, Granted};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
 use dwell_engine::ExchangeId;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::Slab;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
@@ -14,20 +14,19 @@ use dwell_timers::Tick;
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use crate::ids::kind;
+use crate::ids::{FeedId, FetchId, KeyId, LookupId, Packed, Place, SetId, WaiterId};
 
 /// One exchange that is owed its answer.
 #[derive(Debug)]
 pub(crate) struct Poll {
     pub(crate) exchange: ExchangeId,
     pub(crate) ask: Ask,
-    /// The source of its response: a lookup, a change of a key until its wait ends, or a fetch. The
-    /// kind of the token tells which.
-    pub(crate) place: Token,
+    /// The source of its response; `None` where the owner of the record brings it.
+    pub(crate) place: Option<Packed<Place>>,
     pub(crate) arrived: Instant,
     /// The request, for the application or the access log; absent if neither needs it.
     pub(crate) request: Option<Box<KeptRequest>>,
@@ -38,8 +37,11 @@ pub(crate) struct Poll {
 
 impl Poll {
     /// The key whose change it is held for, if it is.
-    pub(crate) fn waits_for(&self) -> Option<Token> {
-        (self.place.kind() == kind::KEY).then_some(self.place)
+    pub(crate) fn waits_for(&self) -> Option<KeyId> {
+        match self.place?.id() {
+            Place::Key(key) => Some(key),
+            Place::Lookup(_) | Place::Subrequest(_) | Place::Fetch(_) => None,
+        }
     }
 }
 
@@ -47,12 +49,12 @@ impl Poll {
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) sink: Sink,
-    pub(crate) key: Token,
+    pub(crate) key: KeyId,
     /// The client's cursor: of the last event it was sent, or of its request.
     pub(crate) has: Condition,
     pub(crate) ends: Tick,
     /// The set of those with which it shares a stream, if it has not one for itself.
-    pub(crate) set: Link,
+    pub(crate) set: Option<SetId>,
     pub(crate) route: RouteId,
     /// The cache has had a value since the stream began or its last deletion was told.
     pub(crate) is_cached: bool,
@@ -66,7 +68,7 @@ pub(crate) enum Sink {
     Events(ExchangeId),
     /// A connection that is about to become a WebSocket; the bits say what was negotiated.
     Leaving(u32),
-    Socket(Token),
+    Socket(dwell_evloop::Token),
 }
 
 /// The feeds of one stream that follows several keys.
@@ -117,7 +119,7 @@ impl SocketSet {
 /// One key of a stream that follows several.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) feed: Token,
+    pub(crate) feed: FeedId,
     /// The key as the client has named it; nothing where the path of the request did.
     pub(crate) label: Option<Box<str>>,
 }
@@ -190,12 +192,12 @@ pub(crate) struct Key {
     /// The polls and streams held for a change of it.
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
-    pub(crate) lookup: Link,
+    pub(crate) lookup: Option<LookupId>,
     /// Lookups under way, this one among them; the polls that share one may begin to wait, so the
     /// record outlives them.
     pub(crate) lookups: u32,
     /// The first of the requests to the upstream that further misses share.
-    pub(crate) fetch: Link,
+    pub(crate) fetch: Option<FetchId>,
     /// The version of the value that the waiting polls were compared with.
     pub(crate) version: Version,
 }
@@ -226,33 +228,19 @@ impl Version {
     }
 }
 
-/// A token or none in the room of a token: kinds begin at 1, so no token is all zeros.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Link(Option<NonZeroU64>);
-
-impl Link {
-    pub(crate) fn to(token: Token) -> Self {
-        Self(NonZeroU64::new(token.to_bits()))
-    }
-
-    pub(crate) fn token(self) -> Option<Token> {
-        self.0.map(|bits| Token::from_bits(bits.get()))
-    }
-}
-
 /// Polls and streams that wait together: mostly one, and then without memory of its own.
 #[derive(Debug, Default)]
 pub(crate) enum Group {
     #[default]
     Nobody,
-    One(Token),
+    One(WaiterId),
     Many(Box<Crowd>),
 }
 
 /// Members that left are skipped, and cleared out when they are many.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    members: Vec<Token>,
+    members: Vec<WaiterId>,
     live: usize,
 }
 
@@ -261,27 +249,27 @@ impl Group {
         matches!(self, Self::Nobody)
     }
 
-    pub(crate) fn join(&mut self, poll: Token) {
+    pub(crate) fn join(&mut self, waiter: WaiterId) {
         match self {
-            Self::Nobody => *self = Self::One(poll),
+            Self::Nobody => *self = Self::One(waiter),
             Self::One(first) => {
-                let members = vec![*first, poll];
+                let members = vec![*first, waiter];
                 *self = Self::Many(Box::new(Crowd { members, live: 2 }));
             }
             Self::Many(crowd) => {
-                crowd.members.push(poll);
+                crowd.members.push(waiter);
                 crowd.live += 1;
             }
         }
     }
 
     /// One member left; `is_member` tells of those who are still there.
-    pub(crate) fn leave(&mut self, is_member: impl Fn(Token) -> bool) {
+    pub(crate) fn leave(&mut self, is_member: impl Fn(WaiterId) -> bool) {
         match self {
             Self::Many(crowd) if crowd.live > 1 => {
                 crowd.live -= 1;
                 if crowd.members.len() > 2 * crowd.live + 16 {
-                    crowd.members.retain(|poll| is_member(*poll));
+                    crowd.members.retain(|waiter| is_member(*waiter));
                 }
             }
             _ => *self = Self::Nobody,
@@ -289,7 +277,7 @@ impl Group {
     }
 
     /// Everybody, and perhaps some who left.
-    pub(crate) fn members(&self) -> &[Token] {
+    pub(crate) fn members(&self) -> &[WaiterId] {
         match self {
             Self::Nobody => &[],
             Self::One(one) => std::slice::from_ref(one),
@@ -298,12 +286,12 @@ impl Group {
     }
 
     /// Lets go everybody whom `stays` does not keep; it keeps no one who left.
-    pub(crate) fn retain(&mut self, mut stays: impl FnMut(Token) -> bool) {
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(WaiterId) -> bool) {
         let is_empty = match self {
             Self::Nobody => true,
-            Self::One(poll) => !stays(*poll),
+            Self::One(waiter) => !stays(*waiter),
             Self::Many(crowd) => {
-                crowd.members.retain(|poll| stays(*poll));
+                crowd.members.retain(|waiter| stays(*waiter));
                 crowd.live = crowd.members.len();
                 crowd.live == 0
             }
@@ -317,13 +305,13 @@ impl Group {
 /// The keys that something is under way for, by name.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    slab: Slab<Key>,
-    by_name: HashTable<Token>,
+    slab: Slab<Key, KeyId>,
+    by_name: HashTable<KeyId>,
     /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
     hasher: RandomState,
     waited: usize,
     /// Keys with open lookups that may have changed after they were read.
-    pub(crate) hinted: HashSet<Token>,
+    pub(crate) hinted: HashSet<KeyId>,
     /// The keys that the change feed watches.
     seen: Option<WaitedByLoop>,
 }
@@ -331,7 +319,7 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn new(seen: Option<WaitedByLoop>) -> Self {
         Self {
-            slab: Slab::new(kind::KEY, usize::MAX),
+            slab: Slab::with_ids(kind::KEY, usize::MAX),
             by_name: HashTable::new(),
             hasher: RandomState::new(),
             waited: 0,
@@ -340,32 +328,32 @@ impl Keys {
         }
     }
 
-    pub(crate) fn get(&self, key: Token) -> Option<&Key> {
+    pub(crate) fn get(&self, key: KeyId) -> Option<&Key> {
         self.slab.get(key)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Token) -> Option<&mut Key> {
+    pub(crate) fn get_mut(&mut self, key: KeyId) -> Option<&mut Key> {
         self.slab.get_mut(key)
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> Option<Token> {
-        let is_name = |token: &Token| self.slab.get(*token).is_some_and(|key| *key.name == *name);
+    pub(crate) fn find(&self, name: &[u8]) -> Option<KeyId> {
+        let is_name = |key: &KeyId| self.slab.get(*key).is_some_and(|key| *key.name == *name);
         self.by_name
             .find(self.hasher.hash_one(name), is_name)
             .copied()
     }
 
     /// The record of `name`, made if there is none. `None` when no more fit.
-    pub(crate) fn enter(&mut self, name: &[u8]) -> Option<Token> {
+    pub(crate) fn enter(&mut self, name: &[u8]) -> Option<KeyId> {
         if let Some(token) = self.find(name) {
             return Some(token);
         }
         let key = Key {
             name: name.into(),
             waiting: Group::default(),
-            lookup: Link::default(),
+            lookup: None,
             lookups: 0,
-            fetch: Link::default(),
+            fetch: None,
             version: Version::default(),
         };
         let token = self.slab.insert(key).ok()?;
@@ -382,15 +370,15 @@ impl Keys {
     }
 
     /// The name of a key that nobody waits for yet.
-    pub(crate) fn unwaited(&self, key: Token) -> Option<&SharedKey> {
+    pub(crate) fn unwaited(&self, key: KeyId) -> Option<&SharedKey> {
         let record = self.slab.get(key)?;
         record.waiting.is_empty().then_some(&record.name)
     }
 
     /// Forgets a key that nothing is under way for; returns its name if it did.
-    pub(crate) fn release(&mut self, token: Token) -> Option<SharedKey> {
+    pub(crate) fn release(&mut self, token: KeyId) -> Option<SharedKey> {
         let key = self.slab.get(token)?;
-        if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.token().is_some() {
+        if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.is_some() {
             return None;
         }
         if let Some(seen) = &self.seen {
@@ -430,11 +418,10 @@ impl Keys {
     }
 
     /// The keys that polls wait for now.
-    pub(crate) fn waited_keys(&self) -> Vec<Token> {
-        let waits = |token: &Token| {
-            self.slab
-                .get(*token)
-                .is_some_and(|key| !key.waiting.is_empty())
+    pub(crate) fn waited_keys(&self) -> Vec<KeyId> {
+        let waits = |key: &KeyId| {
+            let key = self.slab.get(*key);
+            key.is_some_and(|key| !key.waiting.is_empty())
         };
         self.slab.tokens().filter(waits).collect()
     }
@@ -443,16 +430,19 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::PollId;
+    use dwell_evloop::Id;
+
+    fn poll(index: u32) -> WaiterId {
+        PollId::nth(index).into()
+    }
 
     #[test]
     fn a_key_is_one_record_while_anything_needs_it() {
         let mut keys = Keys::new(None);
         let token = keys.enter(b"/poll/a").unwrap();
         assert_eq!(keys.enter(b"/poll/a"), Some(token));
-        keys.get_mut(token)
-            .unwrap()
-            .waiting
-            .join(Token::new(kind::POLL, 0, 1));
+        keys.get_mut(token).unwrap().waiting.join(poll(1));
         assert!(keys.release(token).is_none());
         keys.get_mut(token).unwrap().waiting.leave(|_| false);
         assert_eq!(keys.release(token).as_deref(), Some(&b"/poll/a"[..]));
@@ -472,10 +462,10 @@ mod tests {
     #[test]
     fn members_that_come_and_go_leave_nothing_behind() {
         let mut group = Group::default();
-        group.join(Token::new(kind::POLL, 0, 0));
+        group.join(poll(0));
         for index in 1..10_000 {
-            group.join(Token::new(kind::POLL, 0, index));
-            group.leave(|poll| poll.index() == 0);
+            group.join(poll(index));
+            group.leave(|poll| poll.token().index() == 0);
         }
         let Group::Many(crowd) = &group else {
             panic!("{group:?}");
@@ -483,8 +473,8 @@ mod tests {
         assert!(crowd.members.len() < 32, "{}", crowd.members.len());
         let mut seen = Vec::new();
         group.retain(|poll| {
-            seen.push(poll.index());
-            poll.index() == 0
+            seen.push(poll.token().index());
+            poll.token().index() == 0
         });
         assert_eq!(seen.first(), Some(&0));
         group.leave(|_| false);
@@ -495,9 +485,9 @@ mod tests {
     fn whoever_stays_is_alone_or_many() {
         let mut group = Group::default();
         for index in 0..5 {
-            group.join(Token::new(kind::POLL, 0, index));
+            group.join(poll(index));
         }
-        group.retain(|poll| poll.index() % 2 == 0);
+        group.retain(|poll| poll.token().index() % 2 == 0);
         for _ in 0..3 {
             assert!(!group.is_empty());
             group.leave(|_| true);

@@ -7,12 +7,15 @@ mod feeds;
 
 use super::lookups::Source;
 use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
-use super::wanted::Several;
+use super::wanted::{Several, Wanted};
 use super::watchers::Watchers;
 use crate::config::{LimitsConfig, RouteId, share};
+use crate::ids::{
+    FeedId, FeedOrSet, KeyId, MultiPollId, PollId, SetId, StreamId, Waiter, WaiterId,
+};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::Slab;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
 use feeds::Feeds;
@@ -24,8 +27,8 @@ pub(super) struct Waiters {
     pub(super) keys: Keys,
     pub(super) feeds: Feeds,
     /// Exchanges that are owed an answer, whatever they wait for.
-    polls: Slab<Poll>,
-    several: Slab<Several>,
+    polls: Slab<Poll, PollId>,
+    several: Slab<Several, MultiPollId>,
     source: Source,
     metrics: Arc<LoopMetrics>,
     waiting: usize,
@@ -59,8 +62,8 @@ impl Waiters {
         Self {
             keys: Keys::new(seen),
             feeds: Feeds::new(held_max, waiting_max),
-            polls: Slab::new(kind::POLL, held_max),
-            several: Slab::new(kind::SEVERAL, held_max),
+            polls: Slab::with_ids(kind::POLL, held_max),
+            several: Slab::with_ids(kind::SEVERAL, held_max),
             source,
             metrics,
             waiting: 0,
@@ -137,7 +140,7 @@ impl Waiters {
     }
 
     /// Has the embedded store tell of changes of a key, if it is the first wait for it.
-    pub(super) fn watch(&self, key: Token, now: u32) -> Watch {
+    pub(super) fn watch(&self, key: KeyId, now: u32) -> Watch {
         match (&self.source, self.keys.unwaited(key)) {
             (Source::Embedded(store, watcher), Some(name)) => {
                 Watch::Begun(store.watch_shared(name, *watcher, now))
@@ -147,13 +150,13 @@ impl Waiters {
     }
 
     /// Enters a key that is going to be waited for, and watches it.
-    pub(super) fn enter(&mut self, name: &[u8], now: u32) -> Option<(Token, Watch)> {
+    pub(super) fn enter(&mut self, name: &[u8], now: u32) -> Option<(KeyId, Watch)> {
         let key = self.keys.enter(name)?;
         Some((key, self.watch(key, now)))
     }
 
     /// Forgets a key that was going to be waited for, unless another member waits for it.
-    pub(super) fn give_up(&mut self, key: Token) {
+    pub(super) fn give_up(&mut self, key: KeyId) {
         let is_waited = self.keys.get(key).is_none_or(|key| !key.waiting.is_empty());
         if !is_waited {
             self.unwatch(key);
@@ -161,7 +164,7 @@ impl Waiters {
         }
     }
 
-    fn unwatch(&self, key: Token) {
+    fn unwatch(&self, key: KeyId) {
         if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
         {
             store.unwatch(&record.name, *watcher);
@@ -169,7 +172,7 @@ impl Waiters {
     }
 
     /// Adds a member, whose record says so, to those that wait for `key`.
-    fn join(&mut self, key: Token, member: Token) {
+    fn join(&mut self, key: KeyId, member: WaiterId) {
         self.waiting += 1;
         self.metrics.waits.increment();
         if let Some(record) = self.keys.get_mut(key) {
@@ -182,22 +185,22 @@ impl Waiters {
     }
 
     /// Takes a member, whose record is gone, from those that wait for `key`.
-    fn leave(&mut self, key: Token) {
+    fn leave(&mut self, key: KeyId) {
         if self.leave_group(key) {
             self.end_watch(key);
         }
     }
 
     /// As [`leave`](Self::leave), but that the key is still needed; true for its last member.
-    fn leave_group(&mut self, key: Token) -> bool {
+    fn leave_group(&mut self, key: KeyId) -> bool {
         self.waiting = self.waiting.saturating_sub(1);
         let (polls, feeds, several) = (&self.polls, &self.feeds, &self.several);
         let mut is_last = false;
         if let Some(record) = self.keys.get_mut(key) {
-            let is_member = |token: Token| match token.kind() {
-                kind::POLL => polls.get(token).is_some(),
-                kind::SEVERAL => several.get(token).is_some(),
-                _ => feeds.get(token).is_some(),
+            let is_member = |waiter: WaiterId| match waiter.id() {
+                Waiter::Poll(poll) => polls.get(poll).is_some(),
+                Waiter::MultiPoll(poll) => several.get(poll).is_some(),
+                Waiter::Feed(feed) => feeds.get(feed).is_some(),
             };
             record.waiting.leave(is_member);
             is_last = record.waiting.is_empty();
@@ -207,13 +210,13 @@ impl Waiters {
 
     /// Ends the watch of a key whose last member is gone, and forgets it if nothing else is under
     /// way for it.
-    pub(super) fn end_watch(&mut self, key: Token) {
+    pub(super) fn end_watch(&mut self, key: KeyId) {
         self.count_waited(key, false);
         self.unwatch(key);
         self.keys.release(key);
     }
 
-    fn count_waited(&mut self, key: Token, begins: bool) {
+    fn count_waited(&mut self, key: KeyId, begins: bool) {
         self.keys.count_waited(begins);
         if let (Some(noted), Some(record)) = (&mut self.presence, self.keys.get(key)) {
             let name = Box::from(&*record.name);
@@ -222,14 +225,14 @@ impl Waiters {
     }
 
     /// Takes the members of a key, to be looked at one by one; nothing where there is none.
-    pub(super) fn take_members(&mut self, key: Token) -> Option<Group> {
+    pub(super) fn take_members(&mut self, key: KeyId) -> Option<Group> {
         let record = self.keys.get_mut(key)?;
         (!record.waiting.is_empty()).then(|| std::mem::take(&mut record.waiting))
     }
 
     /// Gives a key those of its members back that are still there; false if there is none, and the
     /// key is not waited for any more.
-    pub(super) fn put_members_back(&mut self, key: Token, members: Group) -> bool {
+    pub(super) fn put_members_back(&mut self, key: KeyId, members: Group) -> bool {
         let is_empty = members.is_empty();
         if let Some(record) = self.keys.get_mut(key) {
             record.waiting = members;
@@ -241,21 +244,21 @@ impl Waiters {
     }
 
     /// Members of a key, by transport.
-    pub(super) fn watchers_of(&self, key: Token) -> Watchers {
+    pub(super) fn watchers_of(&self, key: KeyId) -> Watchers {
         let mut watchers = Watchers::default();
         let members = self.keys.get(key).map(|record| record.waiting.members());
         for member in members.unwrap_or_default() {
             // Among the members there may be some that left.
-            match member.kind() {
-                kind::POLL => {
-                    let poll = self.polls.get(*member);
+            match member.id() {
+                Waiter::Poll(poll) => {
+                    let poll = self.polls.get(poll);
                     let waits = poll.is_some_and(|poll| poll.waits_for() == Some(key));
                     watchers.polls += u64::from(waits);
                 }
-                kind::SEVERAL => {
-                    watchers.polls += u64::from(self.several.get(*member).is_some());
+                Waiter::MultiPoll(poll) => {
+                    watchers.polls += u64::from(self.several.get(poll).is_some());
                 }
-                _ => match self.feeds.get(*member).map(|feed| feed.sink) {
+                Waiter::Feed(feed) => match self.feeds.get(feed).map(|feed| feed.sink) {
                     Some(Sink::Events(_)) => watchers.streams += 1,
                     Some(Sink::Leaving(_) | Sink::Socket(_)) => watchers.websockets += 1,
                     None => {}
@@ -269,12 +272,12 @@ impl Waiters {
 /// Polls of one key.
 impl Waiters {
     /// Polls of one key, whatever they wait for.
-    pub(super) fn polls(&self) -> &Slab<Poll> {
+    pub(super) fn polls(&self) -> &Slab<Poll, PollId> {
         &self.polls
     }
 
     /// The record of a poll, to be changed in everything but its key.
-    pub(super) fn poll_mut(&mut self, poll: Token) -> Option<&mut Poll> {
+    pub(super) fn poll_mut(&mut self, poll: PollId) -> Option<&mut Poll> {
         self.polls.get_mut(poll)
     }
 
@@ -282,11 +285,11 @@ impl Waiters {
     ///
     /// # Errors
     /// The poll, where there is no room for it.
-    pub(super) fn insert(&mut self, poll: Poll) -> Result<Token, Poll> {
+    pub(super) fn insert(&mut self, poll: Poll) -> Result<PollId, Poll> {
         let key = poll.waits_for();
         let inserted = self.polls.insert(poll);
         match (&inserted, key) {
-            (Ok(token), Some(key)) => self.join(key, *token),
+            (Ok(token), Some(key)) => self.join(key, (*token).into()),
             (Err(_), Some(key)) => self.give_up(key),
             (_, None) => {}
         }
@@ -294,15 +297,15 @@ impl Waiters {
     }
 
     /// Has a poll wait for a key that waited for something else.
-    pub(super) fn wait_for(&mut self, key: Token, token: Token) {
+    pub(super) fn wait_for(&mut self, key: KeyId, token: PollId) {
         if let Some(poll) = self.polls.get_mut(token) {
-            poll.place = key;
+            poll.place = Some(key.into());
         }
-        self.join(key, token);
+        self.join(key, token.into());
     }
 
     /// Takes a poll out of the table, and from its key.
-    pub(super) fn remove(&mut self, poll: Token) -> Option<Poll> {
+    pub(super) fn remove(&mut self, poll: PollId) -> Option<Poll> {
         let removed = self.polls.remove(poll)?;
         if let Some(key) = removed.waits_for() {
             self.leave(key);
@@ -312,7 +315,7 @@ impl Waiters {
 
     /// As [`remove`](Self::remove), but that the key stays; true with the last poll of a key, whose
     /// watch is to be [ended](Self::end_watch).
-    pub(super) fn take(&mut self, poll: Token) -> Option<(Poll, bool)> {
+    pub(super) fn take(&mut self, poll: PollId) -> Option<(Poll, bool)> {
         let removed = self.polls.remove(poll)?;
         let is_last = removed.waits_for().is_some_and(|key| self.leave_group(key));
         Some((removed, is_last))
@@ -322,20 +325,20 @@ impl Waiters {
 /// Polls of several keys.
 impl Waiters {
     /// Polls of several keys.
-    pub(super) fn several(&self) -> &Slab<Several> {
+    pub(super) fn several(&self) -> &Slab<Several, MultiPollId> {
         &self.several
     }
 
     /// The record of a poll of several keys, to be changed in everything but its keys.
-    pub(super) fn several_mut(&mut self, poll: Token) -> Option<&mut Several> {
+    pub(super) fn several_mut(&mut self, poll: MultiPollId) -> Option<&mut Several> {
         self.several.get_mut(poll)
     }
 
     /// As [`several_mut`](Self::several_mut), with the name of a key.
     pub(super) fn several_and_name(
         &mut self,
-        poll: Token,
-        key: Token,
+        poll: MultiPollId,
+        key: KeyId,
     ) -> Option<(&mut Several, &[u8])> {
         let name = &*self.keys.get(key)?.name;
         Some((self.several.get_mut(poll)?, name))
@@ -343,25 +346,25 @@ impl Waiters {
 
     /// Makes the record of a poll of several keys, which does not wait for them yet; `None` where
     /// there is no room.
-    pub(super) fn insert_several(&mut self, poll: Several) -> Option<Token> {
+    pub(super) fn insert_several(&mut self, poll: Several) -> Option<MultiPollId> {
         self.several.insert(poll).ok()
     }
 
     /// Has a poll wait for one of its keys.
-    pub(super) fn join_several(&mut self, token: Token, place: usize, key: Token) {
+    pub(super) fn join_several(&mut self, token: MultiPollId, place: usize, key: KeyId) {
         let wanted = self.several.get_mut(token);
         if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
-            wanted.key = key;
+            wanted.key = Some(key);
             wanted.is_joined = true;
-            self.join(key, token);
+            self.join(key, token.into());
         }
     }
 
     /// Takes a poll out of the table, and from all of its keys.
-    pub(super) fn remove_several(&mut self, token: Token) -> Option<Several> {
+    pub(super) fn remove_several(&mut self, token: MultiPollId) -> Option<Several> {
         let poll = self.several.remove(token)?;
-        for wanted in poll.wanted.iter().filter(|wanted| wanted.is_joined) {
-            self.leave(wanted.key);
+        for key in poll.wanted.iter().filter_map(Wanted::joined) {
+            self.leave(key);
         }
         Some(poll)
     }
@@ -374,18 +377,18 @@ impl Waiters {
         &mut self,
         name: &[u8],
         now: u32,
-        feed: impl FnOnce(Token) -> Feed,
-    ) -> Option<Token> {
+        feed: impl FnOnce(KeyId) -> Feed,
+    ) -> Option<FeedId> {
         let (key, _) = self.enter(name, now)?;
         self.insert_feed(feed(key))
     }
 
     /// Makes the record of a feed, which waits from now on for its key, as was entered before.
-    pub(super) fn insert_feed(&mut self, feed: Feed) -> Option<Token> {
+    pub(super) fn insert_feed(&mut self, feed: Feed) -> Option<FeedId> {
         let key = feed.key;
         let feed = self.feeds.insert(feed);
         match feed {
-            Some(feed) => self.join(key, feed),
+            Some(feed) => self.join(key, feed.into()),
             None => self.give_up(key),
         }
         feed
@@ -397,27 +400,27 @@ impl Waiters {
         name: &[u8],
         label: Option<Box<str>>,
         now: u32,
-        feed: impl FnOnce(Token) -> Feed,
-    ) -> Option<Token> {
+        feed: impl FnOnce(KeyId) -> Feed,
+    ) -> Option<FeedId> {
         let feed = self.follow(name, now, feed)?;
         self.feeds.join_set(feed, label);
         Some(feed)
     }
 
     /// Has a stream follow a key no longer; false if it did not.
-    pub(super) fn unfollow(&mut self, stream: Token, label: &str) -> bool {
+    pub(super) fn unfollow(&mut self, stream: StreamId, label: &str) -> bool {
         let feed = self.feeds.take_member(stream, label);
         feed.map(|feed| self.remove_feed(feed)).is_some()
     }
 
-    fn remove_feed(&mut self, feed: Token) {
+    fn remove_feed(&mut self, feed: FeedId) {
         if let Some(feed) = self.feeds.remove(feed) {
             self.leave(feed.key);
         }
     }
 
     /// Forgets a stream; returns its destination.
-    pub(super) fn remove_stream(&mut self, stream: Token) -> Option<Sink> {
+    pub(super) fn remove_stream(&mut self, stream: StreamId) -> Option<Sink> {
         let sink = self.feeds.sink_of(stream)?;
         for feed in self.feeds.feeds_of(stream) {
             self.remove_feed(feed);
@@ -427,32 +430,33 @@ impl Waiters {
     }
 
     /// The set of a WebSocket's keys, made of its one feed where it had no other.
-    pub(super) fn widen(&mut self, stream: Token) -> Option<Token> {
-        if stream.kind() == kind::SET {
-            return Some(stream);
-        }
-        let name = self.name_of_feed(stream)?;
+    pub(super) fn widen(&mut self, stream: StreamId) -> Option<SetId> {
+        let feed = match stream.id() {
+            FeedOrSet::Set(set) => return Some(set),
+            FeedOrSet::Feed(feed) => feed,
+        };
+        let name = self.name_of_feed(feed)?;
         let path = std::str::from_utf8(name).ok()?.into();
-        self.feeds.widen(stream, path)
+        self.feeds.widen(feed, path)
     }
 
     /// The name of the key of a feed.
-    pub(super) fn name_of_feed(&self, feed: Token) -> Option<&[u8]> {
+    pub(super) fn name_of_feed(&self, feed: FeedId) -> Option<&[u8]> {
         let key = self.feeds.get(feed)?.key;
         Some(&self.keys.get(key)?.name)
     }
 
     /// The path of the request that a WebSocket was opened with.
-    pub(super) fn path_of(&self, stream: Token) -> Option<&str> {
-        match self.feeds.socket_set(stream) {
-            Some(set) => Some(&set.path),
-            None => std::str::from_utf8(self.name_of_feed(stream)?).ok(),
+    pub(super) fn path_of(&self, stream: StreamId) -> Option<&str> {
+        match stream.id() {
+            FeedOrSet::Set(set) => Some(&self.feeds.socket_set(set)?.path),
+            FeedOrSet::Feed(feed) => std::str::from_utf8(self.name_of_feed(feed)?).ok(),
         }
     }
 
     /// Streams with a key that has no record any more, so that no change could reach them.
-    pub(super) fn lost_streams(&self) -> Vec<Token> {
-        let is_lost = |token: &Token| {
+    pub(super) fn lost_streams(&self) -> Vec<StreamId> {
+        let is_lost = |token: &FeedId| {
             let feed = self.feeds.get(*token);
             feed.is_some_and(|feed| self.keys.get(feed.key).is_none())
         };

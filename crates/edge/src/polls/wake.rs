@@ -8,13 +8,13 @@ use super::feeds::{Known, News, Opening};
 use super::hold::Keep;
 use super::lookups::Lookup;
 use super::responder::Responder;
-use super::tables::{KeptRequest, Poll, Sink, kind};
+use super::tables::{KeptRequest, Poll, Sink};
 use super::{Polls, seconds};
 use crate::held::hold;
-use crate::ids::{CacheOperation, LookupId};
+use crate::ids::{CacheOperation, FeedId, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use dwell_engine::Http;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Id};
 use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_store::Item;
 use std::time::Instant;
@@ -71,7 +71,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
+        key: KeyId,
         mut found: Option<Found<'_>>,
     ) -> usize {
         let Some(mut group) = self.waiters.take_members(key) else {
@@ -79,20 +79,20 @@ impl Polls {
         };
         let current = found.as_ref().map(|found| found.content);
         let (mut due, mut sockets, mut ripe) = (Vec::new(), Vec::new(), 0);
-        group.retain(|token| match token.kind() {
-            kind::FEED => self.keeps_feed(token, current, &mut due, &mut sockets),
-            kind::SEVERAL => {
-                ripe += usize::from(self.note_several(token, key, found.as_ref()));
-                self.waiters.several().get(token).is_some()
+        group.retain(|waiter| match waiter.id() {
+            Waiter::Feed(feed) => self.keeps_feed(feed, current, &mut due, &mut sockets),
+            Waiter::MultiPoll(poll) => {
+                ripe += usize::from(self.note_several(poll, key, found.as_ref()));
+                self.waiters.several().get(poll).is_some()
             }
-            _ => {
-                let poll = self.waiters.polls().get(token);
+            Waiter::Poll(poll) => {
+                let poll = self.waiters.polls().get(poll);
                 let is_news = |poll: &Poll| {
                     let rules = self.rules(poll.route);
                     decide(&poll.ask, current, Stage::Held, rules) != Decision::Wait
                 };
                 if poll.is_some_and(is_news) {
-                    due.push(token);
+                    due.push(waiter);
                 }
                 poll.is_some()
             }
@@ -126,10 +126,10 @@ impl Polls {
     /// Notes a stream for which the value of its key is news; false if the stream is gone.
     fn keeps_feed(
         &mut self,
-        token: Token,
+        token: FeedId,
         current: Option<Content>,
-        due: &mut Vec<Token>,
-        sockets: &mut Vec<Token>,
+        due: &mut Vec<WaiterId>,
+        sockets: &mut Vec<WaiterId>,
     ) -> bool {
         let Some(feed) = self.waiters.feeds.get(token) else {
             return false;
@@ -137,8 +137,8 @@ impl Polls {
         let news = self.news(feed, current);
         match feed.sink {
             _ if news == News::None => {}
-            Sink::Events(_) => due.push(token),
-            Sink::Socket(_) => sockets.push(token),
+            Sink::Events(_) => due.push(token.into()),
+            Sink::Socket(_) => sockets.push(token.into()),
             // It is told when it has become one.
             Sink::Leaving(_) => {}
         }
@@ -153,7 +153,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
+        key: KeyId,
         poll: Poll,
         decision: Decision,
         found: Option<&Found<'_>>,
@@ -174,7 +174,7 @@ impl Polls {
 
     /// The item under `key` in the embedded store; `None` with memcached, which would have to be
     /// asked.
-    pub(super) fn last_look(&self, context: &Context, key: Token) -> Option<Item> {
+    pub(super) fn last_look(&self, context: &Context, key: KeyId) -> Option<Item> {
         self.stored(context, &self.waiters.keys.get(key)?.name)
     }
 
@@ -210,7 +210,7 @@ impl Polls {
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
         self.drain_feeds(context, http, count);
         // Whoever is about to be told of a change is not told that there is none.
-        let waiting: Vec<(Token, Token)> = self
+        let waiting: Vec<(PollId, KeyId)> = self
             .waiters
             .polls()
             .tokens()
@@ -236,7 +236,7 @@ impl Polls {
     }
 
     /// The name of a key that is still waited for.
-    pub(crate) fn waited_name(&self, key: Token) -> Option<&[u8]> {
+    pub(crate) fn waited_name(&self, key: KeyId) -> Option<&[u8]> {
         let record = self.waiters.keys.get(key)?;
         (!record.waiting.is_empty()).then_some(&*record.name)
     }
@@ -291,16 +291,19 @@ impl Polls {
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
         let is_of_sweep = lookup.members.is_empty();
-        for poll in lookup.members {
-            if poll.kind() == kind::MISSING {
-                self.missing_looked_up(context, lookup.key, poll, found.is_some());
-                continue;
+        for member in lookup.members {
+            let (key, found) = (lookup.key, found.as_ref());
+            match member.id() {
+                LookupMember::SubFetch(sub_fetch) => {
+                    self.missing_looked_up(context, key, sub_fetch, found.is_some());
+                }
+                LookupMember::MultiPoll(poll) => {
+                    self.several_looked_up(context, http, key, poll, found, has_failed);
+                }
+                LookupMember::Poll(poll) => {
+                    self.looked_up(context, http, key, poll, found, has_failed);
+                }
             }
-            if poll.kind() == kind::SEVERAL {
-                self.several_looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
-                continue;
-            }
-            self.looked_up(context, http, lookup.key, poll, found.as_ref(), has_failed);
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !has_failed {
@@ -326,8 +329,8 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: PollId,
         found: Option<&Found<'_>>,
         failed: bool,
     ) {
@@ -407,8 +410,8 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
-        token: Token,
+        key: KeyId,
+        token: PollId,
     ) {
         let Some(poll) = self.waiters.polls().get(token) else {
             return;
@@ -440,7 +443,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: Token,
+        key: KeyId,
         completion: &Completion<'_>,
     ) {
         self.lookups

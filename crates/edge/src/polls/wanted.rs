@@ -9,9 +9,9 @@ use super::parts::Parts;
 use super::tables::KeptRequest;
 use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId};
+use crate::ids::KeyId;
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
-use dwell_evloop::Token;
 use std::time::Instant;
 
 /// Bytes of values beyond which an answer leaves the rest to the next one.
@@ -58,8 +58,8 @@ pub(super) struct Unasked {
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) label: Box<str>,
-    /// The record of its key; nobody's while the poll needs none.
-    pub(super) key: Token,
+    /// The record of its key, once the poll needs one.
+    pub(super) key: Option<KeyId>,
     /// The cursor that the client has sent.
     pub(super) said: Condition,
     /// The current cursor, as far as it is known.
@@ -191,24 +191,29 @@ impl Several {
 
     /// The keys whose values are other than what the client says it has, and that it is not told
     /// of: there was no room.
-    pub(super) fn left_out(&self) -> Vec<Token> {
+    pub(super) fn left_out(&self) -> Vec<KeyId> {
         let is_left_out = |wanted: &&Wanted| {
             let is_value = matches!(wanted.current, Condition::Since(_));
             let is_other = wanted.current != wanted.said && wanted.said != Condition::Any;
             wanted.is_joined && wanted.news.is_none() && is_value && is_other
         };
         let left_out = self.wanted.iter().filter(is_left_out);
-        left_out.map(|wanted| wanted.key).collect()
+        left_out.filter_map(|wanted| wanted.key).collect()
     }
 
-    pub(super) fn places_of(&self, key: Token) -> Vec<usize> {
+    pub(super) fn places_of(&self, key: KeyId) -> Vec<usize> {
         let all = self.wanted.iter().enumerate();
-        let of_key = all.filter(|(_, wanted)| wanted.key == key);
+        let of_key = all.filter(|(_, wanted)| wanted.key == Some(key));
         of_key.map(|(place, _)| place).collect()
     }
 }
 
 impl Wanted {
+    /// The key, if the poll is among those that wait for it.
+    pub(super) fn joined(&self) -> Option<KeyId> {
+        self.key.filter(|_| self.is_joined)
+    }
+
     fn news_bytes(&self) -> usize {
         match &self.news {
             Some(Entry::Value(members)) => self.label.len() + members.len(),

@@ -1,7 +1,7 @@
 //! Actions that the proxy leaves for the end of the turn.
 
 use super::tunnels::Tunnel;
-use crate::ids::ProxiedId;
+use crate::ids::{FetchId, ProxiedId};
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use dwell_upstream::UpstreamRequest;
@@ -30,7 +30,7 @@ pub(super) enum Action {
     /// Reads more of a response that was too large to be shared.
     TakeOver {
         connection: Token,
-        fetch: Token,
+        fetch: FetchId,
         forward: ProxiedId,
     },
     /// Checks that a client which has closed its sending side is still there.

@@ -7,7 +7,7 @@ use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::tunnels::Tunnel;
 use super::upload::{Start, Upload};
 use crate::held::hold;
-use crate::ids::ProxiedId;
+use crate::ids::{FetchId, ProxiedId, Requested};
 use crate::metrics::UpstreamOutcome;
 use dwell_engine::{Detached, ExchangeId, Http};
 use dwell_evloop::{Context, Id, Token};
@@ -26,7 +26,7 @@ pub(crate) struct Adopted<'a> {
     /// The exchange with the application.
     pub(crate) connection: Token,
     /// The request that the response was for so far.
-    pub(crate) fetch: Token,
+    pub(crate) fetch: FetchId,
 }
 
 impl Proxy {
@@ -246,10 +246,10 @@ impl Proxy {
     }
 
     /// Cancels a response that was too large to be shared and has no client left.
-    pub(crate) fn cancel(&mut self, connection: Token, fetch: Token) {
+    pub(crate) fn cancel(&mut self, connection: Token, request: Requested) {
         self.actions.push(Action::Cancel {
             connection: Some(connection),
-            tag: fetch.to_bits(),
+            tag: request.to_bits(),
         });
     }
 

@@ -4,7 +4,7 @@ use super::actions::Action;
 use super::arriving::{PROBE_TIMEOUT, Proxy};
 use super::tunnels::Tunnels;
 use crate::held::hold;
-use crate::ids::ProxiedId;
+use crate::ids::{FetchId, ProxiedId};
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Token};
@@ -111,7 +111,7 @@ fn take_over(
     context: &mut Context,
     upstreams: &mut Upstreams,
     connection: Token,
-    fetch: Token,
+    fetch: FetchId,
     forward: ProxiedId,
 ) {
     if let Some(upstream) = upstreams.client_of(connection) {

@@ -6,7 +6,7 @@ use super::actions::Action;
 use super::arriving::{CONTINUE_TIMEOUT, PROBE_TIMEOUT};
 use super::{Adopted, Proxy};
 use crate::held::hold;
-use crate::ids::ProxiedId;
+use crate::ids::{FetchId, ProxiedId};
 use crate::metrics::UpstreamOutcome;
 use bytes::Bytes;
 use dwell_engine::Detached;
@@ -352,7 +352,7 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     let (tag, _) = edge.request();
     let held = ProxiedId::from_bits(tag);
     let exchange = edge.with(|_, _, proxy, _| proxy.records.get(held).unwrap().client.exchange);
-    let fetch = Token::new(8, 1, 0);
+    let fetch = FetchId::nth(0);
     let adopted = Adopted {
         exchange,
         arrived: edge.with(|context, _, _, _| context.now()),

@@ -2,7 +2,7 @@
 
 use super::super::tables::{Keys, Version};
 use super::Lookups;
-use dwell_evloop::Token;
+use crate::ids::KeyId;
 use dwell_memcache::watch::HintOutcome;
 
 impl Lookups {
@@ -12,7 +12,7 @@ impl Lookups {
         let Some((key, record)) = key.and_then(|key| Some((key, keys.get(key)?))) else {
             return HintOutcome::Unwatched;
         };
-        if record.lookup.token().is_some() {
+        if record.lookup.is_some() {
             // It is read when this turn ends.
             return HintOutcome::Joined;
         }
@@ -30,9 +30,9 @@ impl Lookups {
     }
 
     /// Reads a key again whose lookup has ended, if it may have changed meanwhile.
-    pub(in crate::polls) fn follow_hint(&mut self, keys: &mut Keys, key: Token) {
+    pub(in crate::polls) fn follow_hint(&mut self, keys: &mut Keys, key: KeyId) {
         let is_hinted = !keys.hinted.is_empty() && keys.hinted.remove(&key);
-        let is_waited = |key: &Token| keys.get(*key).is_some_and(|key| !key.waiting.is_empty());
+        let is_waited = |key: &KeyId| keys.get(*key).is_some_and(|key| !key.waiting.is_empty());
         if is_hinted && is_waited(&key) {
             self.ask(keys, key);
         }

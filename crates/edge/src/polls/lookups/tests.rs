@@ -1,7 +1,9 @@
 //! Lookups before an embedded store, and before a memcached that the tests speak for.
 
 use super::*;
+use crate::ids::{MultiPollId, PollId};
 use crate::metrics::Metrics;
+use dwell_evloop::Id;
 use dwell_memcache::watch::HintOutcome;
 use dwell_store::StoreConfig;
 use std::sync::Mutex;
@@ -29,19 +31,19 @@ impl Fixture {
         Self::new(Source::Memcached)
     }
 
-    fn key(&mut self, name: &str) -> Token {
+    fn key(&mut self, name: &str) -> KeyId {
         self.keys.enter(name.as_bytes()).unwrap()
     }
 
     /// A key that one poll waits for.
-    fn waited(&mut self, name: &str) -> Token {
+    fn waited(&mut self, name: &str) -> KeyId {
         let key = self.key(name);
         let record = self.keys.get_mut(key).unwrap();
-        record.waiting.join(Token::new(kind::POLL, 0, 1));
+        record.waiting.join(PollId::nth(1).into());
         key
     }
 
-    fn ask(&mut self, key: Token) -> Option<LookupId> {
+    fn ask(&mut self, key: KeyId) -> Option<LookupId> {
         self.lookups.ask(&mut self.keys, key)
     }
 
@@ -56,11 +58,11 @@ impl Fixture {
     }
 
     fn complete(&mut self, lookup: LookupId, outcome: Outcome<'_>) -> Option<Lookup> {
-        let completion = completion(lookup.token(), outcome);
+        let completion = completion(lookup, outcome);
         self.lookups.completed(&mut self.keys, lookup, &completion)
     }
 
-    fn version(&mut self, key: Token, cas_unique: u64) {
+    fn version(&mut self, key: KeyId, cas_unique: u64) {
         let completion = completion(key, Outcome::Version { cas_unique });
         self.lookups.version_came(&mut self.keys, key, &completion);
     }
@@ -81,9 +83,9 @@ impl Fixture {
     }
 }
 
-fn completion(token: Token, outcome: Outcome<'_>) -> Completion<'_> {
+fn completion(of: impl Id, outcome: Outcome<'_>) -> Completion<'_> {
     Completion {
-        tag: token.to_bits(),
+        tag: of.to_bits(),
         server: 2,
         epoch: 1,
         outcome,
@@ -106,8 +108,8 @@ fn what_asks_for_a_key_in_one_turn_shares_a_lookup() {
     assert_eq!(of.ask(a), Some(lookup));
     of.ask(b);
     let members = [
-        Token::new(kind::POLL, 0, 1),
-        Token::new(kind::SEVERAL, 0, 2),
+        Packed::from(PollId::nth(1)),
+        Packed::from(MultiPollId::nth(2)),
     ];
     for member in members {
         of.lookups.join(lookup, member);

@@ -6,7 +6,7 @@
 
 use super::memory::LoopFetch;
 use super::{Fetch, FetchOrigin};
-use dwell_evloop::Token;
+use crate::ids::{FetchId, FetchMember, Packed};
 
 /// The polls that have joined a fetch in this turn.
 #[derive(Debug, Default)]
@@ -15,11 +15,11 @@ pub(crate) struct Joins(Vec<Join>);
 /// One of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Join {
-    pub(crate) fetch: Token,
+    pub(crate) fetch: FetchId,
     /// The loop that has sent the request, if that is another one, and the fetch there.
     pub(crate) leader: Option<LoopFetch>,
     /// The poll or key that has joined.
-    pub(crate) member: Token,
+    pub(crate) member: Packed<FetchMember>,
 }
 
 impl Joins {
@@ -27,7 +27,7 @@ impl Joins {
     ///
     /// Shape: another loop is told of the first, the second, the fourth and so on. So the most that
     /// one request costs it is a message for each doubling.
-    pub(super) fn note(&mut self, token: Token, fetch: &Fetch, member: Token) {
+    pub(super) fn note(&mut self, token: FetchId, fetch: &Fetch, member: Packed<FetchMember>) {
         let count = fetch.members.len();
         let (leader, is_told) = match fetch.origin {
             FetchOrigin::Own => (None, count > 1),
@@ -57,9 +57,9 @@ impl IntoIterator for Joins {
 mod tests {
     use super::super::super::ask::Method;
     use super::super::super::common::{Common, Variant};
-    use super::super::super::tables::kind;
     use super::*;
     use crate::config::RouteId;
+    use crate::ids::SubFetchId;
 
     #[test]
     fn another_loop_is_told_of_each_doubling_and_ones_own_client_of_all_but_the_first() {
@@ -72,7 +72,7 @@ mod tests {
             is_plain: false,
             is_of_key: false,
         };
-        let token = |index| Token::new(kind::MISSING, 0, index);
+        let member = |index| Packed::from(SubFetchId::nth(index));
         let leader = LoopFetch {
             of_loop: 1,
             fetch: 7,
@@ -84,8 +84,8 @@ mod tests {
                 ..Fetch::new(b"a", RouteId::FIRST, common)
             };
             for index in 0..1024 {
-                fetch.members.push(token(index));
-                joins.note(token(0), &fetch, token(index));
+                fetch.members.push(member(index));
+                joins.note(FetchId::nth(0), &fetch, member(index));
             }
             assert_eq!(joins.into_iter().count(), count);
         }

@@ -3,9 +3,9 @@
 use super::super::ask::{Ask, Condition, Method};
 use super::super::tables::KeptRequest;
 use crate::config::RouteId;
+use crate::ids::SubFetchAsker;
 use bytes::Bytes;
 use dwell_engine::Request;
-use dwell_evloop::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct SubFetch {
     /// The target of the poll that it stands for; nothing where that of the request is.
     pub(crate) target: Option<Box<str>>,
     /// The feed of the key, or the poll.
-    pub(crate) asker: Token,
+    pub(crate) asker: SubFetchAsker,
     /// Its place among the keys of a poll.
     pub(crate) place: usize,
 }

@@ -3,6 +3,7 @@
 use super::super::ask::Method;
 use super::super::tables::Keys;
 use super::*;
+use crate::ids::PollId;
 use crate::metrics::Metrics;
 use dwell_upstream::{Answer, UpstreamError};
 use std::time::{Duration, Instant};
@@ -41,14 +42,14 @@ impl Loop {
         Self::of(&memory(), 0)
     }
 
-    fn open(&mut self, common: Common) -> Option<Token> {
+    fn open(&mut self, common: Common) -> Option<FetchId> {
         let key = self.keys.enter(NAME);
         let of = (NAME, RouteId::FIRST, common);
         self.misses.open(&mut self.keys, key, of, request())
     }
 
     /// A fetch that the misses of the key share, with this many polls.
-    fn shared_by(&mut self, polls: u32) -> Token {
+    fn shared_by(&mut self, polls: u32) -> FetchId {
         let fetch = self.open(PLAIN).unwrap();
         for index in 0..polls {
             self.misses.join(fetch, poll(index));
@@ -56,13 +57,13 @@ impl Loop {
         fetch
     }
 
-    fn find(&self, common: Common) -> Option<Token> {
+    fn find(&self, common: Common) -> Option<FetchId> {
         let key = self.keys.find(NAME);
         self.misses.find(&self.keys, key, common.variant)
     }
 
     /// Ends a fetch as one that the application has answered so.
-    fn answered(&mut self, fetch: Token, result: &UpstreamResult, now: Instant) -> Fetch {
+    fn answered(&mut self, fetch: FetchId, result: &UpstreamResult, now: Instant) -> Fetch {
         let fetch = self.close(fetch);
         self.misses.end_flight(&fetch, Some(result));
         if fetch.is_led() {
@@ -71,7 +72,7 @@ impl Loop {
         fetch
     }
 
-    fn close(&mut self, fetch: Token) -> Fetch {
+    fn close(&mut self, fetch: FetchId) -> Fetch {
         self.misses.close(&mut self.keys, fetch).unwrap()
     }
 
@@ -119,8 +120,8 @@ fn request() -> FetchRequest {
     }
 }
 
-fn poll(index: u32) -> Token {
-    Token::new(kind::POLL, 0, index)
+fn poll(index: u32) -> Packed<FetchMember> {
+    PollId::nth(index).into()
 }
 
 fn answer(status: u16) -> Arc<Answer> {
@@ -147,13 +148,13 @@ fn polls_of_one_key_share_a_request_if_the_application_gets_the_same() {
     assert_eq!(of.find(PLAIN), Some(fetch));
     assert_eq!(of.find(other(2)), None);
     let others = [of.open(other(2)).unwrap(), of.open(other(3)).unwrap()];
-    let sent: Vec<Token> = of
+    let sent: Vec<Requested> = of
         .misses
         .take_requests()
         .iter()
         .map(|sent| sent.0)
         .collect();
-    assert_eq!(sent, [fetch, others[0], others[1]]);
+    assert_eq!(sent, [fetch, others[0], others[1]].map(Requested::from));
     assert_eq!(of.counted(UpstreamOutcome::Coalesced), 1);
     assert_eq!(of.misses.take_joins().into_iter().count(), 1);
     // Whichever ends first, the others are found.
@@ -172,7 +173,7 @@ fn polls_of_one_key_share_a_request_if_the_application_gets_the_same() {
 fn one_loop_sends_a_request_and_the_others_are_told() {
     let memory = memory();
     let mut loops: Vec<Loop> = (0..3).map(|index| Loop::of(&memory, index)).collect();
-    let fetches: Vec<Token> = loops.iter_mut().map(|of| of.shared_by(1)).collect();
+    let fetches: Vec<FetchId> = loops.iter_mut().map(|of| of.shared_by(1)).collect();
     let sent: Vec<usize> = loops
         .iter_mut()
         .map(|of| of.misses.take_requests().len())
@@ -194,7 +195,7 @@ fn one_loop_sends_a_request_and_the_others_are_told() {
     for FlightResult { follower, result } in told {
         assert_eq!(follower.fetch, fetches[follower.of_loop].to_bits());
         let (of, result) = (&mut loops[follower.of_loop], result.unwrap());
-        let ended = of.answered(Token::from_bits(follower.fetch), &result, now);
+        let ended = of.answered(FetchId::from_bits(follower.fetch), &result, now);
         assert!(!ended.is_led() && !ended.is_own());
     }
     assert!(loops.iter().all(Loop::is_idle));

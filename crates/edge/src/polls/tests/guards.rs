@@ -129,7 +129,7 @@ fn a_socket_whose_time_is_over_is_told_nothing_more() {
     edge.turn_until_waiting(1);
     let feeds = &edge.driver.front.polls.waiters.feeds;
     let feed = feeds.tokens().next().unwrap();
-    let ends = feeds.end_of(feed).unwrap();
+    let ends = feeds.end_of(feed.into()).unwrap();
     while !ends.is_due(edge.event_loop.context().tick()) {
         edge.turn();
     }

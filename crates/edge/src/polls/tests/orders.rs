@@ -42,10 +42,13 @@ fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
 pub(super) fn complete(edge: &mut Edge, key: &str, is_sweep: bool, outcome: Outcome<'_>) {
     let polls = &edge.driver.front.polls;
     let of_key = polls.waiters.keys.find(key.as_bytes()).unwrap();
-    let lookup = polls.lookups.first_of(of_key).map(Id::token);
-    let token = if is_sweep { of_key } else { lookup.unwrap() };
+    let lookup = polls.lookups.first_of(of_key).map(Id::to_bits);
     let completion = Completion {
-        tag: token.to_bits(),
+        tag: if is_sweep {
+            of_key.to_bits()
+        } else {
+            lookup.unwrap()
+        },
         server: 0,
         epoch: 1,
         outcome,

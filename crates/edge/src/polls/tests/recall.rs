@@ -11,6 +11,7 @@ use crate::polls::freshness::Freshness;
 use crate::polls::misses::memory::{NewValue, Role};
 use crate::polls::misses::{CachedOutcome, LoopFetch, UpstreamResult};
 use bytes::Bytes;
+use dwell_evloop::Id;
 use dwell_proto::http1::{FieldStorage, parse_request};
 use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;

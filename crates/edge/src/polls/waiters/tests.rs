@@ -2,12 +2,14 @@
 
 use super::super::ask::{Ask, Condition, Method};
 use super::super::decide::Content;
-use super::super::tables::{Link, SocketSet};
+use super::super::tables::SocketSet;
 use super::super::wanted::Wanted;
 use super::*;
 use crate::access::CorsGrant;
+use crate::ids::{LookupId, Packed, Place};
 use crate::metrics::Metrics;
 use dwell_engine::ExchangeId;
+use dwell_evloop::Token;
 use dwell_store::{Expiry, Store, StoreConfig, WatcherId};
 use dwell_timers::Tick;
 use std::sync::Mutex;
@@ -66,11 +68,11 @@ fn ask() -> Ask {
     }
 }
 
-fn poll(place: Token) -> Poll {
+fn poll(place: impl Into<Packed<Place>>) -> Poll {
     Poll {
         exchange: exchange(),
         ask: ask(),
-        place,
+        place: Some(place.into()),
         arrived: Instant::now(),
         request: None,
         route: RouteId::FIRST,
@@ -79,7 +81,7 @@ fn poll(place: Token) -> Poll {
 }
 
 /// Has a poll wait for a key of this name; returns its token.
-fn wait(waiters: &mut Waiters, name: &str) -> Token {
+fn wait(waiters: &mut Waiters, name: &str) -> PollId {
     let (key, _) = waiters.enter(name.as_bytes(), NOW).unwrap();
     waiters.insert(poll(key)).unwrap()
 }
@@ -87,7 +89,7 @@ fn wait(waiters: &mut Waiters, name: &str) -> Token {
 fn several(keys: usize) -> Several {
     let wanted = (0..keys).map(|number| Wanted {
         label: number.to_string().into(),
-        key: Token::new(0, 0, 0),
+        key: None,
         said: Condition::Foreign,
         current: Condition::None,
         news: None,
@@ -115,13 +117,13 @@ fn several(keys: usize) -> Several {
 /// The sink of a connection that is about to become a WebSocket.
 const SOCKET: Sink = Sink::Leaving(0);
 
-fn feed(sink: Sink, set: Option<Token>) -> impl FnOnce(Token) -> Feed {
+fn feed(sink: Sink, set: Option<SetId>) -> impl FnOnce(KeyId) -> Feed {
     move |key| Feed {
         sink,
         key,
         has: Condition::None,
         ends: Tick::new(0),
-        set: set.map(Link::to).unwrap_or_default(),
+        set,
         route: RouteId::FIRST,
         is_cached: false,
         is_asking: false,
@@ -195,7 +197,7 @@ fn a_key_that_is_given_up_stays_for_those_that_wait() {
 #[test]
 fn a_full_table_leaves_no_watch_behind() {
     let (mut waiters, store, has_told) = embedded();
-    let held: Vec<Token> = (0..HELD_MAX).map(|_| wait(&mut waiters, "a")).collect();
+    let held: Vec<PollId> = (0..HELD_MAX).map(|_| wait(&mut waiters, "a")).collect();
     assert_eq!(waiters.no_waits(1), None);
     assert_eq!(waiters.no_waits(2), Some(TOO_MANY_WAIT));
     assert_eq!(waiters.no_records(1), Some(TOO_MANY_WAIT), "no place");
@@ -224,7 +226,7 @@ fn a_key_that_is_still_needed_outlives_its_last_waiter() {
     let (mut waiters, store, has_told) = embedded();
     let (one, two) = (wait(&mut waiters, "a"), wait(&mut waiters, "a"));
     let (taken, is_last) = waiters.take(one).unwrap();
-    let key = taken.place;
+    let key = taken.waits_for().unwrap();
     assert!(!is_last);
     assert!(waiters.take(two).unwrap().1);
     assert_eq!((waiters.waiting(), waiters.keys.find(b"a")), (0, Some(key)));
@@ -236,7 +238,7 @@ fn a_key_that_is_still_needed_outlives_its_last_waiter() {
 #[test]
 fn a_poll_waits_for_a_key_once_its_place_is_one() {
     let mut waiters = before(Source::Memcached);
-    let lookup = Token::new(kind::LOOKUP, 0, 1);
+    let lookup = LookupId::nth(1);
     let asking = waiters.insert(poll(lookup)).unwrap();
     assert!(waiters.waiting() == 0 && waiters.owes());
     let (key, _) = waiters.enter(b"a", NOW).unwrap();
@@ -273,7 +275,7 @@ fn members_are_looked_at_apart_and_those_that_are_gone_do_not_come_back() {
     waiters.remove(one).unwrap();
     let mut members = waiters.take_members(key).unwrap();
     assert!(waiters.take_members(key).is_none());
-    members.retain(|token| token == two);
+    members.retain(|waiter| waiter == two.into());
     assert!(waiters.put_members_back(key, members));
     assert_eq!(waiters.watchers_of(key).polls, 1);
     // A fault has lost the record, but not the group.
@@ -311,7 +313,7 @@ fn streams_count_once_however_many_keys_they_follow() {
     for (name, label) in [("a", "x"), ("b", "y")] {
         let of_set = feed(events, Some(set));
         let followed = waiters.follow_in_set(name.as_bytes(), Some(label.into()), NOW, of_set);
-        assert_eq!(waiters.feeds.stream_of(followed.unwrap()), set);
+        assert_eq!(waiters.feeds.stream_of(followed.unwrap()), set.into());
     }
     assert_eq!((waiters.feeds.streams(), waiters.feeds.len()), (2, 3));
     let a = waiters.keys.find(b"a").unwrap();
@@ -320,15 +322,18 @@ fn streams_count_once_however_many_keys_they_follow() {
     waiters.follow(b"c", NOW, feed(events, None)).unwrap();
     assert!(waiters.follow(b"d", NOW, feed(events, None)).is_none());
     assert_eq!(waiters.keys.find(b"d"), None, "it has no room");
-    assert!(matches!(waiters.remove_stream(set), Some(Sink::Events(_))));
-    assert!(waiters.remove_stream(set).is_none());
+    assert!(matches!(
+        waiters.remove_stream(set.into()),
+        Some(Sink::Events(_))
+    ));
+    assert!(waiters.remove_stream(set.into()).is_none());
     set_all(&store, ["b", "d"]);
     assert_eq!((told(&has_told), waiters.feeds.streams()), (0, 2));
     let lost = waiters.keys.find(b"c").unwrap();
     assert!(waiters.lost_streams().is_empty());
     waiters.end_watch(lost);
     assert!(waiters.lost_streams().is_empty(), "it is waited for still");
-    waiters.remove_stream(one).unwrap();
+    waiters.remove_stream(one.into()).unwrap();
     assert_eq!(waiters.waiting(), 1);
 }
 
@@ -342,12 +347,12 @@ fn set_all(store: &Store, names: [&str; 2]) {
 fn a_socket_becomes_one_of_several_keys_and_gives_them_up() {
     let mut waiters = before(Source::Memcached);
     let single = waiters.follow(b"/poll/", NOW, feed(SOCKET, None)).unwrap();
-    assert_eq!(waiters.path_of(single), Some("/poll/"));
-    assert_eq!(waiters.feeds.unnamed_feed(single), Some(single));
-    let stream = waiters.widen(single).unwrap();
-    assert_eq!(waiters.widen(stream), Some(stream));
-    assert_eq!(waiters.path_of(stream), Some("/poll/"));
-    assert_eq!(waiters.feeds.unnamed_feed(stream), Some(single));
+    assert_eq!(waiters.path_of(single.into()), Some("/poll/"));
+    assert_eq!(waiters.feeds.unnamed_feed(single.into()), Some(single));
+    let stream = waiters.widen(single.into()).unwrap();
+    assert_eq!(waiters.widen(stream.into()), Some(stream));
+    assert_eq!(waiters.path_of(stream.into()), Some("/poll/"));
+    assert_eq!(waiters.feeds.unnamed_feed(stream.into()), Some(single));
     assert_eq!((waiters.feeds.sockets(), waiters.feeds.streams()), (1, 0));
     let of_set = feed(SOCKET, Some(stream));
     let named = waiters.follow_in_set(b"/poll/a", Some("a".into()), NOW, of_set);
@@ -355,8 +360,8 @@ fn a_socket_becomes_one_of_several_keys_and_gives_them_up() {
     assert_eq!(waiters.feeds.label_of(named), Some("a"));
     let content = super::super::answers::content(b"one", 0);
     assert!(waiters.feeds.was_told(named, Some(content)));
-    assert!(!waiters.unfollow(stream, "b"));
-    assert!(waiters.unfollow(stream, "a") && !waiters.unfollow(stream, "a"));
+    assert!(!waiters.unfollow(stream.into(), "b"));
+    assert!(waiters.unfollow(stream.into(), "a") && !waiters.unfollow(stream.into(), "a"));
     assert_eq!(
         (waiters.waiting(), waiters.keys.find(b"/poll/a")),
         (1, None)
@@ -366,8 +371,8 @@ fn a_socket_becomes_one_of_several_keys_and_gives_them_up() {
     assert_eq!(still_has(since), since);
     assert_eq!(still_has(Condition::None), Condition::Foreign, "or it has");
     let token = Token::new(1, 0, 9);
-    waiters.feeds.set_sink(stream, Sink::Socket(token));
-    let sink = waiters.remove_stream(stream);
+    waiters.feeds.set_sink(stream.into(), Sink::Socket(token));
+    let sink = waiters.remove_stream(stream.into());
     assert!(matches!(sink, Some(Sink::Socket(of)) if of == token));
     assert!(waiters.has_nothing());
 }
@@ -378,7 +383,7 @@ fn a_set_without_keys_is_found_and_closed() {
     let socket = waiters.feeds.open_set(Some(socket_set())).unwrap();
     assert_eq!(waiters.feeds.empty_sets().collect::<Vec<_>>(), [socket]);
     assert!(!waiters.is_idle() && !waiters.owes());
-    waiters.remove_stream(socket).unwrap();
+    waiters.remove_stream(socket.into()).unwrap();
     assert!(waiters.is_idle());
 }
 
@@ -404,7 +409,7 @@ fn an_answer_of_the_application_is_kept_until_its_feed_has_one() {
     assert!(waiters.feeds.answered_value(token).is_none(), "it is older");
     assert!(waiters.feeds.get(token).unwrap().is_cached);
     keep(&mut waiters);
-    waiters.remove_stream(token).unwrap();
+    waiters.remove_stream(token.into()).unwrap();
     assert!(waiters.has_nothing());
     assert!(!waiters.feeds.begin_asking(token));
 }

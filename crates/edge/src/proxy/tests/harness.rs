@@ -159,7 +159,10 @@ impl Edge {
     /// Tells the proxy what happened to a request.
     pub(super) fn tell(&mut self, event: UpstreamEvent) {
         let (http, proxy) = (&mut self.driver.http, &mut self.driver.app.0);
-        assert!(matches!(Requested::of(event.tag()), Requested::Proxied(_)));
+        assert!(matches!(
+            Requested::from_bits(event.tag()),
+            Requested::Proxied(_)
+        ));
         proxy.upstream_event(self.event_loop.context(), http, event);
     }
 
