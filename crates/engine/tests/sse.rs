@@ -2,19 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dwell_engine::sse::{self, Event, SendEventError, SharedEvent, SseError};
-use dwell_engine::{
-    App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request, WriteError,
-};
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
-};
+use dwell_engine::{App, BodyPlan, ExchangeId, Limits, Outcome, Reply, Request, WriteError};
+use dwell_evloop::{Context, EventLoop, Stream};
 use dwell_proto::http1::RequestHead;
 use dwell_proto::sse::EventStreamDecoder;
-use std::io::{Read, Write};
+use dwell_testkit::{GUARD, Rig, Serving};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// Opens a stream for every request, and greets with the id the client has seen.
@@ -72,24 +68,7 @@ impl App for EventStream {
     }
 }
 
-struct Server {
-    http: Http,
-    app: EventStream,
-}
-
-impl Driver for Server {
-    type Message = ();
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.http.ready(context, token, readiness, &mut self.app);
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        self.http.expired(context, token, &mut self.app);
-    }
-
-    fn message(&mut self, _: &mut Context, (): ()) {}
-}
+type Server = Serving<EventStream>;
 
 struct Fixture {
     event_loop: EventLoop<()>,
@@ -99,20 +78,8 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let mut event_loop = EventLoop::new().unwrap();
-        let kinds = Kinds {
-            listener: 1,
-            connection: 2,
-        };
-        let mut http = Http::new(kinds, Limits::default());
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = bind_group(any, 1, ListenOptions::default())
-            .unwrap()
-            .remove(0);
-        let address = listener.address().unwrap();
-        http.listen(event_loop.context(), listener).unwrap();
         let app = EventStream::default();
-        let server = Server { http, app };
+        let (event_loop, server, address) = Serving::start(Limits::default(), app);
         Self {
             event_loop,
             server,
@@ -120,16 +87,9 @@ impl Fixture {
         }
     }
 
-    fn turn(&mut self, timeout: Duration) {
-        self.event_loop
-            .turn(&mut self.server, Some(timeout))
-            .unwrap();
-    }
-
     /// A client of this version of HTTP, and the head of the answer it got.
     fn client(&mut self, version: &str, fields: &str) -> (TcpStream, String) {
         let mut client = TcpStream::connect(self.address).unwrap();
-        client.set_nonblocking(true).unwrap();
         let head = format!("GET / HTTP/{version}\r\nHost: localhost\r\n{fields}\r\n");
         client.write_all(head.as_bytes()).unwrap();
         let received = self.until(&mut client, "\n\n\r\n");
@@ -138,17 +98,9 @@ impl Fixture {
 
     /// What `client` reads until it has read `end`; for HTTP/1.0, without the end of a chunk.
     fn until(&mut self, client: &mut TcpStream, end: &str) -> String {
-        let (begun, mut received) = (Instant::now(), String::new());
-        let mut buffer = [0; 4096];
-        while !received.ends_with(end) && !received.ends_with(end.trim_end_matches("\r\n")) {
-            assert!(begun.elapsed() < PATIENCE, "{received}");
-            match client.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => received.push_str(std::str::from_utf8(&buffer[..read]).unwrap()),
-                Err(_) => self.turn(Duration::from_millis(2)),
-            }
-        }
-        received
+        let short = end.trim_end_matches("\r\n").as_bytes();
+        let is_enough = |bytes: &[u8]| bytes.ends_with(end.as_bytes()) || bytes.ends_with(short);
+        String::from_utf8(self.receive_until(client, is_enough)).unwrap()
     }
 
     fn broadcast(&mut self, event: &SharedEvent) -> Vec<Option<Result<(), WriteError>>> {
@@ -158,6 +110,14 @@ impl Fixture {
         held.iter()
             .map(|held| http.with_reply(context, *held, |reply| event.send(reply)))
             .collect()
+    }
+}
+
+impl Rig for Fixture {
+    type Driver = Server;
+
+    fn parts(&mut self) -> (&mut EventLoop<()>, &mut Server) {
+        (&mut self.event_loop, &mut self.server)
     }
 }
 
@@ -242,7 +202,7 @@ fn a_client_that_reads_nothing_is_bounded_and_one_that_left_is_nobody() {
     let gone = fixture.server.app.held.clone();
     drop(slow);
     while !fixture.server.app.held.is_empty() {
-        fixture.turn(PATIENCE);
+        fixture.turn_for(GUARD);
     }
     fixture.server.app.held = gone;
     assert_eq!(fixture.broadcast(&event), [None]);

@@ -6,7 +6,11 @@
 
 mod beside;
 mod memcached;
+#[cfg(feature = "rig")]
+mod rig;
 mod scripted;
+#[cfg(feature = "serving")]
+mod serving;
 #[cfg(feature = "sim")]
 pub mod sim;
 
@@ -16,7 +20,11 @@ use std::time::{Duration, Instant};
 
 pub use beside::{ask, ask_and_finish, beside};
 pub use memcached::Memcached;
+#[cfg(feature = "rig")]
+pub use rig::{Rig, loopback_listener};
 pub use scripted::{Script, ScriptedServer};
+#[cfg(feature = "serving")]
+pub use serving::Serving;
 
 /// How long a helper waits for a server or a peer before it gives up.
 ///

@@ -119,8 +119,8 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: TESTKIT,
-        // Its simulated servers stand on a simulated network.
-        inside: &["dwell-evloop"],
+        // It has drivers of loops, and servers on a simulated network.
+        inside: &["dwell-engine", "dwell-evloop"],
         outside: None,
     },
     Layer {

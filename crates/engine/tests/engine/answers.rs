@@ -3,6 +3,7 @@
 use crate::support::{End, Fixture, get};
 use bytes::Bytes;
 use dwell_engine::Event;
+use dwell_testkit::Rig;
 
 #[test]
 fn an_answer_has_date_and_length_and_the_connection_stays() {

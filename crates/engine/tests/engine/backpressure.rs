@@ -2,6 +2,7 @@
 
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, Limits, Response};
+use dwell_testkit::Rig;
 
 /// Turns until `seen_min` requests have come and the server has nothing more to do.
 fn settle(fixture: &mut Fixture, seen_min: usize) {

@@ -2,6 +2,7 @@
 
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, Event, Limits, Response};
+use dwell_testkit::Rig;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(150);

@@ -3,6 +3,7 @@
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Event, Limits};
 use dwell_evloop::Readiness;
+use dwell_testkit::Rig;
 
 #[test]
 fn a_client_that_ends_its_side_gets_its_answers() {

@@ -2,6 +2,7 @@
 
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::Limits;
+use dwell_testkit::Rig;
 use std::time::{Duration, Instant};
 
 #[test]

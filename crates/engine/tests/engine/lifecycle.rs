@@ -9,17 +9,13 @@ mod model;
 mod random;
 
 use client::{Client, Missing};
-use dwell_engine::{Http, Kinds, Limits};
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
+use dwell_engine::Limits;
+use dwell_evloop::EventLoop;
+use dwell_testkit::{Rig, Serving};
 use model::{Model, State};
 use random::Random;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-const KINDS: Kinds = Kinds {
-    listener: 1,
-    connection: 2,
-};
 /// For what must happen, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Rounds in a row without an event after which a world may be at rest.
@@ -33,28 +29,7 @@ const LEAVING: Duration = Duration::from_millis(1500);
 /// Turns in which it sees that at least.
 const ROUNDS_MAX: usize = 20_000;
 
-struct Server {
-    http: Http,
-    app: Model,
-    /// How often a connection was looked at.
-    visits: usize,
-}
-
-impl Driver for Server {
-    type Message = ();
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.visits += 1;
-        self.http.ready(context, token, readiness, &mut self.app);
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        self.visits += 1;
-        self.http.expired(context, token, &mut self.app);
-    }
-
-    fn message(&mut self, _: &mut Context, (): ()) {}
-}
+type Server = Serving<Model>;
 
 /// A server, its clients, and the chance that drives them.
 struct World {
@@ -82,16 +57,8 @@ fn limits(random: &mut Random, timeout: Duration) -> Limits {
 impl World {
     fn new(seed: u64, clients: usize, timeout: Duration) -> Self {
         let mut random = Random::new(seed);
-        let mut event_loop = EventLoop::new().unwrap();
-        let mut server = Server {
-            http: Http::new(KINDS, limits(&mut random, timeout)),
-            app: Model::new(!seed),
-            visits: 0,
-        };
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let listening = server.http.listen(event_loop.context(), group.remove(0));
-        let address = listening.unwrap().unwrap();
+        let limits = limits(&mut random, timeout);
+        let (event_loop, mut server, address) = Serving::start(limits, Model::new(!seed));
         let clients = (0..clients).map(|client| Client::new(&mut random, address, client));
         let mut clients: Vec<_> = clients.collect();
         let planned = clients
@@ -108,12 +75,6 @@ impl World {
 
     fn turn(&mut self) {
         self.turn_for(Duration::ZERO);
-    }
-
-    fn turn_for(&mut self, timeout: Duration) {
-        self.event_loop
-            .turn(&mut self.server, Some(timeout))
-            .unwrap();
     }
 
     /// Something happens, or nothing.
@@ -281,6 +242,14 @@ impl World {
     }
 }
 
+impl Rig for World {
+    type Driver = Server;
+
+    fn parts(&mut self) -> (&mut EventLoop<()>, &mut Server) {
+        (&mut self.event_loop, &mut self.server)
+    }
+}
+
 #[test]
 fn whatever_happens_exchanges_come_to_one_end() {
     for seed in 0..400 {
@@ -312,10 +281,7 @@ fn clients_that_stall_anywhere_are_let_go() {
         while world.server.http.connections() > 0 {
             let left = PATIENCE.saturating_sub(begun.elapsed());
             assert!(!left.is_zero(), "a deadline is missing");
-            world
-                .event_loop
-                .turn(&mut world.server, Some(left))
-                .unwrap();
+            world.turn_for(left);
         }
         world.check(false);
         world.nobody_is_left();

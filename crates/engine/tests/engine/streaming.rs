@@ -4,6 +4,7 @@ use crate::support::{Client, End, Fixture, get};
 use bytes::Bytes;
 use dwell_engine::{Limits, WriteError};
 use dwell_evloop::ReadOutcome;
+use dwell_testkit::Rig;
 use std::time::Duration;
 
 /// The body of a chunked answer.

@@ -6,22 +6,13 @@ pub(crate) use client::{Answer, Client, End, get};
 
 use bytes::Bytes;
 use dwell_engine::{
-    App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
-    Response,
+    App, Body, BodyPlan, Detached, Event, ExchangeId, Limits, Outcome, Reply, Request, Response,
 };
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
-};
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
+use dwell_testkit::{Rig, Serving};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-/// How long a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
-const KINDS: Kinds = Kinds {
-    listener: 1,
-    connection: 2,
-};
 
 /// Does what the target of each request says and writes down what it is told.
 #[derive(Default)]
@@ -309,26 +300,9 @@ impl App for Script {
     }
 }
 
-pub(crate) struct Server {
-    pub(crate) http: Http,
-    pub(crate) app: Script,
-}
+pub(crate) type Server = Serving<Script>;
 
-impl Driver for Server {
-    type Message = ();
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.http.ready(context, token, readiness, &mut self.app);
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        self.http.expired(context, token, &mut self.app);
-    }
-
-    fn message(&mut self, _: &mut Context, (): ()) {}
-}
-
-/// A loop with one server on it. Nothing happens on it but in a turn.
+/// A loop with one server on it.
 pub(crate) struct Fixture {
     pub(crate) event_loop: EventLoop<()>,
     pub(crate) server: Server,
@@ -338,18 +312,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new(limits: Limits) -> Self {
-        let mut event_loop = EventLoop::new().unwrap();
-        let mut server = Server {
-            http: Http::new(KINDS, limits),
-            app: Script::default(),
-        };
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let address = server
-            .http
-            .listen(event_loop.context(), group.remove(0))
-            .unwrap()
-            .unwrap();
+        let (event_loop, server, address) = Serving::start(limits, Script::default());
         Self {
             event_loop,
             server,
@@ -358,40 +321,9 @@ impl Fixture {
         }
     }
 
-    /// One turn that waits for at most `timeout`.
-    pub(crate) fn turn_for(&mut self, timeout: Duration) {
-        self.turns += 1;
-        self.event_loop
-            .turn(&mut self.server, Some(timeout))
-            .unwrap();
-    }
-
     /// One turn with what is ready now. What a client sent over loopback before it is.
     pub(crate) fn turn(&mut self) {
         self.turn_for(Duration::ZERO);
-    }
-
-    /// Turns until `condition` holds.
-    pub(crate) fn turn_until(&mut self, what: &str, mut condition: impl FnMut(&Server) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.server) {
-            let left = PATIENCE.saturating_sub(begun.elapsed());
-            assert!(!left.is_zero(), "waited in vain: {what}");
-            self.turn_for(left);
-        }
-    }
-
-    /// Turns until `step` gives something; for conditions that the client's side sees.
-    fn turn_for_client<T>(&mut self, what: &str, mut step: impl FnMut() -> Option<T>) -> T {
-        let begun = Instant::now();
-        loop {
-            if let Some(found) = step() {
-                return found;
-            }
-            assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
-            // Short, because the loop does not hear of what only the client has to do.
-            self.turn_for(Duration::from_millis(2));
-        }
     }
 
     /// A client the server has accepted.
@@ -450,7 +382,7 @@ impl Fixture {
 
     /// Tells the server something of its first connection.
     pub(crate) fn pretend_ready(&mut self, readiness: Readiness) {
-        let first = Token::new(KINDS.connection, 0, 0);
+        let first = Token::new(Server::KINDS.connection, 0, 0);
         self.server
             .ready(self.event_loop.context(), first, readiness);
     }
@@ -479,6 +411,20 @@ impl Fixture {
         self.server
             .http
             .answer(self.event_loop.context(), exchange, &text(200, body))
+    }
+}
+
+impl Rig for Fixture {
+    type Driver = Server;
+
+    fn parts(&mut self) -> (&mut EventLoop<()>, &mut Server) {
+        (&mut self.event_loop, &mut self.server)
+    }
+
+    fn turn_for(&mut self, timeout: Duration) {
+        self.turns += 1;
+        let turned = self.event_loop.turn(&mut self.server, Some(timeout));
+        turned.unwrap();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::{End, Fixture, get};
 use dwell_engine::{Budget, Event, Limits};
+use dwell_testkit::Rig;
 use std::time::{Duration, Instant};
 
 fn post(target: &str, length: usize) -> String {

@@ -1,12 +1,10 @@
 //! A server of one directory, and a client that reads as it likes.
 
 use dwell_engine::files::{DirectoryOptions, serve_dir};
-use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Listener, Readiness, Sender, Stream, Token,
-    bind_group, bind_unix,
-};
+use dwell_engine::{App, BodyPlan, ExchangeId, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, Stream, bind_unix};
 use dwell_proto::http1::RequestHead;
+use dwell_testkit::{Serving, loopback_listener};
 use socket2::{Domain, Socket, Type};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,22 +17,12 @@ use tempfile::TempDir;
 /// Longer than any test waits for something that comes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const KINDS: Kinds = Kinds {
-    listener: 0,
-    connection: 1,
-};
-
 /// A running server and the directory it serves.
 pub(crate) struct Site {
     pub(crate) directory: TempDir,
     pub(crate) address: SocketAddr,
     stop: Sender<()>,
     thread: Option<JoinHandle<()>>,
-}
-
-struct Server {
-    http: Http,
-    app: Files,
 }
 
 struct Files {
@@ -71,22 +59,6 @@ impl App for Files {
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
-impl Driver for Server {
-    type Message = ();
-
-    fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        self.http.ready(context, token, readiness, &mut self.app);
-    }
-
-    fn expired(&mut self, context: &mut Context, token: Token) {
-        self.http.expired(context, token, &mut self.app);
-    }
-
-    fn message(&mut self, context: &mut Context, (): ()) {
-        context.stop();
-    }
-}
-
 impl Site {
     /// Starts a server whose directory `fill` has filled; it listens on `socket` there as well.
     pub(crate) fn start(fill: impl FnOnce(&Path)) -> Self {
@@ -94,11 +66,9 @@ impl Site {
         let root = directory.path().join("root");
         fs::create_dir(&root).unwrap();
         fill(&root);
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut listeners = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let address = listeners[0].address().unwrap();
+        let (listener, address) = loopback_listener();
         let unix = bind_unix(directory.path().join("socket"), ListenOptions::default());
-        listeners.push(unix.unwrap());
+        let listeners = [listener, unix.unwrap()];
         let mut options = DirectoryOptions::default();
         options.file.precompressed = true;
         let app = Files { root, options };
@@ -139,11 +109,10 @@ impl Site {
     }
 }
 
-fn serve(event_loop: &mut EventLoop<()>, listeners: Vec<Listener>, app: Files) {
-    let http = Http::new(KINDS, Limits::default());
-    let mut server = Server { http, app };
+fn serve(event_loop: &mut EventLoop<()>, listeners: [Listener; 2], app: Files) {
+    let mut server = Serving::new(Limits::default(), app);
     for listener in listeners {
-        server.http.listen(event_loop.context(), listener).unwrap();
+        server.listen(event_loop, listener);
     }
     event_loop.run(&mut server).unwrap();
 }

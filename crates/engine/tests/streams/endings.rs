@@ -2,6 +2,7 @@
 
 use crate::support::{Fixture, Seen, Taking};
 use dwell_engine::{StreamEnd, StreamLimits};
+use dwell_testkit::Rig;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
@@ -169,7 +170,7 @@ fn a_stream_that_is_written_to_is_not_idle() {
     let mut last = Instant::now();
     let begun = last;
     while begun.elapsed() < Duration::from_secs(1) {
-        fixture.turn(Duration::from_millis(20));
+        fixture.turn_for(Duration::from_millis(20));
         if fixture.with(token, |stream| stream.write(b"x")) == Some(true) {
             last = Instant::now();
         }
@@ -211,7 +212,7 @@ fn the_end_of_a_paused_stream_waits_until_it_is_read() {
     });
     drop(peer);
     for _ in 0..10 {
-        fixture.turn(Duration::from_millis(1));
+        fixture.turn_for(Duration::from_millis(1));
     }
     assert_eq!(fixture.server.app.end(), None);
     fixture.with(token, |stream| {
@@ -233,7 +234,7 @@ fn news_of_a_stream_that_is_gone_finds_nobody() {
     fixture.server.streams.resume(context, token);
     fixture.server.streams.abort(context, token);
     assert_eq!(fixture.with(token, |_| ()), None);
-    fixture.turn(Duration::ZERO);
+    fixture.turn_for(Duration::ZERO);
     let ends = fixture.server.app.seen.iter();
     assert_eq!(
         ends.filter(|seen| matches!(seen, Seen::Closed(_))).count(),

@@ -3,6 +3,7 @@
 use crate::support::{Fixture, Seen, Taking};
 use dwell_engine::{StreamEnd, StreamLimits};
 use dwell_evloop::{FileSlice, Stream};
+use dwell_testkit::Rig;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -61,7 +62,7 @@ fn a_paused_stream_is_not_read_until_it_is_resumed() {
     fixture.until("the first comes", |app| app.received() == b"first");
     peer.write_all(b"second").unwrap();
     for _ in 0..3 {
-        fixture.turn(Duration::ZERO);
+        fixture.turn_for(Duration::ZERO);
     }
     assert_eq!(fixture.server.app.received(), b"first");
     fixture.with(token, |stream| {
@@ -80,7 +81,7 @@ fn a_pause_holds_back_a_peer_that_floods() {
     // As much as the two kernel buffers take; loopback never takes 256 MB.
     while let Ok(taken) = peer.write(&piece) {
         sent += taken;
-        fixture.turn(Duration::ZERO);
+        fixture.turn_for(Duration::ZERO);
         assert!(sent < 256 << 20);
     }
     assert!(fixture.server.app.received().len() <= dwell_evloop::INPUT_BYTES);
@@ -94,7 +95,7 @@ fn unused_input_is_handed_out_again_when_reading_is_resumed() {
     drop(peer);
     fixture.until("it comes", |app| app.received() == b"kept");
     for _ in 0..3 {
-        fixture.turn(Duration::ZERO);
+        fixture.turn_for(Duration::ZERO);
     }
     assert_eq!(fixture.server.app.seen.len(), 2, "the end comes after it");
     fixture.server.app.taking = Taking::Echo;
@@ -220,7 +221,7 @@ fn many_clients_are_accepted_in_one_turn() {
     let peers: Vec<_> = (0..50)
         .map(|_| TcpStream::connect(fixture.address).unwrap())
         .collect();
-    fixture.turn(Duration::ZERO);
+    fixture.turn_for(Duration::ZERO);
     assert_eq!(fixture.server.streams.connections(), peers.len());
 }
 
@@ -234,7 +235,7 @@ fn more_clients_than_there_is_room_for_are_turned_away() {
     let (_first, _) = fixture.peer();
     let mut second = TcpStream::connect(fixture.address).unwrap();
     // Until the listener is ready: the kernel may be late with the client.
-    fixture.turn(crate::support::PATIENCE);
+    fixture.turn_for(crate::support::PATIENCE);
     assert_eq!(second.read(&mut [0]).unwrap(), 0);
     assert_eq!(fixture.server.streams.connections(), 1);
 }

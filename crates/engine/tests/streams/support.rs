@@ -1,10 +1,10 @@
 //! A loop with raw streams on it, an app that writes down what it is told, and plain peers.
 
 use dwell_engine::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};
-use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
-use std::io::Read;
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
+use dwell_testkit::{Rig, loopback_listener};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -166,10 +166,7 @@ impl Fixture {
                 ..Recorder::default()
             },
         };
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let listener = group.remove(0);
-        let address = listener.address().unwrap();
+        let (listener, address) = loopback_listener();
         server
             .streams
             .listen(event_loop.context(), listener, 7)
@@ -181,24 +178,9 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn turn(&mut self, timeout: Duration) {
-        self.event_loop
-            .turn(&mut self.server, Some(timeout))
-            .unwrap();
-    }
-
     /// Turns until `condition` holds.
     pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut(&Recorder) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.server.app) {
-            let left = PATIENCE.saturating_sub(begun.elapsed());
-            assert!(
-                !left.is_zero(),
-                "in vain: {what}: {:?}",
-                self.server.app.seen
-            );
-            self.turn(left);
-        }
+        self.turn_until(what, |server| condition(&server.app));
     }
 
     /// A peer the app knows, and its token here.
@@ -220,20 +202,20 @@ impl Fixture {
         self.server.streams.with_stream(context, token, act)
     }
 
-    /// Reads from `peer`, which does not block, until `size` bytes have come.
+    /// Reads from `peer` until `size` bytes have come.
     pub(crate) fn receive(&mut self, peer: &mut TcpStream, size: usize) -> Vec<u8> {
-        peer.set_nonblocking(true).unwrap();
-        let begun = Instant::now();
-        let (mut received, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
-        while received.len() < size {
-            assert!(begun.elapsed() < PATIENCE, "{} of {size}", received.len());
-            match peer.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => received.extend_from_slice(&buffer[..read]),
-                Err(_) => self.turn(Duration::from_millis(2)),
-            }
-        }
-        peer.set_nonblocking(false).unwrap();
-        received
+        self.receive_until(peer, |received| received.len() >= size)
+    }
+}
+
+impl Rig for Fixture {
+    type Driver = Server;
+
+    fn parts(&mut self) -> (&mut EventLoop<()>, &mut Server) {
+        (&mut self.event_loop, &mut self.server)
+    }
+
+    fn describe(&mut self) -> String {
+        format!("{:?}", self.server.app.seen)
     }
 }

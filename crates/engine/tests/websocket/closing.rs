@@ -4,6 +4,7 @@ use crate::support::{
     Answer, End, Fixture, Seen, close, frame, server_close, server_message, text,
 };
 use dwell_engine::websocket::{CloseCode, EndCause, MessageKind, Opcode, WebSocketOptions};
+use dwell_testkit::Rig;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
@@ -143,7 +144,7 @@ fn a_reset_ends_one_that_is_paused_too() {
     let mut fixture = Fixture::new(Answer::Pause, WebSocketOptions::default());
     let (mut peer, _) = fixture.peer("/");
     peer.write_all(&text("x")).unwrap();
-    fixture.until("it is paused", |server| !server.app.seen.is_empty());
+    fixture.turn_until("it is paused", |server| !server.app.seen.is_empty());
     socket2::SockRef::from(&peer)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
@@ -179,7 +180,7 @@ fn a_server_that_stops_says_so_to_all() {
         assert_eq!(fixture.receive(peer, expected.len()), expected);
         peer.write_all(&close(1001, "")).unwrap();
     }
-    fixture.until("none is left", |server| server.sockets.connections() == 0);
+    fixture.turn_until("none is left", |server| server.sockets.connections() == 0);
     let (_third, _) = fixture.peer("/");
     let Fixture {
         event_loop, server, ..
@@ -199,8 +200,8 @@ fn a_client_leaves_the_end_to_the_server() {
     fixture.with(token, |socket| socket.close(CloseCode::NORMAL, ""));
     assert_eq!(fixture.receive(&mut peer, 8)[..2], [0x88, 0x82]);
     peer.write_all(&server_close(1000, "")).unwrap();
-    fixture.until("it is told", |server| !server.app.seen.is_empty());
-    fixture.turn(Duration::from_millis(20));
+    fixture.turn_until("it is told", |server| !server.app.seen.is_empty());
+    fixture.turn_for(Duration::from_millis(20));
     assert_eq!(fixture.server.app.end(), None);
     assert_eq!(fixture.server.sockets.connections(), 1);
     drop(peer);

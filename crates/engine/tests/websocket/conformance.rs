@@ -5,6 +5,7 @@
 
 use crate::support::{Fixture, close, frame, server_close, server_message, text};
 use dwell_engine::websocket::{CloseCode, MessageKind, Opcode};
+use dwell_testkit::Rig;
 use std::time::Duration;
 
 /// How a conversation ends.
@@ -25,13 +26,13 @@ impl Conversations {
         let fixture = &mut self.0;
         let (mut peer, _) = fixture.peer("/plain");
         for chunk in chunks {
-            fixture.send(&mut peer, chunk);
-            fixture.turn(Duration::ZERO);
+            fixture.send_all(&mut peer, chunk);
+            fixture.turn_for(Duration::ZERO);
         }
         let answers = answers.concat();
         match ends {
             Ends::Agreed => {
-                fixture.send(&mut peer, &close(1000, ""));
+                fixture.send_all(&mut peer, &close(1000, ""));
                 let received = fixture.receive_all(&mut peer);
                 let expected = [answers, server_close(1000, "")].concat();
                 assert!(received == expected, "{name}: {received:x?}");
@@ -49,7 +50,7 @@ impl Conversations {
             }
         }
         drop(peer);
-        fixture.until(name, |server| server.sockets.connections() == 0);
+        fixture.turn_until(name, |server| server.sockets.connections() == 0);
     }
 
     /// As [`check`](Self::check), in one piece and in pieces of each of these sizes.
@@ -310,7 +311,7 @@ fn group_7_closing() {
     .concat();
     let fixture = &mut server.0;
     let (mut peer, _) = fixture.peer("/plain");
-    fixture.send(&mut peer, &after);
+    fixture.send_all(&mut peer, &after);
     let expected = [answer, server_close(1000, "")].concat();
     assert_eq!(fixture.receive_all(&mut peer), expected);
     for code in (1000..=1003)
@@ -319,7 +320,7 @@ fn group_7_closing() {
     {
         for reason in ["", "Hello World!", &"*".repeat(123)] {
             let (mut peer, _) = fixture.peer("/plain");
-            fixture.send(&mut peer, &close(code, reason));
+            fixture.send_all(&mut peer, &close(code, reason));
             assert!(CloseCode::new(code).is_some());
             assert_eq!(fixture.receive_all(&mut peer), server_close(code, ""));
         }

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Fixture, Seen, frame, server_close, text};
 use dwell_engine::websocket::{EndCause, Opcode, WebSocketOptions};
+use dwell_testkit::Rig;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -65,13 +66,13 @@ fn a_peer_that_speaks_is_not_pinged() {
         peer.write_all(half).unwrap();
         let next = Instant::now() + interval / 20;
         while Instant::now() < next {
-            fixture.turn(next.saturating_duration_since(Instant::now()));
+            fixture.turn_for(next.saturating_duration_since(Instant::now()));
         }
         longest = longest.max(said.elapsed());
         said = Instant::now();
     }
     let is_slow = longest > interval / 2;
-    fixture.until("all came", |server| server.app.payloads().len() == 20);
+    fixture.turn_until("all came", |server| server.app.payloads().len() == 20);
     peer.set_nonblocking(true).unwrap();
     let mut ping = [0; 2];
     let read = std::io::Read::read(&mut peer, &mut ping);
@@ -150,11 +151,11 @@ fn messages_that_are_sent_keep_a_connection_from_being_idle() {
         last = Instant::now();
         let sent = fixture.with(token, |socket| socket.text("x")).unwrap();
         assert_eq!(sent, Ok(()));
-        fixture.turn(Duration::from_millis(20));
+        fixture.turn_for(Duration::from_millis(20));
     }
     fixture.with(token, |socket| assert!(!socket.is_closing()));
     while !fixture.with(token, |socket| socket.is_closing()).unwrap() {
-        fixture.turn(Duration::from_millis(50));
+        fixture.turn_for(Duration::from_millis(50));
     }
     assert!(last.elapsed() >= Duration::from_millis(595));
 }
@@ -169,10 +170,10 @@ fn the_silence_of_a_paused_peer_is_not_held_against_it() {
     let mut fixture = Fixture::new(Answer::Pause, options);
     let (mut peer, token) = fixture.peer("/");
     peer.write_all(&text("x")).unwrap();
-    fixture.until("it is paused", |server| !server.app.seen.is_empty());
+    fixture.turn_until("it is paused", |server| !server.app.seen.is_empty());
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(700) {
-        fixture.turn(Duration::from_millis(50));
+        fixture.turn_for(Duration::from_millis(50));
     }
     assert_eq!(fixture.server.app.end(), None);
     fixture.with(token, |socket| {
@@ -189,6 +190,6 @@ fn without_pings_nothing_wakes_the_loop() {
     };
     let mut fixture = Fixture::new(Answer::Nothing, options);
     let (_peer, _) = fixture.peer("/");
-    fixture.turn(Duration::from_millis(1));
+    fixture.turn_for(Duration::from_millis(1));
     assert_eq!(fixture.event_loop.context().armed(), 0);
 }

@@ -4,6 +4,7 @@ use crate::support::{Answer, Fixture, Seen, server_close, server_message, text};
 use dwell_engine::websocket::{
     Broadcast, CloseCode, Delivered, EndCause, MessageKind, Overflow, SendError, WebSocketOptions,
 };
+use dwell_testkit::Rig;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ fn a_peer_that_reads_nothing_is_refused_more_and_told_when_it_has_read() {
     assert!(fixture.server.app.seen.is_empty());
     let expected = server_message(MessageKind::Binary, &payload).repeat(sent);
     assert!(fixture.receive(&mut peer, expected.len()) == expected);
-    fixture.until("it is drained", |server| server.app.seen == [Seen::Drained]);
+    fixture.turn_until("it is drained", |server| server.app.seen == [Seen::Drained]);
     assert_eq!(
         fixture.with(token, |socket| socket.text("more")),
         Some(Ok(()))
@@ -56,7 +57,7 @@ fn a_peer_that_asks_but_reads_nothing_is_not_listened_to() {
     let mut handed_over = 0;
     // Until a turn brings nothing new.
     loop {
-        fixture.turn(Duration::from_millis(20));
+        fixture.turn_for(Duration::from_millis(20));
         let count = fixture.server.app.payloads().len();
         if count == handed_over {
             break;
@@ -124,9 +125,9 @@ fn a_pause_holds_the_peer_back() {
     peer.write_all(&[text("one"), text("two")].concat())
         .unwrap();
     for (messages, payload) in [(1, &b"one"[..]), (2, b"two")] {
-        let came = |server: &crate::support::Server| server.app.payloads().len() == messages;
-        fixture.until("one more", came);
-        fixture.turn(Duration::from_millis(10));
+        let came = |server: &mut crate::support::Server| server.app.payloads().len() == messages;
+        fixture.turn_until("one more", came);
+        fixture.turn_for(Duration::from_millis(10));
         assert_eq!(fixture.server.app.payloads().len(), messages);
         assert_eq!(fixture.server.app.payloads()[messages - 1], payload);
         assert!(fixture.with(token, |socket| socket.is_paused()).unwrap());

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Fixture, HANDSHAKE, server_message, text};
 use dwell_engine::websocket::{MessageKind, WebSocketOptions};
+use dwell_testkit::Rig;
 use std::io::Write;
 use std::net::TcpStream;
 
@@ -99,7 +100,7 @@ fn messages_that_came_with_the_handshake_are_not_lost() {
     ]
     .concat();
     peer.write_all(&first).unwrap();
-    fixture.until("two", |server| server.app.payloads().len() == 2);
+    fixture.turn_until("two", |server| server.app.payloads().len() == 2);
     peer.write_all(&third[3..]).unwrap();
     let expected = [&b"first"[..], b"second", b"third"]
         .map(|payload| server_message(MessageKind::Text, payload))

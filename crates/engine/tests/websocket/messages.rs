@@ -5,6 +5,7 @@ use dwell_engine::websocket::{
     DeflateOptions, EndCause, MessageKind, MessageLimits, Opcode, WebSocketOptions,
 };
 use dwell_proto::websocket::{Deflater, Event, Inflater, MessageDecoder, Role, encode};
+use dwell_testkit::Rig;
 use std::io::Write;
 
 fn roomy() -> WebSocketOptions {
@@ -88,7 +89,7 @@ fn a_byte_at_a_time_gives_what_the_whole_gives() {
     .concat();
     for byte in stream {
         peer.write_all(&[byte]).unwrap();
-        fixture.turn(std::time::Duration::from_millis(1));
+        fixture.turn_for(std::time::Duration::from_millis(1));
     }
     let binary = [&[7; 130][..], &[8; 3]].concat();
     let expected = [
@@ -105,7 +106,7 @@ fn a_huge_message_comes_back() {
     let mut fixture = Fixture::new(Answer::Echo, roomy());
     let (mut peer, _) = fixture.peer("/plain");
     let payload: Vec<u8> = (0..16_u32 << 20).map(|n| (n * 31 / 7) as u8).collect();
-    fixture.send(&mut peer, &frame(Opcode::Binary, true, &payload));
+    fixture.send_all(&mut peer, &frame(Opcode::Binary, true, &payload));
     let expected = server_message(MessageKind::Binary, &payload);
     let received = fixture.receive(&mut peer, expected.len());
     assert!(received == expected);
@@ -165,7 +166,7 @@ fn compressed_messages_come_back_compressed() {
             let mut out = Vec::new();
             let mask = Some([1, 2, 3, 4]);
             encode::compressed_message(&mut out, MessageKind::Text, &news, mask, &mut deflater);
-            fixture.send(&mut peer, &out);
+            fixture.send_all(&mut peer, &out);
             let answer = fixture.receive(&mut peer, 2);
             assert!(answer.len() < news.len() / 5, "{}", answer.len());
             answers.push(answer.len());
@@ -195,7 +196,7 @@ fn small_frames_that_inflate_to_much_leave_the_turn_to_others() {
     peer.write_all(&bomb.repeat(count)).unwrap();
     let mut before = 0;
     while before < count {
-        fixture.turn(PATIENCE);
+        fixture.turn_for(PATIENCE);
         let came = fixture.server.app.seen.len();
         assert!(came - before <= 1, "{} messages in a turn", came - before);
         before = came;
@@ -228,9 +229,9 @@ fn frames_are_handed_over_as_they_come() {
     let long = frame(Opcode::Continuation, true, &[9; 300]);
     let stream = [&frame(Opcode::Binary, false, b"abc"), &long[..108]].concat();
     peer.write_all(&stream).unwrap();
-    fixture.until("two", |server| server.app.seen.len() == 2);
+    fixture.turn_until("two", |server| server.app.seen.len() == 2);
     peer.write_all(&long[108..]).unwrap();
-    fixture.until("three", |server| server.app.seen.len() == 3);
+    fixture.turn_until("three", |server| server.app.seen.len() == 3);
     let part = |opcode, fin, is_first, payload_left, data: &[u8]| Seen::Frame {
         opcode,
         fin,

@@ -10,6 +10,7 @@ use dwell_proto::websocket::{
     DeflateOptions, DeflateParameters, Deflater, Event, FrameHeader, Inflater, MessageDecoder,
     encode,
 };
+use dwell_testkit::Rig;
 use proptest::prelude::*;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -194,7 +195,7 @@ fn check(messages: &[Sent], pieces: &[usize], is_server: bool, window: Option<(b
             Ok(written) => start += written,
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
-        fixture.turn(Duration::ZERO);
+        fixture.turn_for(Duration::ZERO);
         let room = *piece.next().unwrap_or(&1);
         match peer.read(&mut buffer[..room]) {
             Ok(read) => reader.push(&buffer[..read]),
@@ -259,7 +260,7 @@ proptest! {
                 // It was refused in the middle.
                 Err(_) => break,
             }
-            fixture.turn(Duration::ZERO);
+            fixture.turn_for(Duration::ZERO);
             let _ = peer.read(&mut buffer);
         }
         drop(peer);

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Fixture};
 use dwell_engine::websocket::{EndCause, WebSocketOptions};
+use dwell_testkit::Rig;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -49,7 +50,7 @@ fn messages_of_every_length_class_come_back() {
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
-            fixture.turn(Duration::from_millis(10));
+            fixture.turn_for(Duration::from_millis(10));
         }
     });
     let end = fixture.until_end();

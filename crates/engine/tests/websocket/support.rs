@@ -8,15 +8,14 @@ use dwell_engine::websocket::{
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
 };
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
-};
+use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
 use dwell_proto::websocket::{DeflateOptions, DeflateParameters, Deflaters, FrameHeader, encode};
+use dwell_testkit::{Rig, loopback_listener};
 use std::borrow::Cow;
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -272,10 +271,7 @@ impl Fixture {
             },
             tokens: Vec::new(),
         };
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut group = bind_group(any, 1, ListenOptions::default()).unwrap();
-        let listener = group.remove(0);
-        let address = listener.address().unwrap();
+        let (listener, address) = loopback_listener();
         server.http.listen(event_loop.context(), listener).unwrap();
         Self {
             event_loop,
@@ -288,26 +284,9 @@ impl Fixture {
         Self::new(Answer::Echo, WebSocketOptions::default())
     }
 
-    pub(crate) fn turn(&mut self, timeout: Duration) {
-        self.event_loop
-            .turn(&mut self.server, Some(timeout))
-            .unwrap();
-    }
-
-    /// Turns until `condition` holds.
-    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut(&Server) -> bool) {
-        let begun = Instant::now();
-        while !condition(&self.server) {
-            let left = PATIENCE.saturating_sub(begun.elapsed());
-            let seen = &self.server.app.seen;
-            assert!(!left.is_zero(), "in vain: {what}: {seen:?}");
-            self.turn(left);
-        }
-    }
-
     /// Turns until a connection has ended, and says how.
     pub(crate) fn until_end(&mut self) -> End {
-        self.until("it ends", |server| server.app.end().is_some());
+        self.turn_until("it ends", |server| server.app.end().is_some());
         self.server.app.end().unwrap()
     }
 
@@ -327,7 +306,7 @@ impl Fixture {
         let before = self.server.tokens.len();
         let (peer, head) = self.ask(path, HANDSHAKE);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        self.until("it is adopted", |server| server.tokens.len() > before);
+        self.turn_until("it is adopted", |server| server.tokens.len() > before);
         (peer, *self.server.tokens.last().unwrap())
     }
 
@@ -363,30 +342,6 @@ impl Fixture {
         self.server.sockets.broadcast(context, tokens, message)
     }
 
-    /// Reads from `peer`, turning meanwhile, until `is_enough` or the end of the stream.
-    pub(crate) fn receive_until(
-        &mut self,
-        peer: &mut TcpStream,
-        is_enough: impl Fn(&[u8]) -> bool,
-    ) -> Vec<u8> {
-        peer.set_nonblocking(true).unwrap();
-        let begun = Instant::now();
-        let (mut received, mut buffer) = (Vec::new(), vec![0; 1 << 18]);
-        while !is_enough(&received) {
-            assert!(begun.elapsed() < PATIENCE, "{} bytes", received.len());
-            match peer.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(read) => received.extend_from_slice(&buffer[..read]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.turn(Duration::from_millis(2));
-                }
-                Err(error) => panic!("{error} after {} bytes", received.len()),
-            }
-        }
-        peer.set_nonblocking(false).unwrap();
-        received
-    }
-
     pub(crate) fn receive(&mut self, peer: &mut TcpStream, size: usize) -> Vec<u8> {
         self.receive_until(peer, |received| received.len() >= size)
     }
@@ -395,22 +350,17 @@ impl Fixture {
     pub(crate) fn receive_all(&mut self, peer: &mut TcpStream) -> Vec<u8> {
         self.receive_until(peer, |_| false)
     }
+}
 
-    /// Writes to `peer`, turning whenever its socket is full.
-    pub(crate) fn send(&mut self, peer: &mut TcpStream, mut bytes: &[u8]) {
-        peer.set_nonblocking(true).unwrap();
-        let begun = Instant::now();
-        while !bytes.is_empty() {
-            assert!(begun.elapsed() < PATIENCE, "{} bytes left", bytes.len());
-            match peer.write(bytes) {
-                Ok(written) => bytes = &bytes[written..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.turn(Duration::from_millis(2));
-                }
-                Err(error) => panic!("{error} with {} bytes left", bytes.len()),
-            }
-        }
-        peer.set_nonblocking(false).unwrap();
+impl Rig for Fixture {
+    type Driver = Server;
+
+    fn parts(&mut self) -> (&mut EventLoop<()>, &mut Server) {
+        (&mut self.event_loop, &mut self.server)
+    }
+
+    fn describe(&mut self) -> String {
+        format!("{:?}", self.server.app.seen)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::{Answer, Fixture, Seen, close, frame, server_close, text};
 use dwell_engine::websocket::{EndCause, MessageLimits, Opcode, PeerError, WebSocketOptions};
+use dwell_testkit::Rig;
 use std::io::Write;
 
 /// Sends `bytes`, and expects to be told `code` and nothing else before the end.
@@ -165,7 +166,7 @@ fn what_is_exactly_as_big_as_allowed_passes() {
     ]
     .concat();
     peer.write_all(&stream).unwrap();
-    fixture.until("it comes", |server| server.app.payloads().len() == 1);
+    fixture.turn_until("it comes", |server| server.app.payloads().len() == 1);
     assert_eq!(fixture.server.app.payloads()[0].len(), 150);
 }
 
@@ -181,7 +182,7 @@ fn a_peer_that_goes_on_sending_reads_why_it_was_refused() {
     let mut fixture = Fixture::new(Answer::Nothing, options);
     let (mut peer, _) = fixture.peer("/");
     let huge = frame(Opcode::Binary, true, &vec![0; 4 << 20]);
-    fixture.send(&mut peer, &huge);
+    fixture.send_all(&mut peer, &huge);
     let expected = server_close(1009, "frame exceeds 1000 bytes: 4194304");
     assert_eq!(fixture.receive_all(&mut peer), expected);
     drop(peer);
