@@ -29,7 +29,7 @@ pub(crate) struct CorsGrant(u16);
 
 impl CorsGrant {
     /// The route has no CORS rules, so its responses have no CORS fields.
-    const UNASKED: Self = Self(0);
+    pub(crate) const UNASKED: Self = Self(0);
     const OTHER: Self = Self(1);
     const ANY: Self = Self(2);
     const LISTED: u16 = 3;

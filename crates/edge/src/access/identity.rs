@@ -2,7 +2,7 @@
 
 use super::{Claims, CorsGrant, Granted};
 use crate::config::Requested;
-use dwell_proto::http1::{Fields, RequestHead};
+use dwell_proto::http1::Fields;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,10 @@ pub(crate) struct Identity {
 }
 
 /// Inputs of a key besides path and query.
-pub(crate) struct KeyInputs<'i, 'h> {
-    fields: Fields<'h, 'h>,
-    identity: &'i Identity,
+#[derive(Clone, Copy)]
+pub(crate) struct KeyInputs<'a> {
+    pub(crate) fields: Fields<'a, 'a>,
+    pub(crate) identity: Option<&'a Identity>,
 }
 
 impl Identity {
@@ -31,14 +32,6 @@ impl Identity {
         Self {
             origin,
             ..Self::default()
-        }
-    }
-
-    /// The inputs of the key of a request.
-    pub(crate) fn key_inputs<'i, 'h>(&'i self, head: &RequestHead<'h, 'h>) -> KeyInputs<'i, 'h> {
-        KeyInputs {
-            fields: head.fields,
-            identity: self,
         }
     }
 
@@ -51,16 +44,16 @@ impl Identity {
     }
 }
 
-impl<'h> Requested<'h> for KeyInputs<'_, 'h> {
-    fn header(&self, name: &str) -> Option<&'h [u8]> {
+impl<'a> Requested<'a> for KeyInputs<'a> {
+    fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.fields.find(name)
     }
 
     fn claim(&self, name: &str) -> Option<&str> {
-        self.identity.claims.as_ref()?.text(name)
+        self.identity?.claims.as_ref()?.text(name)
     }
 
     fn granted(&self, name: &str) -> Option<&[u8]> {
-        self.identity.granted.as_ref()?.field(name)
+        self.identity?.granted.as_ref()?.field(name)
     }
 }

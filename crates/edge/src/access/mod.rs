@@ -23,7 +23,7 @@ pub(crate) use cors::{CorsGrant, CorsTable};
 pub(crate) use decision::{AuthDecision, Granted, Refused, auth_request, credential};
 pub(crate) use expiring_cache::{Digest, Digester, ExpiringCache};
 pub(crate) use gate::{Denial, Gate, Limited, RequestTime};
-pub(crate) use identity::Identity;
+pub(crate) use identity::{Identity, KeyInputs};
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Limiter, RateKey};
 pub(crate) use redacted::redacted;

@@ -1,7 +1,7 @@
 //! The admission of requests: what the [gate](crate::access::Gate) decides, answered.
 
 use super::Polls;
-use super::admitted::Admitted;
+use super::ask::Admitted;
 use super::responder::Responder;
 use crate::access::{CorsGrant, Denial, Identity, Limited, Refused, RequestTime, TokenRefusal};
 use crate::config::RouteId;

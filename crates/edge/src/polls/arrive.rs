@@ -1,18 +1,13 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
-use super::accept::wants_events;
-use super::admitted::Admitted;
-use super::admitted::Arrival;
 use super::answers::{self, Found};
-use super::ask::{Ask, Waits};
+use super::ask::{Admitted, Arrival, Ask, wants_events};
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening};
 use super::follow::Asked;
-use super::publishing::publishes;
 use super::responder::Responder;
 use super::senseless::{AMBIGUOUS, Senseless};
-use super::sharing::may_be_shared;
 use super::tables::Poll;
 use super::{Polls, seconds};
 use crate::config::RouteId;
@@ -44,11 +39,26 @@ impl Polls {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let route = self.routes.id(index);
-        if publishes(self.route(route), request.head.method) {
-            self.publish(context, route, request, reply)
-        } else {
-            self.poll(context, route, request, reply)
+        let access = &self.routes.get(route).access;
+        if access.publish && is_publish(request.head.method) {
+            return self.publish(context, route, request, reply);
         }
+        let is_guarded = access.is_guarded();
+        let mut to = Responder::now(reply, request, &self.responses, context);
+        let identity = if is_guarded {
+            match self.admit(context, route, request, &mut to) {
+                Ok(identity) => Some(identity),
+                Err(outcome) => return outcome,
+            }
+        } else {
+            None
+        };
+        let admitted = Admitted {
+            route,
+            request,
+            identity: identity.as_ref(),
+        };
+        self.admitted(context, admitted, &mut to)
     }
 
     /// Refuses a request whose path may be meant for several routes.
@@ -111,26 +121,6 @@ impl Polls {
         self.delivery.detached.push((stream, detached));
     }
 
-    fn poll(
-        &mut self,
-        context: &mut Context,
-        route: RouteId,
-        request: &Request<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        let mut to = Responder::now(reply, request, &self.responses, context);
-        let identity = match self.admit(context, route, request, &mut to) {
-            Ok(identity) => identity,
-            Err(outcome) => return outcome,
-        };
-        let admitted = Admitted {
-            route,
-            request,
-            identity: &identity,
-        };
-        self.admitted(context, admitted, &mut to)
-    }
-
     /// Answers or holds a poll that its route has admitted.
     pub(super) fn admitted(
         &mut self,
@@ -154,9 +144,6 @@ impl Polls {
         }
         let mut scratch = std::mem::take(&mut self.scratch.key);
         let outcome = match self.read(context, admitted, &mut scratch) {
-            Ok((_, name)) if !self.is_within_key_rate(context, admitted.route, name, to) => {
-                Outcome::Answered
-            }
             Ok((ask, name)) => self.look_up(context, admitted.arrival(ask, name), to),
             Err(senseless) => {
                 senseless.refuse(context, to);
@@ -237,19 +224,9 @@ impl Polls {
 
     /// Reads from a request how it asks.
     fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, Senseless> {
-        let head = admitted.request.head;
-        let rules = self.routes.get(admitted.route);
-        if !rules.methods.allows(head.method) {
-            return Err(Senseless::Method(rules.methods));
-        }
-        let waits = Waits {
-            default: rules.wait_default,
-            max: rules.wait_max,
-        };
-        let mut ask = Ask::of(head, waits).map_err(Senseless::Ask)?;
-        ask.anybodys &= may_be_shared(rules, head, ask.method);
-        ask.cut(admitted.identity.time_left(context.unix_seconds()));
-        Ok(ask)
+        let route = self.routes.get(admitted.route);
+        let left = admitted.time_left(context.unix_seconds());
+        Ask::of(admitted.request.head, route, left).map_err(Senseless::Ask)
     }
 
     /// Reads from a request how it asks, and for which key.
@@ -260,89 +237,80 @@ impl Polls {
         scratch: &'k mut Vec<u8>,
     ) -> Result<(Ask, &'k [u8]), Senseless> {
         let ask = self.read_ask(context, admitted)?;
-        let head = admitted.request.head;
-        let rules = self.routes.get(admitted.route);
-        let inputs = admitted.identity.key_inputs(head);
-        let name = rules.key.render(head.path, head.query, &inputs, scratch);
+        let (head, inputs) = (admitted.request.head, admitted.key_inputs());
+        let template = &self.routes.get(admitted.route).key;
+        let name = template.render(head.path, head.query, &inputs, scratch);
         Ok((ask, name.map_err(Senseless::Key)?))
     }
 
+    /// Looks up the key of a poll, and answers the poll if that is possible at once.
     fn look_up(
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
+        let is_counted = self.routes.get(arrival.route).access.rate_per_key.is_some();
+        if is_counted && !self.is_within_key_rate(context, arrival.route, arrival.name, to) {
+            return Outcome::Answered;
+        }
         if !self.lookups.is_immediate() {
             return self.ask_memcached(context, arrival, to);
         }
+        // A small value is copied to where the last one was, and so takes no memory of its own.
         let mut copy = std::mem::take(&mut self.scratch.value);
-        let outcome = self.look_up_embedded(context, arrival, &mut copy, to);
+        let item = self
+            .lookups
+            .copied(arrival.name, seconds(context), &mut copy);
+        let found = item.as_ref().map(|item| match item {
+            Ok(flags) => Found::borrowed(&copy, *flags),
+            Err(large) => Found::stored(large),
+        });
+        let outcome = self.looked_up_at_once(context, arrival, found.as_ref(), to);
         self.scratch.value = copy;
         outcome
     }
 
-    /// Answers from the embedded store; `copy` is where a small value goes, which so takes no
-    /// memory of its own.
-    fn look_up_embedded(
+    /// Answers or holds a poll by what the embedded store has.
+    fn looked_up_at_once(
         &mut self,
         context: &mut Context,
         arrival: Arrival<'_>,
-        copy: &mut Vec<u8>,
+        found: Option<&Found<'_>>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let item = self.lookups.copied(arrival.name, seconds(context), copy);
-        let found = item.as_ref().map(|item| match item {
-            Ok(flags) => Found::borrowed(copy, *flags),
-            Err(large) => Found::stored(large),
-        });
-        if arrival.ask.is_stream && (found.is_some() || !self.has_upstream()) {
+        let Arrival { ask, route, .. } = arrival;
+        let rules = self.rules(route);
+        if ask.is_stream && (found.is_some() || !rules.has_upstream) {
             let opening = Opening {
-                ask: arrival.ask,
-                route: arrival.route,
+                ask,
+                route,
                 name: arrival.name,
                 exchange: arrival.request.exchange,
                 known: Known::Unread,
             };
             return self.stream(context, &opening, to);
         }
-        let decision = self.decide_arrival(&arrival, found.as_ref());
-        if decision != Decision::Wait {
-            return self.answer_now(context, arrival, decision, found.as_ref(), to);
+        match decide(
+            &ask,
+            found.map(|found| found.content),
+            Stage::Arrived,
+            rules,
+        ) {
+            Decision::Wait => match self.begin_wait(context, arrival, to) {
+                Ok(outcome) => outcome,
+                // The key has changed since, and what there is now ends the wait.
+                Err(newer) => {
+                    let found = newer.as_ref().map(Found::stored);
+                    self.looked_up_at_once(context, arrival, found.as_ref(), to)
+                }
+            },
+            Decision::Miss => self.miss(context, arrival, to),
+            decision => {
+                self.conclude(context, &ask, route, decision, found, to);
+                Outcome::Answered
+            }
         }
-        let newer = match self.begin_wait(context, arrival, to) {
-            Ok(outcome) => return outcome,
-            Err(newer) => newer,
-        };
-        let found = newer.as_ref().map(Found::stored);
-        let decision = self.decide_arrival(&arrival, found.as_ref());
-        self.answer_now(context, arrival, decision, found.as_ref(), to)
-    }
-
-    pub(super) fn decide_arrival(
-        &self,
-        arrival: &Arrival<'_>,
-        found: Option<&Found<'_>>,
-    ) -> Decision {
-        let content = found.map(|found| found.content);
-        let rules = self.rules(arrival.route);
-        decide(&arrival.ask, content, Stage::Arrived, rules)
-    }
-
-    fn answer_now(
-        &mut self,
-        context: &mut Context,
-        arrival: Arrival<'_>,
-        decision: Decision,
-        found: Option<&Found<'_>>,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        if decision == Decision::Miss {
-            return self.miss(context, arrival, to);
-        }
-        let Arrival { ask, route, .. } = arrival;
-        self.conclude(context, &ask, route, decision, found, to);
-        Outcome::Answered
     }
 
     /// Gives the answer that `decision` names; a miss is not one of them.
@@ -375,6 +343,11 @@ impl Polls {
             }
         }
     }
+}
+
+/// Returns true if requests of this method publish, on a route that lets them.
+pub(super) fn is_publish(method: &str) -> bool {
+    matches!(method, "PUT" | "POST" | "DELETE")
 }
 
 /// Returns true if a query may have a parameter `k`; a check without allocation.

@@ -1,8 +1,10 @@
-//! The parameters of a poll: the client's cursor, and the time it waits.
+//! What a request asks for: read once from its head, by its route and the identity of its client.
 
-use super::accept::wants_events;
+use crate::access::{CorsGrant, Identity, KeyInputs};
+use crate::config::{Methods, RouteConfig, RouteId};
 use crate::cursor::Cursor;
-use dwell_proto::http1::{RequestHead, list_tokens};
+use dwell_engine::Request;
+use dwell_proto::http1::{BodyFraming, RequestHead, list_tokens};
 use dwell_proto::sse;
 use std::fmt;
 use std::time::Duration;
@@ -26,17 +28,57 @@ pub(crate) struct Ask {
 /// Keys that one poll or stream may name.
 pub(super) const KEYS_MAX: usize = 64;
 
-impl Ask {
-    /// Cuts a wait, or the life of a stream, to the time for which the client is identified.
-    pub(super) fn cut(&mut self, left: Option<Duration>) {
-        if self.is_stream {
-            self.wait_ms = u32::MAX;
+/// A request that its route has admitted, with its client.
+#[derive(Clone, Copy)]
+pub(super) struct Admitted<'a> {
+    pub(super) route: RouteId,
+    pub(super) request: &'a Request<'a>,
+    /// Its client; `None` where the route needs to know nothing of it.
+    pub(super) identity: Option<&'a Identity>,
+}
+
+/// A request that asks for one key, or is no poll.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'a> {
+    pub(super) ask: Ask,
+    pub(super) route: RouteId,
+    /// Its key; empty for a request that is no poll.
+    pub(super) name: &'a [u8],
+    pub(super) request: &'a Request<'a>,
+    pub(super) origin: CorsGrant,
+}
+
+impl<'a> Admitted<'a> {
+    /// The request as one for the key `name`.
+    pub(super) fn arrival(self, ask: Ask, name: &'a [u8]) -> Arrival<'a> {
+        Arrival {
+            ask,
+            route: self.route,
+            name,
+            request: self.request,
+            origin: self.origin(),
         }
-        let Some(left) = left else { return };
-        let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
-        // A wait may last a sixteenth longer than asked for.
-        let wait = if self.is_stream { left } else { left / 17 * 16 };
-        self.wait_ms = self.wait_ms.min(wait);
+    }
+
+    /// The fields that a page of the client is granted.
+    pub(super) fn origin(self) -> CorsGrant {
+        self.identity
+            .map_or(CorsGrant::UNASKED, |identity| identity.origin)
+    }
+
+    /// The time until the identity of the client expires; `None` if it does not.
+    ///
+    /// Units: `now` is seconds of Unix time.
+    pub(super) fn time_left(self, now: u64) -> Option<Duration> {
+        self.identity.and_then(|identity| identity.time_left(now))
+    }
+
+    /// The inputs of its keys.
+    pub(super) fn key_inputs(self) -> KeyInputs<'a> {
+        KeyInputs {
+            fields: self.request.head.fields,
+            identity: self.identity,
+        }
     }
 }
 
@@ -48,6 +90,19 @@ pub(crate) enum Method {
     Post,
     /// RFC 10008.
     Query,
+}
+
+impl Method {
+    /// The method of a request, if it is one of the route's.
+    fn of(name: &str, methods: Methods) -> Result<Self, AskError> {
+        match name {
+            "GET" if methods.get => Ok(Self::Get),
+            "HEAD" if methods.head => Ok(Self::Head),
+            "POST" if methods.post => Ok(Self::Post),
+            "QUERY" if methods.query => Ok(Self::Query),
+            _ => Err(AskError::Method(methods)),
+        }
+    }
 }
 
 /// The cursor that the client has sent.
@@ -68,22 +123,18 @@ pub(crate) enum Condition {
 /// Why a poll makes no sense.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AskError {
+    /// The route answers only these methods.
+    Method(Methods),
     Wait(String),
 }
 
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Method(_) => f.write_str("method not allowed"),
             Self::Wait(text) => write!(f, "wait is not a number of seconds: {text}"),
         }
     }
-}
-
-/// The waits a route gives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Waits {
-    pub(crate) default: Duration,
-    pub(crate) max: Duration,
 }
 
 impl Ask {
@@ -92,27 +143,26 @@ impl Ask {
     /// Shape: `If-None-Match` does not count for POST, which would have to fail where it matches
     /// (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
     /// value that another of them names is sent once more than needed. A wait longer than the
-    /// route's is cut to it. For a stream of events the id of the last one counts, by its field or
+    /// route's is cut to it, and to `left`, for which the client is identified. For a stream of events the id of the last one counts, by its field or
     /// `?last_event_id=`, and then `?since=`.
     ///
     /// # Errors
-    /// [`AskError`] for a `?wait=` that is no duration; a `Prefer` that makes no sense is ignored
-    /// (RFC 7240 section 2).
-    pub(crate) fn of(head: &RequestHead<'_, '_>, waits: Waits) -> Result<Self, AskError> {
-        let method = match head.method {
-            "HEAD" => Method::Head,
-            "POST" => Method::Post,
-            "QUERY" => Method::Query,
-            _ => Method::Get,
-        };
-        let mut wait = waits.default;
+    /// [`AskError`] for a method that is none of the route's, and for a `?wait=` that is no
+    /// duration; a `Prefer` that makes no sense is ignored (RFC 7240 section 2).
+    pub(crate) fn of(
+        head: &RequestHead<'_, '_>,
+        route: &RouteConfig,
+        left: Option<Duration>,
+    ) -> Result<Self, AskError> {
+        let method = Method::of(head.method, route.methods)?;
+        let mut wait = route.wait_default;
         let mut ask = Self {
             method,
             condition: Condition::None,
             wait_ms: 0,
             preferred: false,
-            anybodys: is_anybodys(head),
-            is_stream: head.method == "GET" && wants_events(head),
+            anybodys: is_anybodys(head, route, method),
+            is_stream: method == Method::Get && wants_events(head),
         };
         if ask.is_stream {
             // A browser repeats the URL it began with, so what it says of itself is newer.
@@ -132,7 +182,8 @@ impl Ask {
         if let Some(query) = head.query {
             wait = ask.read_query(query)?.unwrap_or(wait);
         }
-        ask.wait_ms = u32::try_from(wait.min(waits.max).as_millis()).unwrap_or(u32::MAX);
+        ask.wait_ms = u32::try_from(wait.min(route.wait_max).as_millis()).unwrap_or(u32::MAX);
+        ask.cut(left);
         Ok(ask)
     }
 
@@ -162,6 +213,29 @@ impl Ask {
             self.condition = id;
         }
         Ok(wait)
+    }
+
+    /// Cuts a wait, or the life of a stream, to the time for which the client is identified.
+    fn cut(&mut self, left: Option<Duration>) {
+        if self.is_stream {
+            self.wait_ms = u32::MAX;
+        }
+        let Some(left) = left else { return };
+        let left = u32::try_from(left.as_millis()).unwrap_or(u32::MAX - 1);
+        // A wait may last a sixteenth longer than asked for.
+        let wait = if self.is_stream { left } else { left / 17 * 16 };
+        self.wait_ms = self.wait_ms.min(wait);
+    }
+
+    /// Returns true if misses on one key share one request. A HEAD has no body to share with
+    /// others.
+    pub(super) fn is_shared(&self, route: &RouteConfig) -> bool {
+        match self.method {
+            _ if !self.anybodys => false,
+            Method::Get | Method::Query => true,
+            Method::Head => false,
+            Method::Post => route.coalesce_post,
+        }
     }
 
     /// Returns true if it may be held.
@@ -201,9 +275,31 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
     }
 }
 
-/// Tells whether the answer to a request may go to other clients (RFC 9111 section 3.5).
-fn is_anybodys(head: &RequestHead<'_, '_>) -> bool {
-    head.fields.find("authorization").is_none()
+/// Tells whether the answer of the application to a request may go to other clients.
+///
+/// Source: RFC 9111 section 3.5, for `Authorization`.
+fn is_anybodys(head: &RequestHead<'_, '_>, route: &RouteConfig, method: Method) -> bool {
+    // The content of a QUERY is its question, and the answer may differ for another one.
+    let is_of_key = method != Method::Query || route.coalesce_post || !has_body(head);
+    head.fields.find("authorization").is_none() && is_of_key && is_for_all(route, head)
+}
+
+/// Returns true if clients whose requests of this route have the same key are the same to the
+/// application, as far as their requests tell.
+///
+/// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
+/// key that is made of who asks is one client's.
+fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+    if route.key.is_of_identity() {
+        return true;
+    }
+    let is_told = |name: &String| head.fields.find(name).is_some() && !route.key.takes_header(name);
+    let has_cookie = !route.share_cookies && head.fields.find("cookie").is_some();
+    !has_cookie && !route.access.jwt && !route.identity_headers.iter().any(is_told)
+}
+
+pub(super) fn has_body(head: &RequestHead<'_, '_>) -> bool {
+    !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0))
 }
 
 /// The condition of a client that names one cursor.
@@ -245,133 +341,51 @@ fn parse_wait(text: &str) -> Option<Duration> {
     digits(text.strip_suffix('s').unwrap_or(text)).map(Duration::from_secs)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
-
-    const WAITS: Waits = Waits {
-        default: Duration::ZERO,
-        max: Duration::from_secs(55),
-    };
-
-    fn ask(request_line: &str, fields: &str) -> Result<Ask, AskError> {
-        let text = format!("{request_line} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
-        let mut storage = FieldStorage::new();
-        let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
-        Ask::of(&head, WAITS)
+/// Returns true if the client prefers an event stream.
+///
+/// Shape: it has to list `text/event-stream` itself, with a weight above zero and not below that of
+/// any other type in its list. A range such as `*/*` does not select a stream.
+///
+/// Source: RFC 9110 section 12.5.1.
+pub(super) fn wants_events(head: &RequestHead<'_, '_>) -> bool {
+    let (mut events, mut others) = (0, 0);
+    for range in head.fields.all("accept").flat_map(list_tokens) {
+        let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let is_events = parts
+            .next()
+            .is_some_and(|media| media.eq_ignore_ascii_case(sse::CONTENT_TYPE.as_bytes()));
+        let weight = parts.find_map(weight).unwrap_or(WEIGHT_MAX);
+        let most = if is_events { &mut events } else { &mut others };
+        *most = weight.max(*most);
     }
-
-    #[test]
-    fn a_plain_poll_asks_for_the_value_now() {
-        let plain = ask("GET /poll/a?x=1", "").unwrap();
-        assert_eq!((plain.condition, plain.waits()), (Condition::None, false));
-    }
-
-    #[test]
-    fn a_wait_comes_from_the_query_or_from_prefer_and_is_cut() {
-        let seconds = |line: &str, fields: &str| ask(line, fields).unwrap().wait().as_millis();
-        assert_eq!(seconds("GET /p?wait=25", ""), 25_000);
-        assert_eq!(seconds("GET /p?wait=25s", ""), 25_000);
-        assert_eq!(seconds("GET /p?wait=250ms", ""), 250);
-        assert_eq!(seconds("GET /p?wait=99999", ""), 55_000);
-        assert_eq!(seconds("GET /p?wait=0&wait=9", ""), 0);
-        assert_eq!(seconds("GET /p", "Prefer: wait=7\r\n"), 7_000);
-        assert_eq!(
-            seconds("GET /p", "Prefer: respond-async, wait=7;foo\r\n"),
-            7_000
-        );
-        assert_eq!(seconds("GET /p", "Prefer: wait=soon\r\n"), 0);
-        let lines = "Prefer: respond-async\r\nPrefer: wait=7\r\n";
-        assert_eq!(seconds("GET /p", lines), 7_000);
-        assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().preferred);
-    }
-
-    #[test]
-    fn a_wait_that_is_no_duration_is_an_error() {
-        for wait in ["soon", "-1", "+1", "", "1.5", "99999999999999999999"] {
-            assert!(ask(&format!("GET /p?wait={wait}"), "").is_err(), "{wait}");
-        }
-        let error = ask("GET /p?wait=soon", "").unwrap_err();
-        assert_eq!(error.to_string(), "wait is not a number of seconds: soon");
-    }
-
-    #[test]
-    fn a_post_has_a_cursor_only_by_since() {
-        let cursor = Cursor::of(b"v", 0);
-        let text = String::from_utf8(cursor.text().bare().to_vec()).unwrap();
-        let field = format!("If-None-Match: \"{text}\"\r\n");
-        assert_eq!(ask("POST /p", &field).unwrap().condition, Condition::None);
-        for method in ["GET", "HEAD", "QUERY"] {
-            let asked = ask(&format!("{method} /p"), &field).unwrap();
-            assert_eq!(asked.condition, Condition::IfNoneMatch(cursor), "{method}");
-        }
-        let field = format!("If-None-Match: \"something-else\" , W/\"{text}\"\r\n");
-        let among_others = ask("GET /p", &field).unwrap().condition;
-        assert_eq!(among_others, Condition::IfNoneMatch(cursor));
-        let line = format!("POST /p?since={text}");
-        assert_eq!(ask(&line, "").unwrap().condition, Condition::Since(cursor));
-    }
-
-    #[test]
-    fn a_stream_goes_on_behind_its_last_event() {
-        let [a, b, c] = [b"a", b"b", b"c"].map(|value| Cursor::of(value, 0));
-        let text = |cursor: Cursor| String::from_utf8(cursor.text().bare().to_vec()).unwrap();
-        let line = format!("GET /p?since={}&last_event_id={}", text(a), text(b));
-        let events = "Accept: text/event-stream\r\n";
-        let of = |line: &str, fields: &str| ask(line, fields).unwrap().condition;
-        let newest = format!("{events}Last-Event-ID: {}\r\n", text(c));
-        assert_eq!(of(&line, &newest), Condition::Since(c));
-        assert_eq!(of(&line, events), Condition::Since(b));
-        let first = format!("GET /p?since={}", text(a));
-        assert_eq!(of(&first, events), Condition::Since(a));
-        let foreign = format!("{events}Last-Event-ID: 7\r\n");
-        assert_eq!(of(&line, &foreign), Condition::Foreign);
-        let taken_back = format!("{events}Last-Event-ID: \r\n");
-        assert_eq!(of("GET /p", &taken_back), Condition::None);
-        assert!(ask("GET /p", events).unwrap().is_stream);
-        assert!(!ask("HEAD /p", events).unwrap().is_stream);
-        assert_eq!(of("GET /p", &newest.replace(events, "")), Condition::None);
-    }
-
-    #[test]
-    fn an_unknown_cursor_differs_from_every_value() {
-        let foreign = ask("GET /p?since=42", "").unwrap();
-        assert_eq!(foreign.condition, Condition::Foreign);
-        assert!(!foreign.has(Cursor::of(b"v", 0)));
-        let any = ask("GET /p", "If-None-Match: *\r\n").unwrap();
-        assert!(any.has(Cursor::of(b"v", 0)));
-    }
-
-    /// Milliseconds that are left of a wait of 25 seconds or of a stream, with so many to go.
-    fn cut(left_ms: Option<u64>, is_stream: bool) -> u32 {
-        let mut ask = Ask {
-            method: Method::Get,
-            condition: Condition::None,
-            wait_ms: 25_000,
-            preferred: false,
-            anybodys: false,
-            is_stream,
-        };
-        ask.cut(left_ms.map(Duration::from_millis));
-        ask.wait_ms
-    }
-
-    #[test]
-    fn a_wait_ends_with_the_token_however_it_is_spread() {
-        assert_eq!(cut(None, false), 25_000);
-        assert_eq!(cut(Some(1_000_000), false), 25_000);
-        for left in [17, 1000, 2000, 17_000, 26_000] {
-            let wait = cut(Some(left), false);
-            assert!(wait > 0 && u64::from(wait + wait / 16) <= left, "{left}");
-        }
-        assert_eq!(cut(Some(0), false), 0);
-    }
-
-    #[test]
-    fn a_stream_lasts_until_the_token_ends() {
-        assert_eq!(cut(None, true), u32::MAX);
-        assert_eq!(cut(Some(17_000), true), 17_000);
-        assert_eq!(cut(Some(u64::MAX), true), u32::MAX - 1);
-    }
+    events > 0 && events >= others
 }
+
+/// The weight of a range that says nothing of it.
+const WEIGHT_MAX: u16 = 1000;
+
+/// The weight that a parameter gives, in thousandths; one that makes no sense gives none.
+fn weight(parameter: &[u8]) -> Option<u16> {
+    let (b"q" | b"Q", value) = parameter.split_at_checked(1)? else {
+        return None;
+    };
+    let value = value.trim_ascii_start().strip_prefix(b"=")?.trim_ascii();
+    let (whole, fraction) = match value {
+        [b'0'] => (0, &[][..]),
+        [b'1'] => (WEIGHT_MAX, &[][..]),
+        [b'0', b'.', fraction @ ..] => (0, fraction),
+        [b'1', b'.', fraction @ ..] => (WEIGHT_MAX, fraction),
+        _ => return None,
+    };
+    if fraction.len() > 3 || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let places = fraction.iter().zip([100, 10, 1]);
+    let thousandths: u16 = places
+        .map(|(digit, place)| u16::from(digit - b'0') * place)
+        .sum();
+    Some((whole + thousandths).min(WEIGHT_MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,7 @@
 //! when the application has answered.
 
 use super::admit::deny;
-use super::admitted::Admitted;
-use super::ask::plain_ask;
+use super::ask::{Admitted, plain_ask};
 use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::Poll;
@@ -54,7 +53,7 @@ impl Polls {
         let admitted = Admitted {
             route,
             request,
-            identity: &identity,
+            identity: Some(&identity),
         };
         if self.waiters.polls().is_full() {
             return Err(self.refuse_busy(context, to));
@@ -212,7 +211,7 @@ impl Polls {
         let admitted = Admitted {
             route: poll.route,
             request: &request,
-            identity: &identity,
+            identity: Some(&identity),
         };
         self.admitted(context, admitted, to)
     }

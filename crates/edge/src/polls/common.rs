@@ -4,13 +4,11 @@
 //! which the application would get the same: nothing that only one of them sent decides what the
 //! others get.
 
-use super::ask::Method;
+use super::ask::{Method, has_body};
 use crate::access::{client_address, is_trusted};
 use crate::config::{Config, RouteConfig};
 use bytes::Bytes;
-use dwell_proto::http1::{
-    BodyFraming, FieldStorage, HeadLimits, RequestHead, is_hop_by_hop, parse_request,
-};
+use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, is_hop_by_hop, parse_request};
 use dwell_upstream::{ForwardedFor, Sharing, Wants, encode_request, is_of_streams, is_ones_own};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -240,10 +238,6 @@ fn query_parts(query: Option<&str>) -> impl Iterator<Item = &str> {
 fn is_for_all(part: &str) -> bool {
     let name = part.split('=').next().unwrap_or_default();
     !matches!(name, "" | "k" | "since" | "wait" | "last_event_id")
-}
-
-pub(super) fn has_body(head: &RequestHead<'_, '_>) -> bool {
-    !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0))
 }
 
 /// Returns true for a field of the connection, and for one that the edge writes itself.

@@ -1,12 +1,11 @@
 //! Explanation of the response that a poll would get, without polling.
 
 use super::Polls;
-use super::ask::{Ask, Condition, Waits};
+use super::ask::{Ask, Condition};
 use super::common::shared_form;
 use super::decide::{Content, Decision, Rules, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Question, Topic, Valued};
 use super::fetch::wants;
-use super::sharing::{is_shared, may_be_shared};
 use super::watchers::Watchers;
 use crate::access::redacted;
 use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
@@ -332,7 +331,9 @@ fn miss_topic(
     head: &RequestHead<'_, '_>,
     ask: &Ask,
 ) -> Topic {
-    let form = is_shared(ask, route).then(|| shared_form(config, route, head, wants(ask)));
+    let form = ask
+        .is_shared(route)
+        .then(|| shared_form(config, route, head, wants(ask)));
     let Some((target, left_out)) = form.flatten() else {
         let says = "sent as it came, and its answer is shared with no other client".to_owned();
         return Topic::new("miss", says).fact("shared", json!(false));
@@ -352,13 +353,7 @@ fn miss_topic(
 
 /// The question of a request on a route.
 fn ask_of(route: &RouteConfig, head: &RequestHead<'_, '_>) -> Result<Ask, String> {
-    let waits = Waits {
-        default: route.wait_default,
-        max: route.wait_max,
-    };
-    let mut ask = Ask::of(head, waits).map_err(|error| error.to_string())?;
-    ask.anybodys &= may_be_shared(route, head, ask.method);
-    Ok(ask)
+    Ask::of(head, route, None).map_err(|error| error.to_string())
 }
 
 fn cases(ask: Ask, content: Option<Content>, route: &RouteConfig) -> Vec<(&'static str, Ask)> {

@@ -1,13 +1,11 @@
 //! Misses as they begin: what goes to the upstream, and which polls share it.
 
 use super::Polls;
-use super::admitted::Arrival;
-use super::ask::Ask;
+use super::ask::{Arrival, Ask};
 use super::common::{Common, encode};
 use super::hold::Keep;
 use super::misses::{FetchRequest, SubFetch};
 use super::responder::{Exchange, Responder};
-use super::sharing::is_shared;
 use super::tables::{KeptRequest, Poll};
 use crate::config::RouteId;
 use crate::ids::{FetchId, KeyId};
@@ -103,7 +101,7 @@ impl Polls {
         };
         // What is sent as it came is never sent a second time; but a stream takes its key from it
         // once more, and one that waits may be held on.
-        let keep = if self.is_shared(&ask, route) || ask.is_stream || ask.waits() {
+        let keep = if ask.is_shared(self.route(route)) || ask.is_stream || ask.waits() {
             Keep::Request
         } else {
             Keep::Line
@@ -156,7 +154,7 @@ impl Polls {
     pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<FetchId> {
         let (name, route) = (missed.name, missed.route);
         let common = self.common_of(missed.head, missed.ask, route);
-        let is_shared = self.is_shared(missed.ask, route);
+        let is_shared = missed.ask.is_shared(self.route(route));
         if !is_shared {
             return self.begin_fetch(missed, common, is_shared);
         }
@@ -249,11 +247,6 @@ impl Polls {
             target_bytes_max: self.config.limits.target_bytes_max,
             field_count_max: self.config.limits.header_count_max,
         }
-    }
-
-    /// Returns true if misses on one key share one request.
-    fn is_shared(&self, ask: &Ask, route: RouteId) -> bool {
-        is_shared(ask, self.route(route))
     }
 }
 

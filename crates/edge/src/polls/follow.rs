@@ -3,9 +3,8 @@
 //! Each key has a feed of its own, and all of them share one answer. The id of an event is the
 //! cursors of all the keys, so it says what the client has, whichever event it has seen last.
 
-use super::admitted::Admitted;
 use super::answers::Found;
-use super::ask::{Ask, Condition, KEYS_MAX};
+use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
@@ -41,7 +40,7 @@ impl Polls {
     /// The keys of a request that names several; nothing where it names none.
     pub(super) fn asked(&self, admitted: Admitted<'_>) -> Result<Vec<Asked>, Senseless> {
         let (route, head) = (admitted.route, admitted.request.head);
-        let inputs = admitted.identity.key_inputs(head);
+        let inputs = admitted.key_inputs();
         let mut asked: Vec<Asked> = Vec::new();
         let template = &self.routes.get(route).key;
         let query = head.query.filter(|_| template.takes_path());
@@ -112,7 +111,7 @@ impl Polls {
         let Some(set) = self.waiters.feeds.open_set(None) else {
             return self.refuse_busy(context, to);
         };
-        let left = admitted.identity.time_left(context.unix_seconds());
+        let left = admitted.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let has = cursors::of_stream(request.head, asked.len());
         let now = seconds(context);

@@ -1,8 +1,7 @@
 //! Records of polls that cannot be answered at once.
 
-use super::admitted::Arrival;
 use super::answers::Found;
-use super::ask::{Ask, Condition};
+use super::ask::{Arrival, Ask, Condition};
 use super::decide::{Decision, Stage, decide};
 use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
@@ -39,8 +38,9 @@ impl Polls {
             return Ok(Outcome::Answered);
         };
         if let Watch::Begun(item) = self.waiters.watch(key, seconds(context)) {
-            let found = item.as_ref().map(Found::stored);
-            if self.decide_arrival(&arrival, found.as_ref()) != Decision::Wait {
+            let content = item.as_ref().map(|item| Found::stored(item).content);
+            let rules = self.rules(arrival.route);
+            if decide(&arrival.ask, content, Stage::Arrived, rules) != Decision::Wait {
                 self.waiters.give_up(key);
                 return Err(item);
             }

@@ -6,9 +6,7 @@
 //! [`Lookups`] and its [`Misses`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
 
-mod accept;
 mod admit;
-mod admitted;
 mod answers;
 mod arrive;
 mod ask;

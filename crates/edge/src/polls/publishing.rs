@@ -1,8 +1,8 @@
 //! Routes on which values are stored and removed.
 
 use super::admit::refuse_share;
-use super::admitted::Admitted;
-use super::ask::plain_ask;
+use super::arrive::is_publish;
+use super::ask::{Admitted, plain_ask};
 use super::hold::Keep;
 use super::responder::Responder;
 use super::tables::Poll;
@@ -32,7 +32,9 @@ pub(crate) enum Asker {
 impl Polls {
     /// Returns true if a request may have a value as its body.
     pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-        publishes(route, head.method) && self.gate.bearer(head.fields) == Bearer::Known
+        route.access.publish
+            && is_publish(head.method)
+            && self.gate.bearer(head.fields) == Bearer::Known
     }
 
     /// A request that stores or removes a value.
@@ -71,7 +73,7 @@ impl Polls {
                 let admitted = Admitted {
                     route,
                     request,
-                    identity: &identity,
+                    identity: Some(&identity),
                 };
                 self.carry_out(context, admitted, order, name, &mut to)
             }
@@ -189,9 +191,4 @@ impl Polls {
             self.lookups.ask(&mut self.waiters.keys, key);
         }
     }
-}
-
-/// Returns true if requests of this method publish on a route.
-pub(super) fn publishes(route: &RouteConfig, method: &str) -> bool {
-    route.access.publish && matches!(method, "PUT" | "POST" | "DELETE")
 }

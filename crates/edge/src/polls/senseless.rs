@@ -3,7 +3,7 @@
 use super::ask::{AskError, KEYS_MAX};
 use super::events::DELETE;
 use super::responder::Responder;
-use crate::config::{KeyError, Methods};
+use crate::config::KeyError;
 use crate::metrics::PollOutcome;
 use dwell_evloop::Context;
 
@@ -12,8 +12,6 @@ pub(super) const AMBIGUOUS: &str = "the path may be read as that of another rout
 
 /// Why a poll makes no sense.
 pub(super) enum Senseless {
-    /// The route answers only these methods.
-    Method(Methods),
     Ask(AskError),
     Key(KeyError),
     /// More keys than one request may name.
@@ -27,7 +25,7 @@ pub(super) enum Senseless {
 impl Senseless {
     pub(super) fn refuse(&self, context: &mut Context, to: &mut Responder<'_, '_>) {
         match self {
-            Self::Method(methods) => {
+            Self::Ask(AskError::Method(methods)) => {
                 let allow = methods.allow_field();
                 let allow = [("Allow", allow.as_bytes())];
                 to.text_with(context, 405, "method not allowed", &allow);

@@ -3,9 +3,8 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
-use super::admitted::Admitted;
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
-use super::ask::{Ask, Condition, Method};
+use super::ask::{Admitted, Ask, Condition, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
@@ -59,7 +58,7 @@ impl Polls {
             wanted: wanted.collect(),
             asking: 0,
             route,
-            origin: admitted.identity.origin,
+            origin: admitted.origin(),
             is_by_tag,
             has_failed: false,
             is_held: false,

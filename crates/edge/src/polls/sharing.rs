@@ -1,47 +1,8 @@
-//! Which requests and answers of the application several clients may share.
+//! The clients that may share an answer of the application.
 
-use super::ask::{Ask, Method};
-use super::common::has_body;
 use super::misses::UpstreamResult;
-use crate::config::RouteConfig;
-use dwell_proto::http1::{RequestHead, list_tokens};
+use dwell_proto::http1::list_tokens;
 use dwell_upstream::Answer;
-
-/// Tells whether the answer to a request of this route, which has no `Authorization`, may go to
-/// other clients.
-pub(super) fn may_be_shared(
-    route: &RouteConfig,
-    head: &RequestHead<'_, '_>,
-    method: Method,
-) -> bool {
-    // The content of a QUERY is its question, and the answer may differ for another one.
-    let is_of_key = method != Method::Query || route.coalesce_post || !has_body(head);
-    is_of_key && is_for_all(route, head)
-}
-
-/// Returns true if misses on one key share one request. A HEAD has no body to share with others.
-pub(super) fn is_shared(ask: &Ask, route: &RouteConfig) -> bool {
-    match ask.method {
-        _ if !ask.anybodys => false,
-        Method::Get | Method::Query => true,
-        Method::Head => false,
-        Method::Post => route.coalesce_post,
-    }
-}
-
-/// Returns true if clients whose requests of this route have the same key are the same to the
-/// application, as far as their requests tell.
-///
-/// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
-/// key that is made of who asks is one client's.
-fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-    if route.key.is_of_identity() {
-        return true;
-    }
-    let is_told = |name: &String| head.fields.find(name).is_some() && !route.key.takes_header(name);
-    let has_cookie = !route.share_cookies && head.fields.find("cookie").is_some();
-    !has_cookie && !route.access.jwt && !route.identity_headers.iter().any(is_told)
-}
 
 /// The clients that may get the answer to a shared request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

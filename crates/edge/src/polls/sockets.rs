@@ -4,9 +4,8 @@
 //! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
 //! that has not taken what it was sent is sent the newest when it has.
 
-use super::admitted::Admitted;
 use super::answers::Found;
-use super::ask::{Ask, Condition, KEYS_MAX};
+use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::decide::Content;
@@ -105,7 +104,7 @@ impl Polls {
         sink: Sink,
     ) -> Option<StreamId> {
         let Admitted { route, request, .. } = admitted;
-        let left = admitted.identity.time_left(context.unix_seconds());
+        let left = admitted.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let now = seconds(context);
         let takes_path_alone = self.route(route).key.is_path();

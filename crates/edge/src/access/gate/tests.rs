@@ -1,5 +1,6 @@
 //! Requests before a gate, at times that the tests choose; no connection is opened.
 
+use super::super::KeyInputs;
 use super::super::jwt::signed;
 use super::*;
 use crate::config;
@@ -98,7 +99,11 @@ fn authorization(subject: &str, ends: u64) -> String {
 fn subject(identity: &Identity) -> Option<String> {
     use crate::config::Requested;
     with_head("", |head| {
-        identity.key_inputs(head).claim("sub").map(str::to_owned)
+        let inputs = KeyInputs {
+            fields: head.fields,
+            identity: Some(identity),
+        };
+        inputs.claim("sub").map(str::to_owned)
     })
 }
 
