@@ -173,7 +173,7 @@ mod tests {
     fn table(options: &str) -> CorsTable {
         let text = format!("[[route]]\nprefix = \"/p/\"\n{options}\n");
         let config = config::parse("test.toml", &text, &[]).unwrap();
-        CorsTable::of(&Routes::new(&config.routes))
+        CorsTable::of(&Routes::new(&config))
     }
 
     fn with_head<T>(line: &str, fields: &str, with: impl FnOnce(&RequestHead<'_, '_>) -> T) -> T {

@@ -15,7 +15,6 @@ mod reference;
 mod report;
 mod route;
 mod routes;
-mod routing;
 mod template;
 mod units;
 
@@ -27,8 +26,7 @@ pub use presence::PresenceConfig;
 pub use reference::{example_file, reference_page};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
-pub(crate) use routes::{RouteId, Routes};
-pub(crate) use routing::{Ambiguous, Routing};
+pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use units::{UnitError, duration, show_duration, show_size, size};

@@ -1,8 +1,65 @@
-//! Routes by ids that stay the same over reloads.
+//! The routes of one loop: chosen by path, and named by ids that stay the same over reloads.
+//!
+//! A route is chosen by the path as received, and the application gets that path. But the
+//! application may decode it, resolve its dot segments, and then serve a path that another route
+//! guards. So a path is rejected if it can be read as that of another route, and one of the two
+//! routes checks or grants anything.
 
-use super::RouteConfig;
+use super::{Config, Methods, OnDelete, RouteConfig};
+use dwell_proto::http1::{any_reading, is_plain_path};
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
+
+/// A route, and what a request has to know of its options, which is found out when the
+/// configuration is taken.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) options: Arc<RouteConfig>,
+    pub(crate) rules: Rules,
+    /// A request is checked, or granted anything, before it is served.
+    pub(crate) is_guarded: bool,
+    /// It checks or grants anything that other routes do not.
+    is_special: bool,
+}
+
+/// Inputs of the decision on a poll from the configuration: the route's rule for a key that goes
+/// away, and if there is an application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rules {
+    pub(crate) on_delete: OnDelete,
+    pub(crate) has_upstream: bool,
+}
+
+impl Route {
+    fn new(options: &Arc<RouteConfig>, has_upstream: bool) -> Self {
+        let access = &options.access;
+        let is_guarded = access.is_guarded();
+        let is_special = is_guarded
+            || access.is_limited()
+            || access.publish
+            || options.websocket_publish
+            || !options.allowed_origins.is_empty()
+            || options.methods != Methods::ALL;
+        Self {
+            options: Arc::clone(options),
+            rules: Rules {
+                on_delete: options.on_delete,
+                has_upstream,
+            },
+            is_guarded,
+            is_special,
+        }
+    }
+}
+
+impl Deref for Route {
+    type Target = RouteConfig;
+
+    fn deref(&self) -> &RouteConfig {
+        &self.options
+    }
+}
 
 /// Names a route on one loop for as long as a request is held under it: its prefix stays the same,
 /// its options are those of the last configuration that had it.
@@ -28,7 +85,7 @@ impl RouteId {
 #[derive(Debug)]
 pub(crate) struct Routes {
     /// By id, no prefix twice. A place that is not in use keeps its route until another takes it.
-    by_id: Vec<Arc<RouteConfig>>,
+    by_id: Vec<Route>,
     /// Ids of the configuration's routes, in its order.
     current: Vec<RouteId>,
 }
@@ -37,22 +94,82 @@ pub(crate) struct Routes {
 #[derive(Debug, Default)]
 pub(crate) struct InUse(Vec<bool>);
 
+/// A path of one route that the application may read as a path of another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ambiguous {
+    /// The other reading; `None` if the path has a NUL, or more readings than are tried.
+    pub(crate) reading: Option<String>,
+    /// The prefix of the other route, if there is one.
+    pub(crate) prefix: Option<String>,
+}
+
 impl Routes {
     /// A table of the routes of a configuration.
-    pub(crate) fn new(routes: &[Arc<RouteConfig>]) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let (by_id, current) = (Vec::new(), Vec::new());
         let mut table = Self { by_id, current };
-        table.replace(routes, InUse::default());
+        table.replace(config, InUse::default());
         table
     }
 
+    /// The route for `path`; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Ambiguous`] if the application may read the path as that of another route, and one of the
+    /// two is guarded.
+    pub(crate) fn choose(&self, path: &str) -> Result<Option<RouteId>, Ambiguous> {
+        let chosen = self.leads_to(path.as_bytes());
+        if is_plain_path(path) || !self.current.iter().any(|id| self.get(*id).is_special) {
+            return Ok(chosen);
+        }
+        let mut ambiguous = Ambiguous {
+            reading: None,
+            prefix: None,
+        };
+        let is_special = |route: Option<RouteId>| route.is_some_and(|id| self.get(id).is_special);
+        let is_other = |reading: &[u8]| {
+            let other = self.leads_to(reading);
+            let is_other = other != chosen && (is_special(chosen) || is_special(other));
+            if is_other {
+                ambiguous.reading = Some(String::from_utf8_lossy(reading).into_owned());
+                ambiguous.prefix = other.map(|other| self.get(other).prefix.clone());
+            }
+            is_other
+        };
+        if any_reading(path, is_other) {
+            return Err(ambiguous);
+        }
+        Ok(chosen)
+    }
+
+    /// Checks that a key named besides a path stays below the prefix of `route`, in every way in
+    /// which the application may read `path`, the path of the key.
+    ///
+    /// # Errors
+    /// The reason why it does not.
+    pub(crate) fn stays_below(&self, route: RouteId, path: &str) -> Result<(), &'static str> {
+        if any_reading(path, has_dot_segments) {
+            return Err(DOT_SEGMENT);
+        }
+        if any_reading(path, |reading| self.leads_to(reading) != Some(route)) {
+            return Err(OTHER_ROUTE);
+        }
+        Ok(())
+    }
+
+    fn leads_to(&self, path: &[u8]) -> Option<RouteId> {
+        let is_its = |id: &RouteId| path.starts_with(self.get(*id).prefix.as_bytes());
+        self.current.iter().copied().find(is_its)
+    }
+
     /// Returns the id of the route with this index in the configuration.
+    #[cfg(test)]
     pub(crate) fn id(&self, index: usize) -> RouteId {
         self.current[index]
     }
 
     /// Returns a route as the last configuration has it that had it.
-    pub(crate) fn get(&self, id: RouteId) -> &Arc<RouteConfig> {
+    pub(crate) fn get(&self, id: RouteId) -> &Route {
         &self.by_id[id.index()]
     }
 
@@ -62,7 +179,7 @@ impl Routes {
     }
 
     /// Returns every route in the order of ids, those that are not in use among them.
-    pub(crate) fn by_id(&self) -> &[Arc<RouteConfig>] {
+    pub(crate) fn by_id(&self) -> &[Route] {
         &self.by_id
     }
 
@@ -76,7 +193,8 @@ impl Routes {
     }
 
     /// Takes the routes of another configuration; ids in use go on naming the same prefixes.
-    pub(crate) fn replace(&mut self, routes: &[Arc<RouteConfig>], in_use: InUse) {
+    pub(crate) fn replace(&mut self, config: &Config, in_use: InUse) {
+        let (routes, has_upstream) = (&config.routes, !config.upstream.url.is_empty());
         let InUse(mut is_used) = in_use;
         let places = self.by_id.iter().enumerate();
         let known: HashMap<_, _> = places
@@ -87,16 +205,21 @@ impl Routes {
         for place in kept.iter().flatten() {
             is_used[*place] = true;
         }
+        for gone in &mut self.by_id {
+            if gone.rules.has_upstream != has_upstream {
+                *gone = Route::new(&gone.options, has_upstream);
+            }
+        }
         self.current.clear();
         for (route, kept) in routes.iter().zip(kept) {
             let free = || is_used.iter().position(|is_used| !is_used);
             let place = kept.or_else(free).unwrap_or(is_used.len());
             if place == is_used.len() {
                 is_used.push(true);
-                self.by_id.push(Arc::clone(route));
+                self.by_id.push(Route::new(route, has_upstream));
             } else {
                 is_used[place] = true;
-                self.by_id[place] = Arc::clone(route);
+                self.by_id[place] = Route::new(route, has_upstream);
             }
             // As many routes as a file has tables, far below 2^16.
             self.current
@@ -107,78 +230,14 @@ impl Routes {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn routes(prefixes: &[&str]) -> Vec<Arc<RouteConfig>> {
-        let route = |prefix: &&str| Arc::new(RouteConfig::new(prefix));
-        prefixes.iter().map(route).collect()
-    }
-
-    fn replace(table: &mut Routes, prefixes: &[&str], held: &[RouteId]) {
-        let in_use = table.in_use(held.iter().copied());
-        table.replace(&routes(prefixes), in_use);
-    }
-
-    fn prefix(table: &Routes, id: RouteId) -> &str {
-        &table.get(id).prefix
-    }
-
-    #[test]
-    fn the_routes_of_the_configuration_are_named_in_its_order() {
-        let mut table = Routes::new(&routes(&["/long/", "/a/", "/b/"]));
-        replace(&mut table, &["/other/", "/b/", "/a/"], &[]);
-        for (index, expected) in ["/other/", "/b/", "/a/"].into_iter().enumerate() {
-            assert_eq!(prefix(&table, table.id(index)), expected);
-        }
-        assert_eq!(table.by_id.len(), 3, "/other/ has the place of /long/");
-    }
-
-    #[test]
-    fn a_prefix_keeps_its_id_and_takes_its_new_options() {
-        let mut table = Routes::new(&routes(&["/a/", "/b/"]));
-        let (a, b) = (table.id(0), table.id(1));
-        let mut changed = RouteConfig::new("/b/");
-        changed.content_type = "a/b".to_owned();
-        let in_use = table.in_use([a, b]);
-        table.replace(&[Arc::new(changed)], in_use);
-        assert_eq!(table.id(0), b);
-        assert_eq!(table.get(b).content_type, "a/b");
-        assert_eq!((prefix(&table, a), table.is_current(a)), ("/a/", false));
-        assert!(table.is_current(b));
-    }
-
-    #[test]
-    fn a_route_that_a_request_is_held_under_stays_until_the_last_is_gone() {
-        let mut table = Routes::new(&routes(&["/a/", "/b/"]));
-        let a = table.id(0);
-        for name in ["/1/", "/2/", "/3/"] {
-            replace(&mut table, &["/b/", name], &[a]);
-            assert_eq!((prefix(&table, a), table.is_current(a)), ("/a/", false));
-            assert_eq!(table.by_id.len(), 3);
-        }
-        replace(&mut table, &["/a/", "/b/"], &[a, a]);
-        assert_eq!(table.id(0), a, "it is back");
-        replace(&mut table, &["/b/"], &[a]);
-        replace(&mut table, &["/b/", "/4/"], &[]);
-        assert_eq!(table.id(1), a, "another route has its place");
-    }
-
-    #[test]
-    fn the_table_holds_no_more_than_is_in_use() {
-        let mut table = Routes::new(&routes(&["/poll/"]));
-        let mut held = vec![table.id(0)];
-        for round in 0..100 {
-            let names: Vec<String> = (0..=round % 7).map(|n| format!("/{round}.{n}/")).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            replace(&mut table, &names, &held);
-            assert!(table.by_id.len() <= 7 + 7 + held.len(), "{table:?}");
-            assert_eq!(prefix(&table, held[0]), "/poll/");
-            held.truncate(1);
-            held.push(table.id(round % names.len()));
-        }
-        replace(&mut table, &["/poll/"], &[]);
-        assert_eq!((table.by_id.len(), table.id(0)), (1, held[0]));
-    }
+fn has_dot_segments(path: &[u8]) -> bool {
+    let mut segments = path.split(|byte| *byte == b'/');
+    segments.any(|segment| matches!(segment, b"." | b".."))
 }
+
+/// Message for a key that another route might refuse.
+pub(crate) const OTHER_ROUTE: &str = "a key is named that is another route's";
+const DOT_SEGMENT: &str = "a key is named that has a dot segment";
+
+#[cfg(test)]
+mod tests;

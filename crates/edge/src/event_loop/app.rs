@@ -1,7 +1,7 @@
 //! The clients' requests: each goes to the polls of the loop, or to the proxy.
 
 use super::admission::Admission;
-use crate::config::{Config, Routing};
+use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
 use crate::log::Outage;
@@ -190,8 +190,8 @@ impl App for Front {
         head: &RequestHead<'_, '_>,
         _stream: &Stream,
     ) -> BodyPlan {
-        match Routing::of(&self.config).choose(head.path) {
-            Ok(Some(index)) => self.polls.body_plan(index, head),
+        match self.polls.routes.choose(head.path) {
+            Ok(Some(route)) => self.polls.body_plan(route, head),
             Ok(None) => self.proxy.body_plan(),
             // It is rejected without its body.
             Err(_) => BodyPlan::Stream {
@@ -231,8 +231,8 @@ impl App for Front {
         if self.pages.is_some() && self.serve_page(context, request, reply) {
             return Outcome::Answered;
         }
-        match Routing::of(&self.config).choose(request.head.path) {
-            Ok(Some(index)) => self.polls.request(context, index, request, reply),
+        match self.polls.routes.choose(request.head.path) {
+            Ok(Some(route)) => self.polls.request(context, route, request, reply),
             Ok(None) => self.proxy.request(context, request, reply),
             Err(_) => self.polls.refuse_ambiguous(context, request, reply),
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Polls {
-    /// Identifies the client of a request, as far as its route asks for it.
+    /// Identifies the client of a request on a guarded route, as far as that asks for it.
     ///
     /// # Errors
     /// The outcome of a request that was answered instead, or waits for the application.
@@ -23,10 +23,6 @@ impl Polls {
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Result<Identity, Outcome> {
-        let access = &self.routes.get(route).access;
-        if !access.is_guarded() {
-            return Ok(Identity::default());
-        }
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
         if self.preflight(context, route, origin, request, to) {

@@ -20,9 +20,9 @@ use dwell_proto::http1::RequestHead;
 
 impl Polls {
     /// The plan for the body of a request on a route.
-    pub(crate) fn body_plan(&self, index: usize, head: &RequestHead<'_, '_>) -> BodyPlan {
+    pub(crate) fn body_plan(&self, route: RouteId, head: &RequestHead<'_, '_>) -> BodyPlan {
         let config = &self.config;
-        let bytes_max = if self.may_publish(&config.routes[index], head) {
+        let bytes_max = if self.may_publish(self.routes.get(route), head) {
             config.publish.value_bytes_max
         } else {
             config.limits.poll_body_bytes_max
@@ -34,16 +34,15 @@ impl Polls {
     pub(crate) fn request(
         &mut self,
         context: &mut Context,
-        index: usize,
+        route: RouteId,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let route = self.routes.id(index);
-        let access = &self.routes.get(route).access;
-        if access.publish && is_publish(request.head.method) {
+        let rules = self.routes.get(route);
+        if rules.access.publish && is_publish(request.head.method) {
             return self.publish(context, route, request, reply);
         }
-        let is_guarded = access.is_guarded();
+        let is_guarded = rules.is_guarded;
         let mut to = Responder::now(reply, request, &self.responses, context);
         let identity = if is_guarded {
             match self.admit(context, route, request, &mut to) {
@@ -280,7 +279,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let Arrival { ask, route, .. } = arrival;
-        let rules = self.rules(route);
+        let rules = self.routes.get(route).rules;
         if ask.is_stream && (found.is_some() || !rules.has_upstream) {
             let opening = Opening {
                 ask,
@@ -330,7 +329,7 @@ impl Polls {
                 } else {
                     PollOutcome::Hit
                 });
-                answers::value(to, context, self.route(route), ask, found);
+                answers::value(to, context, self.routes.get(route), ask, found);
             }
             (Decision::NotModified(status), _) => {
                 to.ends(PollOutcome::NotModified);

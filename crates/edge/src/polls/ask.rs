@@ -141,10 +141,10 @@ impl Ask {
     /// Reads the question of one request.
     ///
     /// Shape: `If-None-Match` does not count for POST, which would have to fail where it matches
-    /// (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a
-    /// value that another of them names is sent once more than needed. A wait longer than the
-    /// route's is cut to it, and to `left`, for which the client is identified. For a stream of events the id of the last one counts, by its field or
-    /// `?last_event_id=`, and then `?since=`.
+    /// (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a value that
+    /// another of them names is sent once more than needed. A wait longer than the route's is cut
+    /// to it, and to `left`, for which the client is identified. For a stream of events the id of
+    /// the last one counts, by its field or `?last_event_id=`, and then `?since=`.
     ///
     /// # Errors
     /// [`AskError`] for a method that is none of the route's, and for a `?wait=` that is no

@@ -36,7 +36,7 @@ impl Polls {
         mut identity: Identity,
         to: &mut Responder<'_, '_>,
     ) -> Result<Identity, Outcome> {
-        let rules = Arc::clone(self.routes.get(route));
+        let rules = Arc::clone(&self.routes.get(route).options);
         let Some(path) = rules.access.auth.as_deref() else {
             return Ok(identity);
         };
@@ -118,7 +118,7 @@ impl Polls {
             .iter()
             .find_map(|poll| self.waiters.polls().get(*poll))
             .map(|poll| poll.route);
-        let Some(rules) = route.map(|route| self.route(route)) else {
+        let Some(rules) = route.map(|route| self.routes.get(route)) else {
             return;
         };
         let time = rules.access.auth_time;

@@ -99,7 +99,12 @@ impl Polls {
             return;
         };
         let current = found.map(|found| found.content);
-        let decision = decide(&poll.ask, current, Stage::Held, self.rules(poll.route));
+        let decision = decide(
+            &poll.ask,
+            current,
+            Stage::Held,
+            self.routes.get(poll.route).rules,
+        );
         if decision == Decision::Wait {
             return;
         }

@@ -1,7 +1,7 @@
 //! The one table: what a poll gets for what the cache says.
 
 use super::ask::{Ask, Condition, Method};
-use crate::config::OnDelete;
+use crate::config::{OnDelete, Rules};
 use crate::cursor::Cursor;
 
 /// The value of a key, as far as decisions need it.
@@ -35,14 +35,6 @@ pub(crate) enum Decision {
     Miss,
     /// 404.
     NotFound,
-}
-
-/// Inputs of the decision from the configuration: the route's rule for a key that goes away, and if
-/// there is an application.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Rules {
-    pub(crate) on_delete: OnDelete,
-    pub(crate) has_upstream: bool,
 }
 
 /// Decides one poll.

@@ -3,12 +3,14 @@
 use super::Polls;
 use super::ask::{Ask, Condition};
 use super::common::shared_form;
-use super::decide::{Content, Decision, Rules, Stage, decide};
+use super::decide::{Content, Decision, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Question, Topic, Valued};
 use super::fetch::wants;
 use super::watchers::Watchers;
 use crate::access::redacted;
-use crate::config::{Ambiguous, Config, OnDelete, RouteConfig, Routing, show_duration};
+use crate::config::{
+    Ambiguous, Config, OnDelete, Route, RouteConfig, Routes, Rules, show_duration,
+};
 use crate::cursor::Cursor;
 use crate::ids::KeyId;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
@@ -19,8 +21,8 @@ pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>
     let bytes = explained.head();
     let mut storage = FieldStorage::new();
     let head = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
-    let route = Routing::of(config).choose(head.path).ok()??;
-    let route = &config.routes[route];
+    let routes = Routes::new(config);
+    let route = routes.get(routes.choose(head.path).ok()??);
     let mut scratch = Vec::new();
     let key = route.key.render(
         head.path,
@@ -59,14 +61,19 @@ fn explain(
     let token_parameter = config.jwt.query_parameter.as_deref();
     explanation.request = redacted(&explanation.request, token_parameter).into_owned();
     let topics = &mut explanation.topics;
-    let route = match Routing::of(config).choose(head.path) {
-        Ok(route) => route.map(|route| &*config.routes[route]),
+    let routes = Routes::new(config);
+    let route = match routes.choose(head.path) {
+        Ok(route) => route.map(|route| routes.get(route)),
         Err(ambiguous) => {
             topics.push(ambiguous_topic(head.path, ambiguous));
             return Ok(explanation);
         }
     };
-    topics.push(route_topic(config, route, &head));
+    topics.push(route_topic(
+        config,
+        route.map(|route| &*route.options),
+        &head,
+    ));
     let Some(route) = route else {
         topics.push(upstream_topic(config, live));
         return Ok(explanation);
@@ -82,7 +89,7 @@ fn explain(
     }
     if has_key && route.methods.allows(head.method) {
         let ask = ask_of(route, &head)?;
-        topics.push(answers_topic(config, route, ask, live));
+        topics.push(answers_topic(route, ask, live));
         if !config.upstream.url.is_empty() {
             topics.push(miss_topic(config, route, &head, &ask));
         }
@@ -279,17 +286,13 @@ fn watchers_topic(live: &Live) -> Topic {
 }
 
 /// The answers to the request as it is, and to others like it.
-fn answers_topic(config: &Config, route: &RouteConfig, ask: Ask, live: Option<&Live>) -> Topic {
+fn answers_topic(route: &Route, ask: Ask, live: Option<&Live>) -> Topic {
     let value = live.map(|live| &live.value);
     let content = match value {
         Some(Valued::There(value)) => Some(value.content),
         _ => None,
     };
     let is_known = matches!(value, Some(Valued::There(_) | Valued::Missing));
-    let rules = Rules {
-        on_delete: route.on_delete,
-        has_upstream: !config.upstream.url.is_empty(),
-    };
     let mut topic = Topic::new("answers", String::new());
     topic.says.clear();
     let mut answers = Vec::new();
@@ -305,7 +308,7 @@ fn answers_topic(config: &Config, route: &RouteConfig, ask: Ask, live: Option<&L
             &[(Some(any), ", with a value"), (None, ", with none")]
         };
         for (content, suffix) in contents {
-            let (word, why) = outlook(&ask, *content, rules);
+            let (word, why) = outlook(&ask, *content, route.rules);
             let case = format!("{case}{suffix}");
             topic.say(format!("{case}: {why}"));
             answers.push(json!({"case": case, "gets": word, "why": why}));

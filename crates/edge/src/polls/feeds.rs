@@ -172,7 +172,7 @@ impl Polls {
             }
             (None, Known::Nothing) => return,
             (None, Known::Unread | Known::Looked(_)) => {
-                let is_told = self.rules(feed.route).on_delete != OnDelete::KeepWaiting;
+                let is_told = self.routes.get(feed.route).rules.on_delete != OnDelete::KeepWaiting;
                 if is_told && feed.has != Condition::None {
                     feed.has = Condition::None;
                     events::deleted(out);
@@ -237,7 +237,7 @@ impl Polls {
 
     /// The effect of the current content of its key on a feed.
     pub(super) fn news(&self, feed: &Feed, current: Option<Content>) -> News {
-        let rules = self.rules(feed.route);
+        let rules = self.routes.get(feed.route).rules;
         match (current, rules.on_delete) {
             (Some(content), _) if feed.has(content.cursor) => News::None,
             (Some(_), _) => News::Value,

@@ -101,7 +101,7 @@ impl Polls {
         };
         // What is sent as it came is never sent a second time; but a stream takes its key from it
         // once more, and one that waits may be held on.
-        let keep = if ask.is_shared(self.route(route)) || ask.is_stream || ask.waits() {
+        let keep = if ask.is_shared(self.routes.get(route)) || ask.is_stream || ask.waits() {
             Keep::Request
         } else {
             Keep::Line
@@ -154,7 +154,7 @@ impl Polls {
     pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<FetchId> {
         let (name, route) = (missed.name, missed.route);
         let common = self.common_of(missed.head, missed.ask, route);
-        let is_shared = missed.ask.is_shared(self.route(route));
+        let is_shared = missed.ask.is_shared(self.routes.get(route));
         if !is_shared {
             return self.begin_fetch(missed, common, is_shared);
         }
@@ -223,14 +223,14 @@ impl Polls {
         ask: &Ask,
         route: RouteId,
     ) -> Common {
-        let rules = self.route(route);
+        let rules = self.routes.get(route);
         Common::of(rules, head, wants(ask), ask.method, self.misses.hasher())
     }
 
     /// The request that the application gets: for all who ask the same, or as it came.
     pub(super) fn encode(&self, missed: &Missed<'_>, is_shared: bool) -> FetchRequest {
         let Missed { ask, head, .. } = *missed;
-        let shared_on = is_shared.then(|| self.route(missed.route));
+        let shared_on = is_shared.then(|| &*self.routes.get(missed.route).options);
         let peer = (missed.peer)();
         FetchRequest {
             bytes: encode(&self.config, shared_on, head, missed.body, peer, wants(ask)),

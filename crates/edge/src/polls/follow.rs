@@ -15,7 +15,7 @@ use super::responder::{Exchange, Responder};
 use super::senseless::Senseless;
 use super::tables::{Feed, Member, Sink};
 use super::{Polls, seconds};
-use crate::config::{RouteId, Routing};
+use crate::config::RouteId;
 use crate::ids::{FeedId, SetId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply, sse};
@@ -75,7 +75,7 @@ impl Polls {
     /// like any other.
     fn check_beside(&self, route: RouteId, asked: &str, path: &str) -> Result<(), Senseless> {
         self.stays_below(route, path)?;
-        if self.route(route).access.auth.is_some() && !asked.ends_with('/') {
+        if self.routes.get(route).access.auth.is_some() && !asked.ends_with('/') {
             return Err(Senseless::Beside(NO_SLASH));
         }
         Ok(())
@@ -83,8 +83,7 @@ impl Polls {
 
     /// Makes sure that a request for `path` would be one of this route, however it is read.
     pub(super) fn stays_below(&self, route: RouteId, path: &str) -> Result<(), Senseless> {
-        let prefix = &self.route(route).prefix;
-        let stays = Routing::of(&self.config).stays_below(prefix, path);
+        let stays = self.routes.stays_below(route, path);
         stays.map_err(Senseless::Beside)
     }
 

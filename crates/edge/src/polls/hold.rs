@@ -38,9 +38,9 @@ impl Polls {
             return Ok(Outcome::Answered);
         };
         if let Watch::Begun(item) = self.waiters.watch(key, seconds(context)) {
-            let content = item.as_ref().map(|item| Found::stored(item).content);
-            let rules = self.rules(arrival.route);
-            if decide(&arrival.ask, content, Stage::Arrived, rules) != Decision::Wait {
+            let current = item.as_ref().map(|item| Found::stored(item).content);
+            let rules = self.routes.get(arrival.route).rules;
+            if decide(&arrival.ask, current, Stage::Arrived, rules) != Decision::Wait {
                 self.waiters.give_up(key);
                 return Err(item);
             }
@@ -52,7 +52,7 @@ impl Polls {
 
     /// A poll that waits is forwarded only when its key goes away, and not by every rule.
     pub(super) fn keep_while_waiting(&self, ask: &Ask, route: RouteId) -> Keep {
-        let is_origin = self.rules(route).on_delete == OnDelete::Origin;
+        let is_origin = self.routes.get(route).rules.on_delete == OnDelete::Origin;
         if is_origin && ask.condition != Condition::None {
             Keep::Request
         } else {
@@ -127,7 +127,7 @@ impl Polls {
         if let Watch::Begun(Some(item)) = watch {
             // It is back: what there is now is compared as if it had come this moment.
             let found = Found::stored(&item);
-            let rules = self.rules(poll.route);
+            let rules = self.routes.get(poll.route).rules;
             let decision = decide(&poll.ask, Some(found.content), Stage::Held, rules);
             if decision != Decision::Wait {
                 self.waiters.give_up(key);

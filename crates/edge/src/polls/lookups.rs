@@ -11,7 +11,7 @@ use super::tables::{Keys, Version, kind};
 use crate::ids::{KeyId, LookupId, LookupMember, Packed};
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use bytes::Bytes;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use std::sync::Arc;
@@ -306,6 +306,11 @@ impl Lookups {
             }
         }
     }
+}
+
+/// The time as the store counts it.
+pub(crate) fn seconds(context: &Context) -> u32 {
+    dwell_store_server::seconds(context.steady_seconds())
 }
 
 /// The label that one lookup counts under.

@@ -56,19 +56,18 @@ pub use explain::explain_configuration;
 pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Question, Value, Valued};
 pub(crate) use large::TooLarge;
-pub(crate) use lookups::{Lookups, Source};
+pub(crate) use lookups::{Lookups, Source, seconds};
 pub(crate) use misses::{FetchRequest, FlightResult, LoopFetch, Memory, Misses, UpstreamResult};
 pub(crate) use publishing::Asker;
 pub(crate) use tables::kind;
 pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
-use crate::config::{Config, RouteConfig, RouteId, Routes, share};
+use crate::config::{Config, Routes, share};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
 use crate::response_log::ResponseLog;
-use decide::Rules;
 use delivery::Delivery;
 use dwell_evloop::Context;
 use dwell_memcache::watch::WaitedByLoop;
@@ -92,7 +91,7 @@ pub(crate) struct LoopMember {
 #[derive(Debug)]
 pub(crate) struct Polls {
     config: Arc<Config>,
-    routes: Routes,
+    pub(crate) routes: Routes,
     metrics: Arc<LoopMetrics>,
     responses: Arc<Responses>,
     pub(crate) lookups: Lookups,
@@ -141,7 +140,7 @@ impl Polls {
         let misses = Misses::new(Arc::clone(&metrics), memory, of_loop, &config.routes, rooms);
         let subrequests = AuthSubrequests::new(held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
-        let routes = Routes::new(&config.routes);
+        let routes = Routes::new(&config);
         let responses = Arc::new(Responses::new(log, &routes));
         Self {
             config,
@@ -235,17 +234,6 @@ impl Polls {
         !self.config.upstream.url.is_empty()
     }
 
-    fn rules(&self, route: RouteId) -> Rules {
-        Rules {
-            on_delete: self.route(route).on_delete,
-            has_upstream: self.has_upstream(),
-        }
-    }
-
-    fn route(&self, id: RouteId) -> &RouteConfig {
-        self.routes.get(id)
-    }
-
     /// The embedded store's item under `name`; memcached would have to be asked.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
         self.lookups.stored(name, seconds(context))
@@ -268,11 +256,6 @@ impl Polls {
         let seconds = self.spread.retry_after(context.now());
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
     }
-}
-
-/// The time as the store counts it.
-pub(crate) fn seconds(context: &Context) -> u32 {
-    dwell_store_server::seconds(context.steady_seconds())
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Polls {
             return false;
         }
         let digest = self.digest_of(poll);
-        let rules = self.route(poll.route);
+        let rules = self.routes.get(poll.route);
         let known = self
             .misses
             .stale_if_error(rules, &name, digest, context.now());
@@ -147,7 +147,7 @@ impl Polls {
             &poll.ask,
             Some(found.content),
             stage,
-            self.rules(poll.route),
+            self.routes.get(poll.route).rules,
         ) {
             Decision::Wait => self.wait_on(context, http, poll, name),
             decision => {
@@ -159,7 +159,7 @@ impl Polls {
                     let cursor = Some(found.content.cursor);
                     answers::not_modified_by(&mut to, context, &poll.ask, cursor, code, status);
                 } else {
-                    let rules = self.route(poll.route);
+                    let rules = self.routes.get(poll.route);
                     answers::value_by(&mut to, context, rules, &poll.ask, &found, status);
                 }
             }

@@ -17,7 +17,7 @@ impl Polls {
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
         self.config = Arc::clone(config);
         let in_use = self.routes.in_use(self.held_routes());
-        self.routes.replace(&config.routes, in_use);
+        self.routes.replace(config, in_use);
         let log = self.responses.log.reconfigured(config);
         self.responses = Arc::new(Responses::new(log, &self.routes));
         let rooms = self.waiters.set_limits(&config.limits);

@@ -72,7 +72,7 @@ impl Polls {
         if !self.lookups.is_immediate() {
             return self.ask_for_several(context, poll, &names, to);
         }
-        let on_delete = self.rules(route).on_delete;
+        let on_delete = self.routes.get(route).rules.on_delete;
         for (place, name) in names.iter().enumerate() {
             let item = self.stored(context, name);
             let found = item.as_ref().map(Found::stored);
@@ -139,7 +139,7 @@ impl Polls {
         let Some(poll) = self.waiters.several().get(token) else {
             return;
         };
-        let on_delete = self.rules(poll.route).on_delete;
+        let on_delete = self.routes.get(poll.route).rules.on_delete;
         for place in 0..poll.wanted.len() {
             let wanted = |polls: &Self| {
                 let wanted = polls.waiters.several().get(token)?.wanted.get(place)?;
@@ -283,7 +283,7 @@ impl Polls {
         let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
             return false;
         };
-        let on_delete = self.rules(route).on_delete;
+        let on_delete = self.routes.get(route).rules.on_delete;
         let Some((poll, name)) = self.waiters.several_and_name(token, key) else {
             return false;
         };
@@ -446,7 +446,7 @@ impl Polls {
         let Some(Unasked { behalf, names }) = poll.unasked.take().map(|unasked| *unasked) else {
             return false;
         };
-        let on_delete = self.rules(route).on_delete;
+        let on_delete = self.routes.get(route).rules.on_delete;
         let mut asked = 0;
         for place in missing {
             let label = |polls: &Self| {
@@ -487,7 +487,7 @@ impl Polls {
         let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
             return;
         };
-        let on_delete = self.rules(route).on_delete;
+        let on_delete = self.routes.get(route).rules.on_delete;
         let Some(poll) = self.waiters.several_mut(token) else {
             return;
         };

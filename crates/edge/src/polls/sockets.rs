@@ -107,7 +107,7 @@ impl Polls {
         let left = admitted.time_left(context.unix_seconds());
         let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
         let now = seconds(context);
-        let takes_path_alone = self.route(route).key.is_path();
+        let takes_path_alone = self.routes.get(route).key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
@@ -285,7 +285,7 @@ impl Polls {
 
     /// The route that a WebSocket was opened on.
     pub(super) fn socket_route(&self, stream: StreamId) -> Option<&RouteConfig> {
-        Some(self.route(self.waiters.feeds.route_of(stream)?))
+        Some(self.routes.get(self.waiters.feeds.route_of(stream)?))
     }
 
     /// Has a WebSocket follow one more key; says why not.

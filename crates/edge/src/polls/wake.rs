@@ -88,7 +88,7 @@ impl Polls {
             Waiter::Poll(poll) => {
                 let poll = self.waiters.polls().get(poll);
                 let is_news = |poll: &Poll| {
-                    let rules = self.rules(poll.route);
+                    let rules = self.routes.get(poll.route).rules;
                     decide(&poll.ask, current, Stage::Held, rules) != Decision::Wait
                 };
                 if poll.is_some_and(is_news) {
@@ -165,7 +165,7 @@ impl Polls {
         match (decision, found) {
             (Decision::Value, Some(found)) => {
                 to.ends(PollOutcome::Woken);
-                let route = self.route(poll.route);
+                let route = self.routes.get(poll.route);
                 answers::value(&mut to, context, route, &poll.ask, found);
             }
             _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
@@ -188,7 +188,12 @@ impl Polls {
     ) {
         let found = last_look.map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
-        match decide(&poll.ask, current, Stage::Ended, self.rules(poll.route)) {
+        match decide(
+            &poll.ask,
+            current,
+            Stage::Ended,
+            self.routes.get(poll.route).rules,
+        ) {
             Decision::NotModified(status) => {
                 to.ends(PollOutcome::WaitEnded);
                 answers::not_modified(to, context, &poll.ask, None, status);
@@ -344,7 +349,12 @@ impl Polls {
         let decision = match poll.ask.is_stream {
             true if found.is_none() && self.has_upstream() => Decision::Miss,
             true => Decision::Value,
-            false => decide(&poll.ask, current, Stage::Arrived, self.rules(poll.route)),
+            false => decide(
+                &poll.ask,
+                current,
+                Stage::Arrived,
+                self.routes.get(poll.route).rules,
+            ),
         };
         if decision == Decision::Wait {
             return self.wait_after_lookup(context, http, key, token);

@@ -62,7 +62,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
     let polls = &edge.driver.front.polls;
     let after = |seconds| start + Duration::from_secs(seconds);
     let recalls = |seconds| match polls.misses.cached(
-        polls.route(RouteId::FIRST),
+        polls.routes.get(RouteId::FIRST),
         NAME,
         get(&edge),
         after(seconds),
@@ -81,7 +81,7 @@ fn a_value_stands_in_for_as_long_as_the_route_says() {
         polls
             .misses
             .stale_if_error(
-                polls.route(RouteId::FIRST),
+                polls.routes.get(RouteId::FIRST),
                 NAME,
                 get(&edge).digest,
                 after(seconds),
@@ -106,7 +106,7 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
     let recall = |at| {
         polls
             .misses
-            .cached(polls.route(RouteId::FIRST), NAME, get(&edge), at)
+            .cached(polls.routes.get(RouteId::FIRST), NAME, get(&edge), at)
     };
     let just_before = until.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(matches!(

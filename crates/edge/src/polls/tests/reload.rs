@@ -65,7 +65,11 @@ fn a_route_that_has_gone_is_kept_for_everything_that_is_held_under_it() {
         for round in 0..3 {
             reload(&mut edge, vec![RouteConfig::new(&format!("/{round}/"))]);
             let polls = &edge.driver.front.polls;
-            assert_eq!(polls.route(RouteId::FIRST).prefix, "/gone/", "{request}");
+            assert_eq!(
+                polls.routes.get(RouteId::FIRST).prefix,
+                "/gone/",
+                "{request}"
+            );
             assert_eq!(polls.routes.by_id().len(), 2, "{request}");
         }
         client.reset();
