@@ -7,6 +7,7 @@
 use super::admit::deny;
 use super::ask::{Admitted, plain_ask};
 use super::hold::Keep;
+use super::places::Event;
 use super::responder::Responder;
 use super::tables::Poll;
 use super::{FetchRequest, Polls};
@@ -62,7 +63,8 @@ impl Polls {
             return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
-        let poll = self.record(context, &arrival, Some(auth_request.into()), Keep::Request);
+        let mut poll = self.record(context, &arrival, Keep::Request);
+        poll.place.moves(Event::AccessUnknown, auth_request);
         let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
             self.gate.subrequests.join(auth_request, poll);

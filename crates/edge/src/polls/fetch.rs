@@ -5,6 +5,7 @@ use super::ask::{Arrival, Ask};
 use super::common::{Common, encode};
 use super::hold::Keep;
 use super::misses::{FetchRequest, SubFetch};
+use super::places::Event;
 use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
 use crate::config::RouteId;
@@ -106,7 +107,7 @@ impl Polls {
         } else {
             Keep::Line
         };
-        let poll = self.record(context, &arrival, Some(fetch.into()), keep);
+        let poll = self.record(context, &arrival, keep);
         self.place_in_fetch(context, poll, fetch, to.exchange())
     }
 
@@ -116,7 +117,7 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         key: KeyId,
-        mut poll: Poll,
+        poll: Poll,
     ) {
         let name = self.waiters.keys.get(key).map(|key| key.name.clone());
         let mut storage = FieldStorage::new();
@@ -144,7 +145,6 @@ impl Polls {
             self.refuse_busy(context, &mut to);
             return;
         };
-        poll.place = Some(fetch.into());
         let exchange = Exchange::Held(http, poll.exchange);
         self.place_in_fetch(context, poll, fetch, exchange);
     }
@@ -195,14 +195,15 @@ impl Polls {
         fetch
     }
 
-    /// Puts a poll among those that the fetch of its place answers.
+    /// Puts a poll among those that a fetch answers.
     fn place_in_fetch(
         &mut self,
         context: &mut Context,
-        poll: Poll,
+        mut poll: Poll,
         fetch: FetchId,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
+        poll.place.moves(Event::Missing, fetch);
         match self.waiters.insert(poll) {
             Ok(token) => {
                 self.misses.join(fetch, token.into());

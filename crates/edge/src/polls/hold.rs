@@ -3,12 +3,13 @@
 use super::answers::Found;
 use super::ask::{Arrival, Ask, Condition};
 use super::decide::{Decision, Stage, decide};
+use super::places::{Event, PollPlace};
 use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
 use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
-use crate::ids::{KeyId, Packed, Place, PollId};
+use crate::ids::{KeyId, PollId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
@@ -46,8 +47,8 @@ impl Polls {
             }
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
-        let poll = self.record(context, &arrival, Some(key.into()), keep);
-        Ok(self.hold(context, poll, to.exchange()))
+        let poll = self.record(context, &arrival, keep);
+        Ok(self.hold(context, poll, key, to.exchange()))
     }
 
     /// A poll that waits is forwarded only when its key goes away, and not by every rule.
@@ -90,13 +91,15 @@ impl Polls {
         false
     }
 
-    /// Puts a poll among those that wait for its key, for the rest of its wait.
+    /// Puts a poll among those that wait for `key`, for the rest of its wait.
     fn hold(
         &mut self,
         context: &mut Context,
-        poll: Poll,
+        mut poll: Poll,
+        key: KeyId,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
+        poll.place.moves(Event::Current, key);
         let waited = context.now().saturating_duration_since(poll.arrived);
         let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
         match self.waiters.insert(poll) {
@@ -116,7 +119,7 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        mut poll: Poll,
+        poll: Poll,
         name: &[u8],
     ) {
         let mut to = Responder::held(http, &poll, &self.responses);
@@ -135,9 +138,8 @@ impl Polls {
                 return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
             }
         }
-        poll.place = Some(key.into());
         let exchange = Exchange::Held(http, poll.exchange);
-        self.hold(context, poll, exchange);
+        self.hold(context, poll, key, exchange);
     }
 
     /// Puts the poll with the others of this turn that ask memcached for the same key.
@@ -157,7 +159,8 @@ impl Polls {
             self.waiters.keys.release(key);
             return self.refuse_busy(context, to);
         };
-        let poll = self.record(context, &arrival, Some(lookup.into()), Keep::Request);
+        let mut poll = self.record(context, &arrival, Keep::Request);
+        poll.place.moves(Event::Unread, lookup);
         let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token.into());
@@ -190,14 +193,8 @@ impl Polls {
         Outcome::Answered
     }
 
-    /// The record of a request that waits at `place`; `None` where its owner brings its response.
-    pub(super) fn record(
-        &self,
-        context: &Context,
-        arrival: &Arrival<'_>,
-        place: Option<Packed<Place>>,
-        keep: Keep,
-    ) -> Poll {
+    /// The record of a request at hand.
+    pub(super) fn record(&self, context: &Context, arrival: &Arrival<'_>, keep: Keep) -> Poll {
         let Request {
             head_bytes, body, ..
         } = *arrival.request;
@@ -217,7 +214,7 @@ impl Polls {
         Poll {
             exchange: arrival.request.exchange,
             ask: arrival.ask,
-            place,
+            place: PollPlace::default(),
             arrived: context.now(),
             request: kept.map(Box::new),
             route: arrival.route,

@@ -36,6 +36,7 @@ mod misses;
 mod missing;
 mod owed;
 mod parts;
+mod places;
 mod publishing;
 mod queued;
 mod recall;

@@ -5,7 +5,7 @@ use super::responder::Responder;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
-use crate::ids::{Packed, Place, PollId, PublishId};
+use crate::ids::{Place, PollId, PublishId};
 use crate::metrics::PollOutcome;
 use dwell_engine::{Http, Outcome, Reply};
 use dwell_evloop::{Context, Id};
@@ -106,7 +106,7 @@ impl Polls {
 
     /// Returns true if the source of a poll's response is gone.
     fn is_lost(&self, poll: &Poll) -> bool {
-        match poll.place.map(Packed::id) {
+        match poll.place.source() {
             Some(Place::Key(key)) => self.waiters.keys.get(key).is_none(),
             Some(Place::Lookup(lookup)) => !self.lookups.is_open(lookup),
             Some(Place::Fetch(fetch)) => !self.misses.is_open(fetch),

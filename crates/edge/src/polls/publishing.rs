@@ -120,7 +120,7 @@ impl Polls {
             return Outcome::Answered;
         }
         let arrival = admitted.arrival(plain_ask(request.head), name);
-        let poll = self.record(context, &arrival, None, Keep::Line);
+        let poll = self.record(context, &arrival, Keep::Line);
         let asker = |_| Asker::Client(poll);
         let token = self
             .publisher

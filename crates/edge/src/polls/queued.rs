@@ -4,6 +4,7 @@ use super::Polls;
 use super::fetch::{Kept, Missed};
 use super::fetched::Member;
 use super::misses::{Fetch, FetchedValue, Join, Queued, UpstreamResult};
+use super::places::Event;
 use super::responder::Responder;
 use super::sharing::Owner;
 use crate::ids::{FetchId, FetchMember, Packed};
@@ -129,7 +130,7 @@ impl Polls {
         if let FetchMember::Poll(poll) = member.id()
             && let Some(poll) = self.waiters.poll_mut(poll)
         {
-            poll.place = Some(fetch.into());
+            poll.place.moves(Event::NotShared, fetch);
         }
     }
 

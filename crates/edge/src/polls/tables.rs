@@ -2,6 +2,7 @@
 
 use super::ask::{Ask, Condition, KEYS_MAX};
 use super::decide::Content;
+use super::places::PollPlace;
 use crate::access::{CorsGrant, Granted};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
@@ -18,15 +19,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use crate::ids::kind;
-use crate::ids::{FeedId, FetchId, KeyId, LookupId, Packed, Place, SetId, WaiterId};
+use crate::ids::{FeedId, FetchId, KeyId, LookupId, Place, SetId, WaiterId};
 
 /// One exchange that is owed its answer.
 #[derive(Debug)]
 pub(crate) struct Poll {
     pub(crate) exchange: ExchangeId,
     pub(crate) ask: Ask,
-    /// The source of its response; `None` where the owner of the record brings it.
-    pub(crate) place: Option<Packed<Place>>,
+    /// The source of its response.
+    pub(crate) place: PollPlace,
     pub(crate) arrived: Instant,
     /// The request, for the application or the access log; absent if neither needs it.
     pub(crate) request: Option<Box<KeptRequest>>,
@@ -38,7 +39,7 @@ pub(crate) struct Poll {
 impl Poll {
     /// The key whose change it is held for, if it is.
     pub(crate) fn waits_for(&self) -> Option<KeyId> {
-        match self.place?.id() {
+        match self.place.source()? {
             Place::Key(key) => Some(key),
             Place::Lookup(_) | Place::Subrequest(_) | Place::Fetch(_) => None,
         }

@@ -11,6 +11,7 @@ mod model;
 mod orders;
 mod output;
 mod owed;
+mod places;
 mod poisoning;
 mod recall;
 mod reload;

@@ -6,6 +6,7 @@
 mod feeds;
 
 use super::lookups::Source;
+use super::places::Event;
 use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
 use super::wanted::{Several, Wanted};
 use super::watchers::Watchers;
@@ -299,7 +300,7 @@ impl Waiters {
     /// Has a poll wait for a key that waited for something else.
     pub(super) fn wait_for(&mut self, key: KeyId, token: PollId) {
         if let Some(poll) = self.polls.get_mut(token) {
-            poll.place = Some(key.into());
+            poll.place.moves(Event::Current, key);
         }
         self.join(key, token.into());
     }

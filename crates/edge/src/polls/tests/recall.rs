@@ -31,7 +31,7 @@ fn get(edge: &Edge) -> Variant {
 }
 
 /// Notes a value of the application that is fresh for five seconds.
-fn note(edge: &Edge, now: Instant) {
+pub(super) fn note(edge: &Edge, now: Instant) {
     let bytes = Bytes::from_static(b"value");
     let value = NewValue {
         bytes: &bytes,
@@ -117,7 +117,7 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
 }
 
 /// Another loop asks for the key, and a poll and a WebSocket of this one follow it.
-fn followers(edge: &mut Edge) -> (super::Client, Socket) {
+pub(super) fn followers(edge: &mut Edge) -> (super::Client, Socket) {
     let other = LoopFetch {
         of_loop: 1,
         fetch: 0,
@@ -139,12 +139,12 @@ fn followers(edge: &mut Edge) -> (super::Client, Socket) {
 }
 
 /// The other loop has been answered, and its word for this one is lost.
-fn forget(edge: &Edge) {
+pub(super) fn forget(edge: &Edge) {
     let memory = &edge.driver.front.polls.misses.memory();
     assert_eq!(memory.end(NAME, get(edge)).len(), 1);
 }
 
-fn recheck(edge: &mut Edge) {
+pub(super) fn recheck(edge: &mut Edge) {
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     driver
         .front

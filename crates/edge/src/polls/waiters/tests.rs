@@ -2,6 +2,7 @@
 
 use super::super::ask::{Ask, Condition, Method};
 use super::super::decide::Content;
+use super::super::places::{Event, PollPlace};
 use super::super::tables::SocketSet;
 use super::super::wanted::Wanted;
 use super::*;
@@ -68,11 +69,14 @@ fn ask() -> Ask {
     }
 }
 
-fn poll(place: impl Into<Packed<Place>>) -> Poll {
+/// A poll that has come to this place.
+fn poll(event: Event, to: impl Into<Packed<Place>>) -> Poll {
+    let mut place = PollPlace::default();
+    place.moves(event, to);
     Poll {
         exchange: exchange(),
         ask: ask(),
-        place: Some(place.into()),
+        place,
         arrived: Instant::now(),
         request: None,
         route: RouteId::FIRST,
@@ -83,7 +87,7 @@ fn poll(place: impl Into<Packed<Place>>) -> Poll {
 /// Has a poll wait for a key of this name; returns its token.
 fn wait(waiters: &mut Waiters, name: &str) -> PollId {
     let (key, _) = waiters.enter(name.as_bytes(), NOW).unwrap();
-    waiters.insert(poll(key)).unwrap()
+    waiters.insert(poll(Event::Current, key)).unwrap()
 }
 
 fn several(keys: usize) -> Several {
@@ -149,10 +153,10 @@ fn the_last_waiter_takes_the_watch_along() {
         panic!("a value was there");
     };
     assert_eq!(&*item.value, b"one");
-    let first = waiters.insert(poll(key)).unwrap();
+    let first = waiters.insert(poll(Event::Current, key)).unwrap();
     let (same, watch) = waiters.enter(b"a", NOW).unwrap();
     assert!(same == key && matches!(watch, Watch::Running));
-    let second = waiters.insert(poll(key)).unwrap();
+    let second = waiters.insert(poll(Event::Current, key)).unwrap();
     set(&store, "a", "two");
     assert_eq!((told(&has_told), waiters.waiting()), (1, 2));
     let watcher = WatcherId::new(0).unwrap();
@@ -173,7 +177,7 @@ fn a_key_before_memcached_is_watched_by_sweeps_alone() {
     let mut waiters = before(Source::Memcached);
     let (key, watch) = waiters.enter(b"a", NOW).unwrap();
     assert!(matches!(watch, Watch::Running));
-    let held = waiters.insert(poll(key)).unwrap();
+    let held = waiters.insert(poll(Event::Current, key)).unwrap();
     assert_eq!(waiters.keys.waited_keys(), [key]);
     waiters.remove(held).unwrap();
     assert!(waiters.has_nothing());
@@ -202,7 +206,7 @@ fn a_full_table_leaves_no_watch_behind() {
     assert_eq!(waiters.no_waits(2), Some(TOO_MANY_WAIT));
     assert_eq!(waiters.no_records(1), Some(TOO_MANY_WAIT), "no place");
     let (key, _) = waiters.enter(b"b", NOW).unwrap();
-    let refused = waiters.insert(poll(key)).unwrap_err();
+    let refused = waiters.insert(poll(Event::Current, key)).unwrap_err();
     assert_eq!(refused.waits_for(), Some(key));
     set(&store, "b", "one");
     assert_eq!((told(&has_told), waiters.keys.find(b"b")), (0, None));
@@ -239,7 +243,7 @@ fn a_key_that_is_still_needed_outlives_its_last_waiter() {
 fn a_poll_waits_for_a_key_once_its_place_is_one() {
     let mut waiters = before(Source::Memcached);
     let lookup = LookupId::nth(1);
-    let asking = waiters.insert(poll(lookup)).unwrap();
+    let asking = waiters.insert(poll(Event::Unread, lookup)).unwrap();
     assert!(waiters.waiting() == 0 && waiters.owes());
     let (key, _) = waiters.enter(b"a", NOW).unwrap();
     waiters.wait_for(key, asking);
