@@ -189,3 +189,6 @@ impl Driver for EdgeLoop {
         self.end_turn(context);
     }
 }
+
+#[cfg(test)]
+mod tests;
