@@ -23,7 +23,7 @@ pub mod process;
 mod proxy;
 mod publish;
 mod published;
-mod response_log;
+mod responder;
 mod retry_after;
 
 pub use dwell_proto::memcache::Protocols;

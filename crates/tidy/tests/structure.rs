@@ -107,7 +107,7 @@ const ROOMS: &[&str] = &[
     "polls",
     "presence",
     "handoff",
-    "response_log",
+    "responder",
     "access",
     "publish",
     "retry_after",

@@ -5,6 +5,7 @@
 
 use crate::config::{RouteAccess, RouteId, Routes};
 use dwell_proto::http1::{RequestHead, list_tokens};
+use std::num::NonZeroU16;
 
 /// Origins of every route, by the route's id.
 #[derive(Debug, Default)]
@@ -20,24 +21,17 @@ struct CorsRules {
     max_age: String,
 }
 
-/// The CORS fields that a response gets.
+/// The CORS fields that a response gets, on a route with CORS rules.
 ///
-/// Shape: 0 none, 1 a refusal, 2 a grant to any origin, from 3 on a grant to one of the origins of
-/// the route.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct CorsGrant(u16);
+/// Shape: 1 a refusal, 2 a grant to any origin, from 3 on a grant to one of the origins of the
+/// route. `None` of it takes no memory of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CorsGrant(NonZeroU16);
 
 impl CorsGrant {
-    /// The route has no CORS rules, so its responses have no CORS fields.
-    pub(crate) const UNASKED: Self = Self(0);
-    const OTHER: Self = Self(1);
-    const ANY: Self = Self(2);
-    const LISTED: u16 = 3;
-
-    /// Returns true if responses have CORS fields.
-    pub(crate) fn has_fields(self) -> bool {
-        self != Self::UNASKED
-    }
+    const OTHER: Self = Self(NonZeroU16::MIN);
+    const ANY: Self = Self(NonZeroU16::MIN.saturating_add(1));
+    const LISTED: NonZeroU16 = NonZeroU16::MIN.saturating_add(2);
 }
 
 /// Fields of one response.
@@ -63,24 +57,20 @@ impl CorsTable {
         self.0.get(route.index())?.as_ref()
     }
 
-    /// Matches the `Origin` of a request with those of the route.
-    pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> CorsGrant {
-        let Some(rules) = self.rules(route) else {
-            return CorsGrant::UNASKED;
-        };
+    /// Matches the `Origin` of a request with those of the route; `None` for a route without CORS
+    /// rules.
+    pub(crate) fn origin(&self, route: RouteId, head: &RequestHead<'_, '_>) -> Option<CorsGrant> {
+        let rules = self.rules(route)?;
         if rules.any {
-            return CorsGrant::ANY;
+            return Some(CorsGrant::ANY);
         }
         let asked = head.fields.find("origin");
         let is_it = |origin: &String| asked == Some(origin.as_bytes());
-        rules
-            .origins
-            .iter()
-            .position(is_it)
-            .and_then(|index| u16::try_from(index).ok())
-            .map_or(CorsGrant::OTHER, |index| {
-                CorsGrant(CorsGrant::LISTED + index)
-            })
+        let index = rules.origins.iter().position(is_it);
+        let listed = index
+            .and_then(|index| CorsGrant::LISTED.checked_add(u16::try_from(index).ok()?))
+            .map(CorsGrant);
+        Some(listed.unwrap_or(CorsGrant::OTHER))
     }
 
     /// Adds the fields of a response of `status`.
@@ -94,7 +84,7 @@ impl CorsTable {
         status: u16,
         fields: &mut FieldList<'a>,
     ) {
-        let Some(rules) = self.rules(route).filter(|_| origin.has_fields()) else {
+        let Some(rules) = self.rules(route) else {
             return;
         };
         // The application's own fields would contradict these, and browsers reject duplicates.
@@ -107,7 +97,7 @@ impl CorsTable {
         } else {
             fields.push(("Vary", b"Origin"));
         }
-        let listed = origin.0.checked_sub(CorsGrant::LISTED);
+        let listed = origin.0.get().checked_sub(CorsGrant::LISTED.get());
         if let Some(text) = listed.and_then(|index| rules.origins.get(usize::from(index))) {
             fields.push((ALLOW_ORIGIN, text.as_bytes()));
             if rules.credentials {
@@ -128,7 +118,7 @@ impl CorsTable {
     pub(crate) fn preflight<'a>(
         &'a self,
         route: RouteId,
-        origin: CorsGrant,
+        origin: Option<CorsGrant>,
         head: &RequestHead<'_, 'a>,
         methods: &'a str,
     ) -> Option<FieldList<'a>> {
@@ -141,7 +131,7 @@ impl CorsTable {
             return None;
         }
         let mut granted: FieldList<'a> = vec![("Cache-Control", b"no-store")];
-        if origin == CorsGrant::OTHER {
+        if origin == Some(CorsGrant::OTHER) {
             return Some(granted);
         }
         granted.push(("Access-Control-Allow-Methods", methods.as_bytes()));
@@ -188,7 +178,9 @@ mod tests {
             table.origin(RouteId::FIRST, head)
         });
         let mut all: FieldList<'_> = vec![("access-control-allow-origin", b"app")];
-        table.fields(RouteId::FIRST, origin, status, &mut all);
+        if let Some(origin) = origin {
+            table.fields(RouteId::FIRST, origin, status, &mut all);
+        }
         lines(&all)
     }
 
@@ -207,7 +199,7 @@ mod tests {
             "access-control-allow-origin: app\n"
         );
         with_head("GET /p/a", origin, |head| {
-            assert!(!table.origin(RouteId::FIRST, head).has_fields());
+            assert_eq!(table.origin(RouteId::FIRST, head), None);
         });
     }
 

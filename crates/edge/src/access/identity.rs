@@ -10,7 +10,7 @@ use std::time::Duration;
 /// request; nothing that lives longer keeps it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
-    pub(crate) origin: CorsGrant,
+    pub(crate) origin: Option<CorsGrant>,
     /// Claims of the client's token.
     pub(super) claims: Option<Arc<Claims>>,
     /// Fields of the response by which the application has granted access.
@@ -28,7 +28,7 @@ pub(crate) struct KeyInputs<'a> {
 
 impl Identity {
     /// Makes an identity of which only the CORS grant is known.
-    pub(crate) fn of(origin: CorsGrant) -> Self {
+    pub(crate) fn of(origin: Option<CorsGrant>) -> Self {
         Self {
             origin,
             ..Self::default()

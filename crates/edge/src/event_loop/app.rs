@@ -9,7 +9,7 @@ use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
-use crate::response_log::ResponseLog;
+use crate::responder::ResponseLog;
 use dwell_engine::{
     App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
 };

@@ -2,10 +2,10 @@
 
 use super::Polls;
 use super::ask::Admitted;
-use super::responder::Responder;
 use crate::access::{CorsGrant, Denial, Identity, Limited, Refused, RequestTime, TokenRefusal};
 use crate::config::RouteId;
 use crate::metrics::PollOutcome;
+use crate::responder::Responder;
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Polls {
         &self,
         context: &mut Context,
         route: RouteId,
-        origin: CorsGrant,
+        origin: Option<CorsGrant>,
         request: &Request<'_>,
         to: &mut Responder<'_, '_>,
     ) -> bool {

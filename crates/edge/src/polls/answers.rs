@@ -2,9 +2,9 @@
 
 use super::ask::{Ask, Condition};
 use super::decide::Content;
-use super::responder::Responder;
 use crate::config::{EmptyAnswer, RouteConfig};
 use crate::cursor::{Cursor, CursorText};
+use crate::responder::Responder;
 use bytes::Bytes;
 use dwell_engine::{Body, Response};
 use dwell_evloop::Context;

@@ -45,7 +45,7 @@ pub(super) struct Arrival<'a> {
     /// Its key; empty for a request that is no poll.
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,
-    pub(super) origin: CorsGrant,
+    pub(super) origin: Option<CorsGrant>,
 }
 
 impl<'a> Admitted<'a> {
@@ -60,10 +60,9 @@ impl<'a> Admitted<'a> {
         }
     }
 
-    /// The fields that a page of the client is granted.
-    pub(super) fn origin(self) -> CorsGrant {
-        self.identity
-            .map_or(CorsGrant::UNASKED, |identity| identity.origin)
+    /// The CORS grant of its page.
+    pub(super) fn origin(self) -> Option<CorsGrant> {
+        self.identity?.origin
     }
 
     /// The time until the identity of the client expires; `None` if it does not.

@@ -2,8 +2,8 @@
 
 use super::answers::{FETCHED, HIT, NOSNIFF};
 use super::parts::Parts;
-use super::responder::Responder;
 use crate::cursor::Cursor;
+use crate::responder::Responder;
 use bytes::Bytes;
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::Context;

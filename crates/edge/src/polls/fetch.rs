@@ -6,11 +6,11 @@ use super::common::{Common, encode};
 use super::hold::Keep;
 use super::misses::{FetchRequest, SubFetch};
 use super::places::Event;
-use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
 use crate::config::RouteId;
 use crate::ids::{FetchId, KeyId};
 use crate::metrics::PollOutcome;
+use crate::responder::{Exchange, Responder};
 use dwell_engine::{Http, Outcome};
 use dwell_evloop::{Context, Id};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead};
@@ -211,7 +211,7 @@ impl Polls {
             }
             // There is room: it was looked for, or the poll was taken out a moment ago.
             Err(poll) => {
-                let mut to = Responder::of_poll(exchange, &poll, &self.responses);
+                let mut to = Responder::of(exchange, &poll, &self.responses);
                 self.refuse_busy(context, &mut to)
             }
         }

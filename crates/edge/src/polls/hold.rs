@@ -4,13 +4,13 @@ use super::answers::Found;
 use super::ask::{Arrival, Ask, Condition};
 use super::decide::{Decision, Stage, decide};
 use super::places::{Event, PollPlace};
-use super::responder::{Exchange, Responder};
 use super::tables::{KeptRequest, Poll};
 use super::waiters::{TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
 use crate::ids::{KeyId, PollId};
 use crate::metrics::PollOutcome;
+use crate::responder::{Exchange, Responder};
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
 use dwell_store::Item;
@@ -106,7 +106,7 @@ impl Polls {
             Ok(token) => exchange.hold(context, token.to_bits(), timeout),
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
-                let mut to = Responder::of_poll(exchange, &poll, &self.responses);
+                let mut to = Responder::of(exchange, &poll, &self.responses);
                 self.refuse(context, &mut to, TOO_MANY_WAIT);
                 Outcome::Answered
             }

@@ -1,9 +1,9 @@
 //! Answers to misses that are too large to be gathered.
 
 use super::ask::Method;
-use super::responder::request_line;
 use super::tables::Poll;
 use crate::ids::FetchId;
+use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use dwell_upstream::AnswerPart;
@@ -34,11 +34,10 @@ impl TooLarge {
     /// The client that the answer goes on to.
     pub(crate) fn client(&self) -> Option<LargeClient<'_>> {
         let poll = self.poll.as_ref()?;
-        let kept = poll.request.as_deref();
         Some(LargeClient {
             exchange: poll.exchange,
             arrived: poll.arrived,
-            line: kept.and_then(|kept| request_line(kept.head())),
+            line: poll.line(),
             is_head: poll.ask.method == Method::Head,
         })
     }

@@ -1,12 +1,12 @@
 //! A bound on waits for memcached, the application and other loops. Each of these has deadlines of
 //! its own; this one limits the effect of a fault in them.
 
-use super::responder::Responder;
 use super::wanted::Several;
 use super::{Polls, tables::Poll};
 use crate::held::held;
 use crate::ids::{Place, PollId, PublishId};
 use crate::metrics::PollOutcome;
+use crate::responder::Responder;
 use dwell_engine::{Http, Outcome, Reply};
 use dwell_evloop::{Context, Id};
 use std::time::Duration;

@@ -4,9 +4,9 @@
 //! it, such as the size of a table, is copied again here.
 
 use super::Polls;
-use super::responder::Responses;
 use crate::access::Access;
 use crate::config::{Config, RouteId};
+use crate::responder::Responses;
 use std::sync::Arc;
 
 impl Polls {

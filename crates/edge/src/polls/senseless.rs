@@ -2,9 +2,9 @@
 
 use super::ask::{AskError, KEYS_MAX};
 use super::events::DELETE;
-use super::responder::Responder;
 use crate::config::KeyError;
 use crate::metrics::PollOutcome;
+use crate::responder::Responder;
 use dwell_evloop::Context;
 
 /// The reason why a request is refused whose path may be read as that of another route.

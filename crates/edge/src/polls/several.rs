@@ -12,13 +12,13 @@ use super::follow::Asked;
 use super::misses::{FetchedValue, OriginRequest};
 use super::owed::OVERDUE;
 use super::parts::Parts;
-use super::responder::Responder;
 use super::tables::KeptRequest;
 use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, seconds};
 use crate::held::hold;
 use crate::ids::{KeyId, MultiPollId};
 use crate::metrics::PollOutcome;
+use crate::responder::Responder;
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
 use dwell_evloop::{Context, Id};
 
@@ -265,7 +265,7 @@ impl Polls {
         let Some(poll) = self.waiters.remove_several(token) else {
             return;
         };
-        let mut to = Responder::held_several(http, &poll, &self.responses);
+        let mut to = Responder::held(http, &poll, &self.responses);
         if let Some((outcome, reason)) = reason {
             to.ends(outcome);
             return self.refuse(context, &mut to, reason);
@@ -341,7 +341,7 @@ impl Polls {
             } else {
                 Moment::Arrived
             };
-            let mut to = Responder::held_several(http, &poll, &self.responses);
+            let mut to = Responder::held(http, &poll, &self.responses);
             answer(context, &poll, moment, &mut to);
             budget.written(MAKING * poll.news_bytes());
             budget.encoded(self.delivery.encodings.take_work());
@@ -387,7 +387,7 @@ impl Polls {
         let Some(poll) = self.waiters.remove_several(token) else {
             return Outcome::Close;
         };
-        let mut to = Responder::ended_several(reply, &poll, &self.responses);
+        let mut to = Responder::ended(reply, &poll, &self.responses);
         if is_overdue && !poll.has_news() {
             to.ends(PollOutcome::Failed);
             to.text(context, 504, OVERDUE);
@@ -426,7 +426,7 @@ impl Polls {
         for token in tokens {
             self.look_at_several(context, token);
             if let Some(poll) = self.waiters.remove_several(token) {
-                let mut to = Responder::held_several(http, &poll, &self.responses);
+                let mut to = Responder::held(http, &poll, &self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
         }

@@ -12,7 +12,6 @@ use super::decide::Content;
 use super::feeds::News;
 use super::follow::Asked;
 use super::misses::OriginRequest;
-use super::responder::Responder;
 use super::senseless::Senseless;
 use super::tables::{Feed, Sink, SocketSet};
 use super::waiters::TOO_MANY_WAIT;
@@ -21,6 +20,7 @@ use crate::config::{RouteConfig, check_key};
 use crate::cursor::Cursor;
 use crate::ids::{FeedId, SetId, StreamId};
 use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
+use crate::responder::Responder;
 use dwell_engine::websocket::{
     CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
 };

@@ -6,6 +6,7 @@ use super::places::PollPlace;
 use crate::access::{CorsGrant, Granted};
 use crate::config::RouteId;
 use crate::cursor::Cursor;
+use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Slab;
 use dwell_memcache::watch::WaitedByLoop;
@@ -33,7 +34,7 @@ pub(crate) struct Poll {
     pub(crate) request: Option<Box<KeptRequest>>,
     pub(crate) route: RouteId,
     /// The CORS grant of its page.
-    pub(crate) origin: CorsGrant,
+    pub(crate) origin: Option<CorsGrant>,
 }
 
 impl Poll {
@@ -43,6 +44,24 @@ impl Poll {
             Place::Key(key) => Some(key),
             Place::Lookup(_) | Place::Subrequest(_) | Place::Fetch(_) => None,
         }
+    }
+}
+
+impl HeldRequest for Poll {
+    fn exchange(&self) -> ExchangeId {
+        self.exchange
+    }
+
+    fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    fn line(&self) -> Option<(&str, &str)> {
+        self.request.as_deref()?.line()
+    }
+
+    fn page(&self) -> Option<(RouteId, CorsGrant)> {
+        Some((self.route, self.origin?))
     }
 }
 
@@ -169,6 +188,13 @@ impl KeptRequest {
 
     pub(crate) fn head(&self) -> &[u8] {
         &self.bytes[..self.head_bytes as usize]
+    }
+
+    /// Its method and target.
+    pub(crate) fn line(&self) -> Option<(&str, &str)> {
+        let line = self.head().split(|byte| *byte == b'\r').next()?;
+        let mut words = std::str::from_utf8(line).ok()?.split(' ');
+        Some((words.next()?, words.next()?))
     }
 
     /// Parses the head once more; `None` of one that was not kept as a whole.

@@ -10,6 +10,7 @@ use super::tables::KeptRequest;
 use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId};
 use crate::ids::KeyId;
+use crate::responder::HeldRequest;
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use std::time::Instant;
@@ -32,7 +33,7 @@ pub(super) struct Several {
     pub(super) asking: usize,
     pub(super) route: RouteId,
     /// The CORS grant of its page.
-    pub(super) origin: CorsGrant,
+    pub(super) origin: Option<CorsGrant>,
     /// The client has said what it has by `If-None-Match`.
     pub(super) is_by_tag: bool,
     /// Inputs of a request to the application, until it has been sent.
@@ -45,6 +46,24 @@ pub(super) struct Several {
     pub(super) is_held: bool,
     /// It is among those that are answered when the turn ends.
     pub(super) is_ripe: bool,
+}
+
+impl HeldRequest for Several {
+    fn exchange(&self) -> ExchangeId {
+        self.exchange
+    }
+
+    fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    fn line(&self) -> Option<(&str, &str)> {
+        self.request.as_deref()?.line()
+    }
+
+    fn page(&self) -> Option<(RouteId, CorsGrant)> {
+        Some((self.route, self.origin?))
+    }
 }
 
 /// Inputs of requests to the application for the keys of a poll.
@@ -125,11 +144,6 @@ impl Several {
     /// ends.
     pub(super) fn is_stuck(&self) -> bool {
         !self.is_held && self.asking == 0
-    }
-
-    /// Its route, and the origin of the page that asks.
-    pub(super) fn page(&self) -> (RouteId, CorsGrant) {
-        (self.route, self.origin)
     }
 
     /// Returns true if the application has to be asked before the poll can be answered. A client

@@ -24,7 +24,7 @@ use crate::polls::{LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::{Proxy, Tunnels};
 use crate::published::Published;
-use crate::response_log::ResponseLog;
+use crate::responder::ResponseLog;
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_evloop::{Context, EventLoop, Fleet, Listener, Token};

@@ -10,7 +10,7 @@ use crate::config::{Config, share};
 use crate::held::held;
 use crate::ids::{ProxiedId, kind};
 use crate::metrics::LoopMetrics;
-use crate::response_log::ResponseLog;
+use crate::responder::ResponseLog;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};

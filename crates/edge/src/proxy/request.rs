@@ -2,7 +2,7 @@
 
 use super::response::ProxiedResponse;
 use super::upload::Upload;
-use crate::response_log::Logged;
+use crate::responder::Logged;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use std::net::SocketAddr;

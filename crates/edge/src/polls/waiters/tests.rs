@@ -6,7 +6,6 @@ use super::super::places::{Event, PollPlace};
 use super::super::tables::SocketSet;
 use super::super::wanted::Wanted;
 use super::*;
-use crate::access::CorsGrant;
 use crate::ids::{LookupId, Packed, Place};
 use crate::metrics::Metrics;
 use dwell_engine::ExchangeId;
@@ -80,7 +79,7 @@ fn poll(event: Event, to: impl Into<Packed<Place>>) -> Poll {
         arrived: Instant::now(),
         request: None,
         route: RouteId::FIRST,
-        origin: CorsGrant::default(),
+        origin: None,
     }
 }
 
@@ -108,7 +107,7 @@ fn several(keys: usize) -> Several {
         wanted: wanted.collect(),
         asking: 0,
         route: RouteId::FIRST,
-        origin: CorsGrant::default(),
+        origin: None,
         is_by_tag: false,
         unasked: None,
         is_fetched: false,

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::ids::{ProxiedId, Requested};
 use crate::proxy::actions::Action;
 use crate::proxy::{Proxy, Tunnels};
-use crate::response_log::ResponseLog;
+use crate::responder::ResponseLog;
 use dwell_engine::{
     App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
 };

@@ -1,28 +1,123 @@
-//! The one answer to a poll: where it goes, and what is written down of it on the way.
+//! The one response to one request: where it goes, and what is written down of it on the way.
+//!
+//! A [`Responder`] counts its response, writes its line of the access log and adds the fields for
+//! web pages. A [`ResponseLog`] alone is enough for responses that are sent in another way.
 
-use super::tables::{KeptRequest, Poll};
-use super::wanted::Several;
-use crate::access::{CorsGrant, CorsTable};
-use crate::config::{RouteId, Routes};
+use crate::access::{CorsGrant, CorsTable, redacted};
+use crate::config::{Config, RouteId, Routes};
 use crate::held::{held, hold};
-use crate::metrics::PollOutcome;
-use crate::response_log::{Logged, ResponseLog};
+use crate::log::{AccessLine, AccessWriter};
+use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use bytes::Bytes;
 use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::Context;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The metrics of a loop, and its writer of the access log.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseLog {
+    pub(crate) metrics: Arc<LoopMetrics>,
+    access: Option<AccessWriter>,
+    /// The query parameter with a token, which is redacted.
+    token_parameter: Option<String>,
+}
+
+/// One response, for the access log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    /// The client's address, unless the system did not give it.
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) arrived: Instant,
+    pub(crate) status: u16,
+    /// Units: bytes of the body.
+    pub(crate) bytes: u64,
+    pub(crate) outcome: &'a str,
+}
+
+impl ResponseLog {
+    pub(crate) fn new(
+        metrics: Arc<LoopMetrics>,
+        access: Option<AccessWriter>,
+        config: &Config,
+    ) -> Self {
+        Self {
+            metrics,
+            access,
+            token_parameter: config.jwt.query_parameter.clone(),
+        }
+    }
+
+    /// Makes the same log for another configuration.
+    pub(crate) fn reconfigured(&self, config: &Config) -> Self {
+        Self::new(Arc::clone(&self.metrics), self.access.clone(), config)
+    }
+
+    /// True if there is an access log, for which requests have to be kept.
+    pub(crate) const fn is_written(&self) -> bool {
+        self.access.is_some()
+    }
+
+    /// Counts a response by its status.
+    pub(crate) fn count(&self, status: u16) {
+        let class = StatusClass::of(status);
+        self.metrics.http_requests.increment(class);
+    }
+
+    /// Sends and logs a response to the request at hand, which is neither a poll nor proxied.
+    pub(crate) fn send(
+        &self,
+        context: &Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+        response: &Response<'_>,
+    ) {
+        self.count(response.status);
+        if self.is_written() {
+            let has_body = request.head.method != "HEAD";
+            let logged = Logged {
+                method: request.head.method,
+                target: request.head.target,
+                remote: reply.peer_address(),
+                arrived: context.now(),
+                status: response.status,
+                bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
+                outcome: "forward",
+            };
+            self.write(context, &logged);
+        }
+        reply.send(response);
+    }
+
+    /// Writes a line of the access log, if there is one.
+    pub(crate) fn write(&self, context: &Context, response: &Logged<'_>) {
+        let Some(access) = &self.access else { return };
+        let unknown = (Ipv4Addr::UNSPECIFIED, 0).into();
+        access.write(&AccessLine {
+            time: context.wall(),
+            remote: response.remote.unwrap_or(unknown),
+            method: response.method,
+            target: &redacted(response.target, self.token_parameter.as_deref()),
+            status: response.status,
+            bytes: response.bytes,
+            duration: context.now().saturating_duration_since(response.arrived),
+            outcome: response.outcome,
+        });
+    }
+}
+
 /// The part of an answer that all polls of a loop share: its log, and the fields for web pages.
 #[derive(Debug)]
-pub(super) struct Responses {
-    pub(super) log: ResponseLog,
-    pub(super) cors: CorsTable,
+pub(crate) struct Responses {
+    pub(crate) log: ResponseLog,
+    pub(crate) cors: CorsTable,
 }
 
 impl Responses {
-    pub(super) fn new(log: ResponseLog, routes: &Routes) -> Self {
+    pub(crate) fn new(log: ResponseLog, routes: &Routes) -> Self {
         let cors = CorsTable::of(routes);
         Self { log, cors }
     }
@@ -38,6 +133,19 @@ pub(crate) struct Responder<'a, 'r> {
     outcome: &'static str,
     /// Route and origin of the page that asked, if answers say anything of it.
     page: Option<(RouteId, CorsGrant)>,
+}
+
+/// The record of a held request, as far as its answer needs it.
+pub(crate) trait HeldRequest {
+    fn exchange(&self) -> ExchangeId;
+
+    fn arrived(&self) -> Instant;
+
+    /// Its method and target, if they were kept for the access log.
+    fn line(&self) -> Option<(&str, &str)>;
+
+    /// Its route and the CORS grant of its page, if it has one.
+    fn page(&self) -> Option<(RouteId, CorsGrant)>;
 }
 
 /// The exchange that an answer belongs to: at hand, or held.
@@ -87,71 +195,38 @@ impl<'a, 'r> Responder<'a, 'r> {
         }
     }
 
-    /// To the request at hand, which was held and is `poll`.
+    /// To the request at hand, which was held.
     pub(crate) fn ended(
         reply: &'a mut Reply<'r>,
-        poll: &'a Poll,
+        request: &'a impl HeldRequest,
         responses: &Arc<Responses>,
     ) -> Self {
-        Self::of_poll(Exchange::Now(reply), poll, responses)
+        Self::of(Exchange::Now(reply), request, responses)
     }
 
     /// To a held request.
-    pub(crate) fn held(http: &'a mut Http, poll: &'a Poll, responses: &Arc<Responses>) -> Self {
-        Self::of_poll(Exchange::Held(http, poll.exchange), poll, responses)
-    }
-
-    pub(crate) fn of_poll(
-        exchange: Exchange<'a, 'r>,
-        poll: &'a Poll,
-        responses: &Arc<Responses>,
-    ) -> Self {
-        let page = (poll.route, poll.origin);
-        let kept = poll.request.as_deref();
-        Self::later(exchange, kept, poll.arrived, page, responses)
-    }
-
-    /// To the request at hand, which was held and is a poll of several keys.
-    pub(crate) fn ended_several(
-        reply: &'a mut Reply<'r>,
-        poll: &'a Several,
-        responses: &Arc<Responses>,
-    ) -> Self {
-        let kept = poll.request.as_deref();
-        Self::later(
-            Exchange::Now(reply),
-            kept,
-            poll.arrived,
-            poll.page(),
-            responses,
-        )
-    }
-
-    /// To a held request that is a poll of several keys.
-    pub(crate) fn held_several(
+    pub(crate) fn held(
         http: &'a mut Http,
-        poll: &'a Several,
+        request: &'a impl HeldRequest,
         responses: &Arc<Responses>,
     ) -> Self {
-        let exchange = Exchange::Held(http, poll.exchange);
-        let kept = poll.request.as_deref();
-        Self::later(exchange, kept, poll.arrived, poll.page(), responses)
+        let exchange = Exchange::Held(http, request.exchange());
+        Self::of(exchange, request, responses)
     }
 
-    fn later(
+    /// To a request with a record, by its exchange.
+    pub(crate) fn of(
         exchange: Exchange<'a, 'r>,
-        kept: Option<&'a KeptRequest>,
-        arrived: Instant,
-        page: (RouteId, CorsGrant),
+        request: &'a impl HeldRequest,
         responses: &Arc<Responses>,
     ) -> Self {
         Self {
             exchange,
             responses: Arc::clone(responses),
-            line: kept.and_then(|kept| request_line(kept.head())),
-            arrived,
+            line: request.line(),
+            arrived: request.arrived(),
             outcome: FORWARDED,
-            page: Some(page),
+            page: request.page(),
         }
     }
 
@@ -184,8 +259,8 @@ impl<'a, 'r> Responder<'a, 'r> {
     }
 
     /// Says which page asks, by its origin among those of a route.
-    pub(crate) fn tell_origin(&mut self, route: RouteId, origin: CorsGrant) {
-        self.page = Some((route, origin));
+    pub(crate) fn tell_origin(&mut self, route: RouteId, origin: Option<CorsGrant>) {
+        self.page = origin.map(|origin| (route, origin));
     }
 
     /// Sends an answer and, where it is a streaming one, its first piece.
@@ -195,7 +270,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         response: &Response<'_>,
         piece: &[Bytes],
     ) {
-        let Some((route, origin)) = self.page.filter(|(_, origin)| origin.has_fields()) else {
+        let Some((route, origin)) = self.page else {
             return self.stream_as(context, response, piece);
         };
         let responses = Arc::clone(&self.responses);
@@ -288,11 +363,4 @@ fn same<'b>(body: &Body<'b>) -> Body<'b> {
         Body::File(slice) => Body::File(slice.clone()),
         Body::Stream(length) => Body::Stream(*length),
     }
-}
-
-/// Method and target of a head that was parsed once already.
-pub(super) fn request_line(head: &[u8]) -> Option<(&str, &str)> {
-    let line = head.split(|byte| *byte == b'\r').next()?;
-    let mut words = std::str::from_utf8(line).ok()?.split(' ');
-    Some((words.next()?, words.next()?))
 }
