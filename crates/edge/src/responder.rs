@@ -85,7 +85,7 @@ impl ResponseLog {
                 arrived: context.now(),
                 status: response.status,
                 bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
-                outcome: "forward",
+                outcome: FORWARDED,
             };
             self.write(context, &logged);
         }
@@ -130,7 +130,8 @@ pub(crate) struct Responder<'a, 'r> {
     /// Method and target, for the access log.
     line: Option<(&'a str, &'a str)>,
     arrived: Instant,
-    outcome: &'static str,
+    /// The outcome of a poll, unless it is the application's.
+    outcome: Option<PollOutcome>,
     /// Route and origin of the page that asked, if answers say anything of it.
     page: Option<(RouteId, CorsGrant)>,
 }
@@ -190,7 +191,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             responses: Arc::clone(responses),
             line: Some((request.head.method, request.head.target)),
             arrived: context.now(),
-            outcome: FORWARDED,
+            outcome: None,
             page: None,
         }
     }
@@ -225,7 +226,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             responses: Arc::clone(responses),
             line: request.line(),
             arrived: request.arrived(),
-            outcome: FORWARDED,
+            outcome: None,
             page: request.page(),
         }
     }
@@ -241,7 +242,7 @@ impl<'a, 'r> Responder<'a, 'r> {
     /// Counts how a poll ends; said before its answer is sent.
     pub(crate) fn ends(&mut self, outcome: PollOutcome) {
         self.responses.log.metrics.polls.increment(outcome);
-        self.outcome = outcome.as_str();
+        self.outcome = Some(outcome);
     }
 
     /// The exchange, without what is written down of its answer.
@@ -346,7 +347,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             arrived: self.arrived,
             status: response.status,
             bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
-            outcome: self.outcome,
+            outcome: self.outcome.map_or(FORWARDED, PollOutcome::as_str),
         };
         self.responses.log.write(context, &logged);
     }

@@ -125,10 +125,7 @@ fn each_listener_and_its_connections_have_their_own_component() {
     assert!(edge.read(&mut client, NOWHERE).starts_with("HTTP/1.1 404 "));
     let health = "GET /-/health HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut operator = edge.connect(admin, health);
-    assert!(
-        edge.read(&mut operator, "}\n")
-            .starts_with("HTTP/1.1 200 ")
-    );
+    assert!(edge.read(&mut operator, "}\n").starts_with("HTTP/1.1 200 "));
     let set = "set /poll/a 0 0 3\r\none\r\n";
     let mut publisher = edge.connect(store, set);
     assert_eq!(edge.read(&mut publisher, "\r\n"), "STORED\r\n");
@@ -138,10 +135,7 @@ fn each_listener_and_its_connections_have_their_own_component() {
         .unwrap();
     assert!(edge.read(&mut client, "one").starts_with("HTTP/1.1 200 "));
     operator.write_all(health.as_bytes()).unwrap();
-    assert!(
-        edge.read(&mut operator, "}\n")
-            .starts_with("HTTP/1.1 200 ")
-    );
+    assert!(edge.read(&mut operator, "}\n").starts_with("HTTP/1.1 200 "));
     publisher.write_all(b"get /poll/a\r\n").unwrap();
     let reply = "VALUE /poll/a 0 3\r\none\r\nEND\r\n";
     assert_eq!(edge.read(&mut publisher, "END\r\n"), reply);

@@ -24,7 +24,7 @@ enum Value<'a> {
 }
 
 /// A value of this size is worth sharing instead of copying.
-pub(super) const SHARE_BYTES_MIN: usize = 16 * 1024;
+const SHARE_BYTES_MIN: usize = 16 * 1024;
 
 impl<'a> Found<'a> {
     pub(crate) fn borrowed(value: &'a [u8], flags: u32) -> Self {
@@ -63,6 +63,11 @@ impl<'a> Found<'a> {
             Body::Shared(bytes) => bytes,
             _ => Bytes::copy_from_slice(self.bytes()),
         }
+    }
+
+    /// Returns true if the value is worth sharing instead of copying.
+    pub(super) fn is_large(&self) -> bool {
+        self.bytes().len() >= SHARE_BYTES_MIN
     }
 
     /// Returns true if the value is shared, so that a reference to it is not a copy.

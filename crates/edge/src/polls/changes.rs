@@ -76,12 +76,14 @@ impl Polls {
         telling: &mut Telling<'_, '_>,
     ) {
         match waiter.id() {
-            Waiter::Feed(feed) => self.tell_feed(context, http, budget, feed, telling),
+            Waiter::Feed(feed) => {
+                self.tell_feed(context, http, budget, feed, telling);
+                budget.encoded(self.delivery.encodings.take_work());
+            }
             Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling.found),
             // It is answered when it is ripe.
             Waiter::MultiPoll(_) => {}
         }
-        budget.encoded(self.delivery.encodings.take_work());
     }
 
     /// Answers one poll that is held for a key, if what there is now is news to it.
@@ -170,6 +172,7 @@ impl Polls {
         };
         if let Some(found) = &mut found {
             self.delivery.encodings.share(&record.name, found);
+            budget.encoded(self.delivery.encodings.take_work());
         }
         let found = found.as_ref();
         let mut telling = Telling::of(found);

@@ -5,7 +5,7 @@
 //! reader still has is found here for as long as it does; of what nobody has only the newest are
 //! kept, and only for a while.
 
-use super::answers::{Found, SHARE_BYTES_MIN};
+use super::answers::Found;
 use super::{events, frames, json};
 use crate::cursor::Cursor;
 use bytes::Bytes;
@@ -97,7 +97,7 @@ impl Encodings {
     /// A large value as one that any number of answers share: the one that others have already,
     /// where there is one.
     pub(super) fn share(&mut self, name: &[u8], found: &mut Found<'_>) {
-        if found.is_owned() || found.bytes().len() < SHARE_BYTES_MIN {
+        if found.is_owned() || !found.is_large() {
             return found.share();
         }
         let shared = self.bytes(name, found, &Form::Plain, |_| {

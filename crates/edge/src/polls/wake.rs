@@ -100,7 +100,8 @@ impl Polls {
         if !self.waiters.put_members_back(key, group) {
             return ripe;
         }
-        if let (Some(found), false) = (&mut found, due.is_empty())
+        let is_shared = found.as_ref().is_some_and(Found::is_large) && !due.is_empty();
+        if let (Some(found), true) = (&mut found, is_shared)
             && let Some(record) = self.waiters.keys.get(key)
         {
             self.delivery.encodings.share(&record.name, found);
@@ -111,6 +112,9 @@ impl Polls {
             0
         } else {
             let mut budget = std::mem::take(self.delivery.work.left(Now::of(context)));
+            if is_shared {
+                budget.encoded(self.delivery.encodings.take_work());
+            }
             let told = self.tell_some(context, http, &mut budget, key, &due, found);
             *self.delivery.work.left(Now::of(context)) = budget;
             told
