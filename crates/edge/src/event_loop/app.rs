@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// passes every callback to it by the tag of the exchange.
 #[derive(Debug)]
 pub(crate) struct Front {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     log: ResponseLog,
     pub(crate) polls: Polls,
     pub(crate) proxy: Proxy,

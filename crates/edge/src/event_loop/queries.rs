@@ -2,9 +2,10 @@
 
 use super::Message;
 use super::cache::Cache;
+use crate::config::Config;
 use crate::ops::admin::Admin;
 use crate::ops::query::{ClientQuery, LoopQuery, render_watched};
-use crate::polls::{Live, Polls, Question, Valued};
+use crate::polls::{Live, Polls, Question, Valued, explain, explained_key};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Fleet};
 use dwell_upstream::Upstreams;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 /// The parts of a loop that answer queries.
 pub(super) struct QueryContext<'l> {
+    pub(super) config: &'l Config,
     pub(super) polls: &'l mut Polls,
     pub(super) http: &'l mut Http,
     pub(super) cache: &'l mut Cache,
@@ -48,7 +50,7 @@ impl QueryContext<'_> {
         let Question::Request(explained) = &query.question else {
             return;
         };
-        let Some(key) = self.polls.explained_key(explained) else {
+        let Some(key) = explained_key(self.config, explained) else {
             return query.found(Valued::Unasked);
         };
         if let Some(value) = self.cache.stored(context, &key) {
@@ -67,7 +69,7 @@ impl QueryContext<'_> {
             return (404, String::new());
         };
         let late = || Valued::Unknown("memcached has not answered in time".to_owned());
-        let place = self.polls.explained_key(explained);
+        let place = explained_key(self.config, explained);
         let place = place.map(|key| self.cache.place_of(&key));
         let statuses = self.upstreams.statuses();
         let live = Live {
@@ -79,7 +81,7 @@ impl QueryContext<'_> {
                 .map(|status| (status.address.to_string(), status.is_up))
                 .collect(),
         };
-        match self.polls.explained(explained, &live) {
+        match explain(self.config, explained, Some(&live)) {
             Ok(explanation) => (200, explanation.json()),
             Err(text) => (400, text + "\n"),
         }

@@ -239,6 +239,7 @@ impl EdgeLoop {
     fn answer_queries(&mut self, context: &mut Context) {
         if let Some(admin) = &mut self.servers.admin {
             let mut answering = QueryContext {
+                config: &self.front.config,
                 polls: &mut self.front.polls,
                 http: &mut self.servers.http,
                 cache: &mut self.cache,

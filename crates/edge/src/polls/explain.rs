@@ -1,10 +1,9 @@
 //! Explanation of the response that a poll would get, without polling.
 
-use super::Polls;
 use super::ask::{Ask, Condition};
 use super::common::shared_form;
 use super::decide::{Content, Decision, Stage, decide};
-use super::explanation::{Explained, Explanation, Live, Question, Topic, Valued};
+use super::explanation::{Explained, Explanation, Live, Topic, Valued};
 use super::fetch::wants;
 use super::watchers::Watchers;
 use crate::access::redacted;
@@ -12,12 +11,11 @@ use crate::config::{
     Ambiguous, Config, OnDelete, Route, RouteConfig, Routes, Rules, show_duration,
 };
 use crate::cursor::Cursor;
-use crate::ids::KeyId;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use serde_json::json;
 
 /// The key of a request, if it is a poll and its template makes one.
-pub(crate) fn key_of(config: &Config, explained: &Explained) -> Option<Box<[u8]>> {
+pub(crate) fn explained_key(config: &Config, explained: &Explained) -> Option<Box<[u8]>> {
     let bytes = explained.head();
     let mut storage = FieldStorage::new();
     let head = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
@@ -48,7 +46,7 @@ pub fn explain_configuration(
 ///
 /// # Errors
 /// The fault of the request.
-fn explain(
+pub(crate) fn explain(
     config: &Config,
     explained: &Explained,
     live: Option<&Live>,
@@ -99,48 +97,6 @@ fn explain(
     Ok(explanation)
 }
 
-impl Polls {
-    /// Watched keys that `question` asks for, each with its watchers.
-    pub(crate) fn watched(&self, question: &Question) -> Vec<(Box<[u8]>, Watchers)> {
-        match question {
-            Question::Prefix(prefix) => {
-                let named = |key: KeyId| Some((key, &self.waiters.keys.get(key)?.name));
-                let keys = self
-                    .waiters
-                    .keys
-                    .waited_keys()
-                    .into_iter()
-                    .filter_map(named);
-                keys.filter(|(_, name)| name.starts_with(prefix))
-                    .map(|(key, name)| (Box::from(&**name), self.waiters.watchers_of(key)))
-                    .collect()
-            }
-            Question::Request(explained) => {
-                let key = self.explained_key(explained);
-                let found = key.as_deref().and_then(|name| self.waiters.keys.find(name));
-                let watchers = found.map(|key| self.waiters.watchers_of(key));
-                key.into_iter().zip(watchers).collect()
-            }
-        }
-    }
-
-    /// The key of a request that is to be explained.
-    pub(crate) fn explained_key(&self, explained: &Explained) -> Option<Box<[u8]>> {
-        key_of(&self.config, explained)
-    }
-
-    /// Says what becomes of a request.
-    ///
-    /// # Errors
-    /// The fault of the request.
-    pub(crate) fn explained(
-        &self,
-        explained: &Explained,
-        live: &Live,
-    ) -> Result<Explanation, String> {
-        explain(&self.config, explained, Some(live))
-    }
-}
 fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<'_, '_>) -> Topic {
     let path = head.path;
     let Some(route) = route else {
@@ -551,7 +507,7 @@ mod tests {
         let mut config = Config::default();
         Arc::make_mut(&mut config.routes[0]).access.publish = true;
         let explained = Explained::new("GET", "/x/..%2fpoll/a", Vec::new());
-        assert_eq!(key_of(&config, &explained), None);
+        assert_eq!(explained_key(&config, &explained), None);
         let explanation = explain(&config, &explained, None).unwrap();
         let [route] = &explanation.topics[..] else {
             panic!("{:?}", explanation.topics)
@@ -568,7 +524,7 @@ mod tests {
             "{path}:{query.user}:{header.X-A}".parse().unwrap();
         let fields = vec!["x-a: 1".to_owned()];
         let explained = Explained::new("GET", "/poll/x", fields.clone());
-        assert_eq!(key_of(&config, &explained), None);
+        assert_eq!(explained_key(&config, &explained), None);
         let explanation = explain(&config, &explained, None).unwrap();
         assert_eq!(
             explanation.topics[1].facts["lacks"],
@@ -576,7 +532,7 @@ mod tests {
         );
         let whole = Explained::new("GET", "/poll/x?user=u", fields);
         assert_eq!(
-            key_of(&config, &whole).as_deref(),
+            explained_key(&config, &whole).as_deref(),
             Some(&b"/poll/x:u:1"[..])
         );
     }

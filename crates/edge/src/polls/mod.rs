@@ -40,7 +40,6 @@ mod places;
 mod publishing;
 mod queued;
 mod recall;
-mod reconfigure;
 mod senseless;
 mod several;
 mod sharing;
@@ -53,6 +52,7 @@ mod wanted;
 mod watchers;
 
 pub use explain::explain_configuration;
+pub(crate) use explain::{explain, explained_key};
 pub use explanation::{Explained, Explanation, Topic};
 pub(crate) use explanation::{Live, Question, Value, Valued};
 pub(crate) use large::TooLarge;
@@ -154,6 +154,40 @@ impl Polls {
             publisher: Publisher::new(),
             spread: Spread::new(seed),
             scratch: Scratch::default(),
+        }
+    }
+
+    /// Goes by `config` from now on.
+    ///
+    /// Shape: held polls and open streams stay. Each goes by the route of its prefix as that is
+    /// now, or as it was where there is none any more. Smaller limits end nothing that is there.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
+        self.config = Arc::clone(config);
+        let held = self.waiters.routes().chain(self.misses.routes());
+        let in_use = self.routes.in_use(held);
+        self.routes.replace(config, in_use);
+        let log = self.responses.log.reconfigured(config);
+        self.responses = Arc::new(Responses::new(log, &self.routes));
+        let rooms = self.waiters.set_limits(&config.limits);
+        self.lookups.set_lookups_max(rooms.0);
+        self.misses.reconfigure(&self.config.routes, rooms);
+        self.gate.reconfigure(config);
+    }
+
+    /// Goes by other tokens, keys and rates from now on.
+    pub(crate) fn change_access(&mut self, access: &Arc<Access>) {
+        self.gate.change_access(access);
+    }
+
+    /// Watched keys that `question` asks for, each with its watchers.
+    pub(crate) fn watched(&self, question: &Question) -> Vec<(Box<[u8]>, Watchers)> {
+        match question {
+            Question::Prefix(prefix) => self.waiters.watched_below(prefix),
+            Question::Request(explained) => {
+                let name = explained_key(&self.config, explained);
+                let watched = name.and_then(|name| self.waiters.watched(name));
+                watched.into_iter().collect()
+            }
         }
     }
 

@@ -244,6 +244,22 @@ impl Waiters {
         !is_empty
     }
 
+    /// Keys that are waited for and whose names begin so, each with its watchers.
+    pub(super) fn watched_below(&self, prefix: &[u8]) -> Vec<(Box<[u8]>, Watchers)> {
+        let keys = self.keys.waited_keys().into_iter();
+        let named = keys.filter_map(|key| Some((key, &*self.keys.get(key)?.name)));
+        let below = named.filter(|(_, name)| name.starts_with(prefix));
+        below
+            .map(|(key, name)| (name.into(), self.watchers_of(key)))
+            .collect()
+    }
+
+    /// As [`watched_below`](Self::watched_below), for one key that has a record.
+    pub(super) fn watched(&self, name: Box<[u8]>) -> Option<(Box<[u8]>, Watchers)> {
+        let key = self.keys.find(&name)?;
+        Some((name, self.watchers_of(key)))
+    }
+
     /// Members of a key, by transport.
     pub(super) fn watchers_of(&self, key: KeyId) -> Watchers {
         let mut watchers = Watchers::default();
