@@ -32,7 +32,7 @@ const CRATES: &[Bounds] = &[
         name: "edge",
         ring: 3,
         banned: 0,
-        wide: &[("polls/mod.rs Polls", 12, 19)],
+        wide: &[("polls/mod.rs Polls", 12, 15)],
     },
     Bounds {
         name: "engine",

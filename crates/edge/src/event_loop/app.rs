@@ -251,7 +251,7 @@ impl App for Front {
     ) -> Outcome {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
-            Held::Stream(stream) => self.polls.feed_expired(context, stream, reply),
+            Held::Stream(stream) => self.polls.event_streams().expired(context, stream, reply),
             Held::MultiPoll(poll) => self.polls.several_expired(context, poll, reply),
             Held::Publish(order) => self.polls.order_expired(order),
             Held::Proxied(proxied) => self.proxy.expired(proxied, reply),
@@ -266,7 +266,7 @@ impl App for Front {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         match Held::from_bits(tag) {
-            Held::Stream(stream) => self.polls.feed_drained(context, stream, reply),
+            Held::Stream(stream) => self.polls.event_streams().drained(context, stream, reply),
             Held::Poll(_) | Held::MultiPoll(_) | Held::Publish(_) => {
                 held(tag, self.polls.owed_time())
             }
@@ -288,7 +288,7 @@ impl App for Front {
     fn abandoned(&mut self, context: &mut Context, _exchange: ExchangeId, tag: u64) {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_abandoned(poll),
-            Held::Stream(stream) => self.polls.feed_abandoned(stream),
+            Held::Stream(stream) => self.polls.event_streams().abandoned(stream),
             Held::MultiPoll(poll) => self.polls.several_abandoned(poll),
             Held::Publish(_) => {}
             Held::Proxied(proxied) => self.proxy.abandoned(context, proxied),

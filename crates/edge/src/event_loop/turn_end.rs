@@ -148,7 +148,9 @@ impl EdgeLoop {
     /// to the application.
     fn send_outbox(&mut self, context: &mut Context) {
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
-        polls.adopt(context, &mut servers.websockets);
+        polls
+            .socket_streams()
+            .adopt(context, &mut servers.websockets);
         self.cache.send_versions(context, polls, &mut servers.http);
         self.send_publishes(context);
         loop {

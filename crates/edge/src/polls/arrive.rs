@@ -132,7 +132,7 @@ impl Polls {
             return self.upgrade(context, admitted, to);
         }
         if request.head.query.is_some_and(names_keys) {
-            match self.asked(admitted) {
+            match Asked::of(&self.routes, admitted) {
                 Ok(asked) if asked.is_empty() => {}
                 Ok(asked) => return self.several(context, admitted, asked, to),
                 Err(senseless) => {
@@ -164,7 +164,7 @@ impl Polls {
         let mut scratch = Vec::new();
         let read = self.read(context, admitted, &mut scratch);
         let keys = read.and_then(|(ask, name)| {
-            let mut asked = self.asked(admitted)?;
+            let mut asked = Asked::of(&self.routes, admitted)?;
             if asked.is_empty() {
                 let name = name.into();
                 asked.push(Asked { label: None, name });
@@ -177,7 +177,7 @@ impl Polls {
             }
             Ok((ask, asked)) => {
                 self.count_further_keys(context, admitted, asked.len(), to);
-                self.open_socket(context, admitted, ask, asked, to)
+                self.open_socket(context, admitted, &ask, asked, to)
             }
             Err(senseless) => {
                 senseless.refuse(context, to);
@@ -288,7 +288,7 @@ impl Polls {
                 exchange: arrival.request.exchange,
                 known: Known::Unread,
             };
-            return self.stream(context, &opening, to);
+            return self.event_streams().begin(context, &opening, to);
         }
         match decide(
             &ask,

@@ -1,14 +1,28 @@
 //! Delivery: what is still to be told to clients, in the order of its turns.
+//!
+//! A change for which a turn has no room stands in a queue of its key, which the ends of this turn
+//! and of the next ones go on with, see [`budget`](super::budget): a slice of each key in turn, so
+//! that a key with very many does not keep the others from theirs. WebSockets always stand there,
+//! as their frames go out when the turn ends. A client that stands in a queue waits for its key
+//! like any other: whatever else ends its wait still does, and what it is told is what there is by
+//! then.
 
+use super::answers::Found;
 use super::budget::{Now, Work};
 use super::decide::Content;
 use super::encodings::Encodings;
+use super::lookups::Lookups;
+use super::parts::Parts;
+use super::waiters::Waiters;
+use super::{events, frames};
 use crate::ids::{FeedId, KeyId, MultiPollId, StreamId, WaiterId};
 use bytes::Bytes;
 use dwell_engine::Detached;
+use dwell_engine::websocket::Broadcast;
 use dwell_evloop::Token;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 /// Answers, events and frames that go out when the turn ends, or one after it.
 #[derive(Debug, Default)]
@@ -48,6 +62,51 @@ impl Delivery {
     /// Counts bytes that were made for a client, on their way or not.
     pub(super) fn has_written(&mut self, now: Now, bytes: usize) {
         self.work.left(now).written(bytes);
+    }
+
+    /// Has `due` told of a change when the turn ends, or one after it.
+    pub(super) fn note_change(
+        &mut self,
+        lookups: &Lookups,
+        key: KeyId,
+        found: Option<&Found<'_>>,
+        due: impl IntoIterator<Item = WaiterId>,
+    ) {
+        // What can be read at once is read again then.
+        let kept = found.filter(|_| !lookups.is_immediate());
+        let change = kept.map(|found| (found.content, found.to_bytes()));
+        self.changes.note(key, change, due);
+    }
+
+    /// The event that tells a feed of a value of its key.
+    pub(super) fn event(
+        &mut self,
+        waiters: &Waiters,
+        feed: FeedId,
+        found: &Found<'_>,
+    ) -> Vec<Bytes> {
+        let name = waiters.name_of_feed(feed).unwrap_or_default();
+        let mut event = Parts::default();
+        let lines = self.encodings.lines(name, found);
+        events::value(&mut event, found.content.cursor, lines);
+        event.finish()
+    }
+
+    /// The frame that tells a feed what its key has.
+    pub(super) fn frame(
+        &mut self,
+        waiters: &Waiters,
+        feed: FeedId,
+        found: Option<&Found<'_>>,
+    ) -> Arc<Broadcast> {
+        let label = waiters.feeds.label_of(feed);
+        match found {
+            Some(found) => {
+                let name = waiters.name_of_feed(feed).unwrap_or_default();
+                self.encodings.frame(name, label, found)
+            }
+            None => Arc::new(frames::of_members(label, frames::GONE)),
+        }
     }
 
     /// True if the end of a turn has left something to be told.

@@ -5,12 +5,42 @@ use super::parts::Parts;
 use crate::cursor::Cursor;
 use crate::responder::Responder;
 use bytes::Bytes;
-use dwell_engine::{Body, Reply, Response};
+use dwell_engine::{Body, Reply, Response, SharedPiece, WriteError};
 use dwell_evloop::Context;
 use dwell_proto::sse::{self, Event};
 
 /// The type of the event that tells of a value that is gone.
 pub(super) const DELETE: &str = "delete";
+
+/// An event for many streams.
+pub(super) enum SharedEvent {
+    /// A small one, which is kept by reference, however many wait for it.
+    Piece(SharedPiece, usize),
+    Parts(Vec<Bytes>),
+}
+
+impl SharedEvent {
+    pub(super) fn new(event: Vec<Bytes>) -> Self {
+        match event.as_slice() {
+            [text] => Self::Piece(SharedPiece::new(text), text.len()),
+            _ => Self::Parts(event),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Piece(_, bytes) => *bytes,
+            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+        }
+    }
+
+    pub(super) fn write(&self, reply: &mut Reply<'_>) -> Result<(), WriteError> {
+        match self {
+            Self::Piece(piece, _) => reply.write_piece(piece),
+            Self::Parts(parts) => reply.write_parts(parts),
+        }
+    }
+}
 
 /// Begins a stream with its first events; `is_fetched` says that the application has given them.
 pub(super) fn begin(
@@ -93,6 +123,13 @@ pub(super) fn end(reply: &mut Reply<'_>, milliseconds: u64) {
     // A client that does not keep up keeps the time it was told first.
     let _ = reply.write(&last);
     let _ = reply.finish(&[]);
+}
+
+/// The event that tells that there is no value any more.
+pub(super) fn deletion() -> Vec<Bytes> {
+    let mut event = Parts::default();
+    deleted(&mut event);
+    event.finish()
 }
 
 fn append(out: &mut Parts, event: &Event<'_>, lines: Bytes) {

@@ -8,21 +8,22 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::budget::{Budget, Now};
-use super::decide::Content;
-use super::events;
+use super::delivery::Delivery;
+use super::events::{self, SharedEvent};
+use super::lookups::Lookups;
 use super::parts::Parts;
-use super::tables::{Feed, Sink};
-use super::waiters::Watch;
-use super::{Polls, seconds};
-use crate::config::{OnDelete, RouteId};
+use super::spread::Spread;
+use super::tables::{Feed, News, Poll, Sink};
+use super::waiters::{Waiters, Watch};
+use crate::config::{Config, OnDelete, RouteId, Routes, Rules};
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
-use crate::metrics::{PollOutcome, StreamEnd};
+use crate::metrics::{LoopMetrics, PollOutcome, StreamEnd};
 use crate::responder::{Exchange, Responder};
 use bytes::Bytes;
-use dwell_engine::{ExchangeId, Http, Outcome, Reply, SharedPiece, WriteError, sse};
+use dwell_engine::{ExchangeId, Http, Outcome, Reply, sse};
 use dwell_evloop::{Context, Id};
-use dwell_timers::{TICK, Tick, ticks_ceil};
-use std::time::Duration;
+use dwell_timers::{TICK, Tick};
+use std::time::{Duration, Instant};
 
 /// Milliseconds after which a client comes back when its stream has ended in the course of things.
 pub(super) const RETRY: std::ops::Range<u64> = 1_000..5_000;
@@ -38,6 +39,25 @@ pub(super) struct Opening<'a> {
     pub(super) known: Known<'a>,
 }
 
+impl<'a> Opening<'a> {
+    /// A stream for an exchange that was held as a poll, which has spent some of its time.
+    pub(super) fn held(now: Instant, poll: &Poll, name: &'a [u8], known: Known<'a>) -> Self {
+        let mut ask = poll.ask;
+        if ask.wait_ms != u32::MAX {
+            let gone = now.saturating_duration_since(poll.arrived);
+            let gone = u32::try_from(gone.as_millis()).unwrap_or(u32::MAX);
+            ask.wait_ms = ask.wait_ms.saturating_sub(gone);
+        }
+        Self {
+            ask,
+            route: poll.route,
+            name,
+            exchange: poll.exchange,
+            known,
+        }
+    }
+}
+
 /// The value of the key when a stream begins, as far as it is known.
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
@@ -49,16 +69,6 @@ pub(super) enum Known<'a> {
     Nothing,
     /// The cache has none, and the application has answered with this one.
     Answered(&'a [u8]),
-}
-
-/// The effect of a change of its key on a feed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum News {
-    None,
-    Value,
-    Deleted,
-    /// It ends, so that its client comes back and the application is asked.
-    Ends,
 }
 
 /// The content of a key as it is told to many streams: the event is made once for all of them.
@@ -73,55 +83,43 @@ impl<'f, 'v> Telling<'f, 'v> {
     }
 }
 
-/// An event for many streams.
-enum SharedEvent {
-    /// A small one, which is kept by reference, however many wait for it.
-    Piece(SharedPiece, usize),
-    Parts(Vec<Bytes>),
+/// Streams of events, with the parts of the loop that they touch: no request to the application is
+/// among them, and nothing that says who may ask.
+pub(crate) struct EventStreams<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) delivery: &'a mut Delivery,
+    pub(super) spread: &'a mut Spread,
 }
 
-impl SharedEvent {
-    fn new(event: Vec<Bytes>) -> Self {
-        match event.as_slice() {
-            [text] => Self::Piece(SharedPiece::new(text), text.len()),
-            _ => Self::Parts(event),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Piece(_, bytes) => *bytes,
-            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
-        }
-    }
-
-    fn write(&self, reply: &mut Reply<'_>) -> Result<(), WriteError> {
-        match self {
-            Self::Piece(piece, _) => reply.write_piece(piece),
-            Self::Parts(parts) => reply.write_parts(parts),
-        }
-    }
-}
-
-impl Polls {
+impl EventStreams<'_> {
     /// Begins a stream, or answers why not; returns the token of its feed.
-    pub(super) fn open_feed(
+    fn open(
         &mut self,
         context: &mut Context,
         opening: &Opening<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Option<FeedId> {
-        let key = self.room_to_wait(context, opening.name, to)?;
-        let item = match self.waiters.watch(key, seconds(context)) {
+        if let Some(reason) = self.waiters.no_records(1) {
+            self.spread.refused(context, to, reason);
+            return None;
+        }
+        let (key, now) = (self.waiters.keys.enter(opening.name)?, Now::of(context));
+        let item = match self.waiters.watch(key, now.seconds) {
             Watch::Begun(item) => item,
-            Watch::Running => self.stored(context, opening.name),
+            Watch::Running => self.lookups.stored(opening.name, now.seconds),
         };
         let stored = item.as_ref().map(Found::stored);
         let found = match opening.known {
             Known::Looked(found) => found,
             _ => stored.as_ref(),
         };
-        let ends = self.end_of_life(context, opening.ask.wait());
+        let lifetime = self.config.limits.stream_lifetime;
+        let most = opening.ask.wait();
+        let ends = self.spread.end_of_life(context.tick(), lifetime, most);
         let mut feed = Feed {
             sink: Sink::Events(opening.exchange),
             key,
@@ -138,15 +136,16 @@ impl Polls {
         let mut first = Parts::default();
         events::retry(first.text(), self.spread.within(RETRY));
         // What the application has said cannot be read again.
-        let is_put_off = found.is_some() && self.delivery.is_busy(Now::of(context));
+        let is_put_off = found.is_some() && self.delivery.is_busy(now);
         if !is_put_off {
             self.first_event(&mut feed, opening, found, &mut first);
         }
-        self.delivery.has_written(Now::of(context), first.len());
+        self.delivery.has_written(now, first.len());
         // There is room, as was made sure of before the key was entered.
         let token = self.waiters.insert_feed(feed)?;
         if is_put_off {
-            self.note_change(key, found, [token.into()]);
+            self.delivery
+                .note_change(self.lookups, key, found, [token.into()]);
         }
         self.metrics.streams.increment();
         to.ends(PollOutcome::Streamed);
@@ -172,7 +171,7 @@ impl Polls {
             }
             (None, Known::Nothing) => return,
             (None, Known::Unread | Known::Looked(_)) => {
-                let is_told = self.routes.get(feed.route).rules.on_delete != OnDelete::KeepWaiting;
+                let is_told = self.rules(feed).on_delete != OnDelete::KeepWaiting;
                 if is_told && feed.has != Condition::None {
                     feed.has = Condition::None;
                     events::deleted(out);
@@ -194,20 +193,20 @@ impl Polls {
     }
 
     /// Begins a stream, and holds its exchange.
-    pub(super) fn stream(
+    pub(super) fn begin(
         &mut self,
         context: &mut Context,
         opening: &Opening<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        match self.open_feed(context, opening, to) {
-            Some(feed) => self.hold_feed(context, feed.into(), to.exchange()),
+        match self.open(context, opening, to) {
+            Some(feed) => self.hold(context, feed.into(), to.exchange()),
             None => Outcome::Answered,
         }
     }
 
     /// Holds the exchange of a stream until the client is to hear of it again.
-    pub(super) fn hold_feed(
+    pub(super) fn hold(
         &mut self,
         context: &mut Context,
         stream: StreamId,
@@ -219,47 +218,19 @@ impl Polls {
 
     /// When a quiet stream is next heard of: at random around the interval, and not after its end.
     fn next_heartbeat(&mut self, context: &Context, stream: StreamId) -> Duration {
-        let interval = self
-            .spread
-            .around(self.config.limits.stream_heartbeat, 3, 5);
+        let heartbeat = self.config.limits.stream_heartbeat;
+        let interval = self.spread.around(heartbeat, 3, 5);
         let ends = self.waiters.feeds.any_feed(stream).map(|feed| feed.ends);
         ends.map_or(interval, |ends| interval.min(time_to(context, ends)))
     }
 
-    /// When a stream that begins now is to end: by its age, and after `most`.
-    pub(super) fn end_of_life(&mut self, context: &Context, most: Duration) -> Tick {
-        let lifetime = self
-            .spread
-            .around(self.config.limits.stream_lifetime, 3, 4)
-            .min(most);
-        context.tick().plus(ticks_ceil(lifetime))
-    }
-
-    /// The effect of the current content of its key on a feed.
-    pub(super) fn news(&self, feed: &Feed, current: Option<Content>) -> News {
-        let rules = self.routes.get(feed.route).rules;
-        match (current, rules.on_delete) {
-            (Some(content), _) if feed.has(content.cursor) => News::None,
-            (Some(_), _) => News::Value,
-            // What was never in the cache cannot have gone from there.
-            (None, _) if !feed.is_cached || feed.is_asking => News::None,
-            (None, OnDelete::KeepWaiting) => News::None,
-            // The application is asked for one value at a time.
-            (None, OnDelete::Origin)
-                if rules.has_upstream
-                    && feed.set.is_none()
-                    && matches!(feed.sink, Sink::Events(_)) =>
-            {
-                News::Ends
-            }
-            // A value that came and went before its client was told of it is no news.
-            (None, _) if feed.has == Condition::None => News::None,
-            (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
-        }
+    /// The rules of the route of a feed.
+    pub(super) fn rules(&self, feed: &Feed) -> Rules {
+        self.routes.get(feed.route).rules
     }
 
     /// Tells a stream of events what its key has, if that is news to it.
-    pub(super) fn tell_feed(
+    pub(super) fn tell(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -275,10 +246,10 @@ impl Polls {
         let (Sink::Events(exchange), set) = (feed.sink, feed.set) else {
             return;
         };
-        match self.news(feed, current) {
+        match feed.news(current, self.rules(feed)) {
             News::None => return,
             News::Ends => {
-                return self.end_feed(context, http, token.into(), RETRY_SOON, StreamEnd::Gone);
+                return self.end(context, http, token.into(), RETRY_SOON, StreamEnd::Gone);
             }
             News::Value | News::Deleted => {}
         }
@@ -293,33 +264,21 @@ impl Polls {
         let event = match telling.event.take() {
             Some(event) => event,
             None => SharedEvent::new(match found {
-                Some(found) => self.event_of(token, found),
-                None => deletion(),
+                Some(found) => self.delivery.event(self.waiters, token, found),
+                None => events::deletion(),
             }),
         };
         budget.written(event.bytes());
         let written = http.with_reply(context, exchange, |reply| event.write(reply));
         telling.event = Some(event);
         if written == Some(Ok(())) {
-            self.was_told(token, current);
+            self.waiters.was_told(token, current);
         }
-    }
-
-    /// The event that tells a feed of a value of its key.
-    fn event_of(&mut self, feed: FeedId, found: &Found<'_>) -> Vec<Bytes> {
-        let name = self.waiters.name_of_feed(feed);
-        let lines = self
-            .delivery
-            .encodings
-            .lines(name.unwrap_or_default(), found);
-        let mut event = Parts::default();
-        events::value(&mut event, found.content.cursor, lines);
-        event.finish()
     }
 
     /// The client of a stream has taken all that it was sent: what it has missed meanwhile is
     /// looked up, and only the newest of it is sent.
-    pub(crate) fn feed_drained(
+    pub(crate) fn drained(
         &mut self,
         context: &mut Context,
         stream: StreamId,
@@ -334,37 +293,39 @@ impl Polls {
         };
         let key = feed.key;
         if self.lookups.reads_later(&mut self.waiters.keys, key) {
-            return self.hold_feed(context, stream, Exchange::Now(reply));
+            return self.hold(context, stream, Exchange::Now(reply));
         }
         if self.delivery.is_busy(Now::of(context)) {
             // It is read when there is room to tell of it.
-            self.note_change(key, None, [token.into()]);
-            return self.hold_feed(context, stream, Exchange::Now(reply));
+            self.delivery
+                .note_change(self.lookups, key, None, [token.into()]);
+            return self.hold(context, stream, Exchange::Now(reply));
         }
-        let item = self.last_look(context, key);
+        let now = Now::of(context).seconds;
+        let item = self.lookups.stored_key(&self.waiters.keys, key, now);
         let found = item.as_ref().map(Found::stored);
         let current = found.as_ref().map(|found| found.content);
         let Some(feed) = self.waiters.feeds.get(token) else {
             return Outcome::Close;
         };
-        let event = match (self.news(feed, current), &found) {
-            (News::Value, Some(found)) => self.event_of(token, found),
+        let event = match (feed.news(current, self.rules(feed)), &found) {
+            (News::Value, Some(found)) => self.delivery.event(self.waiters, token, found),
             (News::Ends, _) => {
-                return self.close_feed(stream, reply, RETRY_SOON, StreamEnd::Gone);
+                return self.close(stream, reply, RETRY_SOON, StreamEnd::Gone);
             }
-            (News::Deleted, _) => deletion(),
-            _ => return self.hold_feed(context, stream, Exchange::Now(reply)),
+            (News::Deleted, _) => events::deletion(),
+            _ => return self.hold(context, stream, Exchange::Now(reply)),
         };
         let bytes = event.iter().map(Bytes::len).sum();
         self.delivery.has_written(Now::of(context), bytes);
         if reply.write_parts(&event).is_ok() {
-            self.was_told(token, current);
+            self.waiters.was_told(token, current);
         }
-        self.hold_feed(context, stream, Exchange::Now(reply))
+        self.hold(context, stream, Exchange::Now(reply))
     }
 
     /// The deadline of a stream has passed: it shows that it is alive, or ends if it is old.
-    pub(crate) fn feed_expired(
+    pub(crate) fn expired(
         &mut self,
         context: &mut Context,
         stream: StreamId,
@@ -374,7 +335,7 @@ impl Polls {
             return Outcome::Close;
         };
         if feed.ends.is_due(context.tick()) {
-            return self.close_feed(stream, reply, RETRY, StreamEnd::Lifetime);
+            return self.close(stream, reply, RETRY, StreamEnd::Lifetime);
         }
         if let FeedOrSet::Set(set) = stream.id() {
             return self.catch_up(context, set, reply);
@@ -384,21 +345,21 @@ impl Polls {
     }
 
     /// Ends streams whose key has no record any more, so that no change could reach them.
-    pub(super) fn end_lost_feeds(&mut self, context: &mut Context, http: &mut Http) {
+    pub(super) fn end_lost(&mut self, context: &mut Context, http: &mut Http) {
         for stream in self.waiters.lost_streams() {
-            self.end_feed(context, http, stream, RETRY, StreamEnd::Gone);
+            self.end(context, http, stream, RETRY, StreamEnd::Gone);
         }
     }
 
     /// The client of a stream has left.
-    pub(crate) fn feed_abandoned(&mut self, stream: StreamId) {
+    pub(crate) fn abandoned(&mut self, stream: StreamId) {
         if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Client);
         }
     }
 
     /// Ends a stream in the callback of its exchange.
-    fn close_feed(
+    fn close(
         &mut self,
         stream: StreamId,
         reply: &mut Reply<'_>,
@@ -412,7 +373,7 @@ impl Polls {
     }
 
     /// Ends a stream outside of the callbacks of its exchange.
-    fn end_feed(
+    fn end(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -435,7 +396,7 @@ impl Polls {
     }
 
     /// The server ends: at most `count` streams end now, with a time to come back at.
-    pub(super) fn drain_feeds(&mut self, context: &mut Context, http: &mut Http, count: usize) {
+    pub(super) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         // A stream that is about to be told of a change is told before it ends.
         let quiet = self
             .waiters
@@ -445,34 +406,23 @@ impl Polls {
             .filter(|stream| self.is_quiet(*stream));
         let streams: Vec<StreamId> = quiet.take(count).collect();
         for stream in streams {
-            self.end_feed(context, http, stream, RETRY, StreamEnd::Drain);
+            self.end(context, http, stream, RETRY, StreamEnd::Drain);
         }
         let sets: Vec<SetId> = self.waiters.feeds.empty_sets().take(count).collect();
         for set in sets {
-            self.end_feed(context, http, set.into(), RETRY, StreamEnd::Drain);
+            self.end(context, http, set.into(), RETRY, StreamEnd::Drain);
         }
     }
 
     /// Returns true if a stream is about to be told of no change of its keys.
     fn is_quiet(&self, stream: StreamId) -> bool {
+        let is_told = |token| {
+            let feed = self.waiters.feeds.get(token);
+            feed.is_none_or(|feed| !self.delivery.changes.contains(feed.key))
+        };
         self.delivery.changes.is_empty()
-            || self
-                .waiters
-                .feeds
-                .feeds_of(stream)
-                .into_iter()
-                .all(|token| {
-                    let key = self.waiters.feeds.get(token).map(|feed| feed.key);
-                    key.is_none_or(|key| !self.is_changing(key))
-                })
+            || self.waiters.feeds.feeds_of(stream).into_iter().all(is_told)
     }
-}
-
-/// The event that tells that there is no value any more.
-fn deletion() -> Vec<Bytes> {
-    let mut event = Parts::default();
-    events::deleted(&mut event);
-    event.finish()
 }
 
 /// The time from now until `end`; zero if that has passed.

@@ -4,17 +4,16 @@
 //! cursors of all the keys, so it says what the client has, whichever event it has seen last.
 
 use super::answers::Found;
-use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
+use super::ask::{Admitted, Condition, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
-use super::feeds::{News, RETRY};
-use super::misses::OriginRequest;
+use super::feeds::{EventStreams, RETRY};
 use super::parts::Parts;
 use super::senseless::Senseless;
-use super::tables::{Feed, Member, Sink};
-use super::{Polls, seconds};
-use crate::config::RouteId;
+use super::tables::{Feed, Member, News, Sink};
+use super::waiters::BUSY;
+use crate::config::{RouteId, Routes};
 use crate::ids::{FeedId, SetId};
 use crate::metrics::PollOutcome;
 use crate::responder::{Exchange, Responder};
@@ -36,13 +35,13 @@ pub(super) struct Asked {
     pub(super) name: Box<[u8]>,
 }
 
-impl Polls {
+impl Asked {
     /// The keys of a request that names several; nothing where it names none.
-    pub(super) fn asked(&self, admitted: Admitted<'_>) -> Result<Vec<Asked>, Senseless> {
+    pub(super) fn of(routes: &Routes, admitted: Admitted<'_>) -> Result<Vec<Self>, Senseless> {
         let (route, head) = (admitted.route, admitted.request.head);
         let inputs = admitted.key_inputs();
-        let mut asked: Vec<Asked> = Vec::new();
-        let template = &self.routes.get(route).key;
+        let mut asked: Vec<Self> = Vec::new();
+        let template = &routes.get(route).key;
         let query = head.query.filter(|_| template.takes_path());
         let mut scratch = Vec::new();
         for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
@@ -59,61 +58,66 @@ impl Polls {
             let name = template.render(&path, head.query, &inputs, &mut scratch);
             let name = name.map_err(Senseless::Key)?.into();
             // A path that makes a key is short.
-            self.check_beside(route, head.path, &path)?;
-            asked.push(Asked {
+            check_beside(routes, route, head.path, &path)?;
+            asked.push(Self {
                 name,
                 label: Some(label.into()),
             });
         }
         Ok(asked)
     }
+}
 
-    /// Makes sure that whoever may ask for `asked` may name what `path` leads to.
+/// Makes sure that whoever may ask for `asked` may name what `path` leads to.
+///
+/// Shape: a longer path can be that of another route, which lets other clients in. The application
+/// knows what stands below a path with a slash at its end, and not what begins like any other.
+fn check_beside(routes: &Routes, route: RouteId, asked: &str, path: &str) -> Result<(), Senseless> {
+    stays_below(routes, route, path)?;
+    if routes.get(route).access.auth.is_some() && !asked.ends_with('/') {
+        return Err(Senseless::Beside(NO_SLASH));
+    }
+    Ok(())
+}
+
+/// Makes sure that a request for `path` would be one of this route, however it is read.
+pub(super) fn stays_below(routes: &Routes, route: RouteId, path: &str) -> Result<(), Senseless> {
+    let stays = routes.stays_below(route, path);
+    stays.map_err(Senseless::Beside)
+}
+
+impl EventStreams<'_> {
+    /// Makes the records of a stream of several keys; returns its token.
     ///
-    /// Shape: a longer path can be that of another route, which lets other clients in. The
-    /// application knows what stands below a path with a slash at its end, and not what begins
-    /// like any other.
-    fn check_beside(&self, route: RouteId, asked: &str, path: &str) -> Result<(), Senseless> {
-        self.stays_below(route, path)?;
-        if self.routes.get(route).access.auth.is_some() && !asked.ends_with('/') {
-            return Err(Senseless::Beside(NO_SLASH));
-        }
-        Ok(())
-    }
-
-    /// Makes sure that a request for `path` would be one of this route, however it is read.
-    pub(super) fn stays_below(&self, route: RouteId, path: &str) -> Result<(), Senseless> {
-        let stays = self.routes.stays_below(route, path);
-        stays.map_err(Senseless::Beside)
-    }
-
-    /// Begins a stream of several keys, or answers why not.
+    /// # Errors
+    /// The outcome of a request that was answered instead.
     pub(super) fn open_set(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
-        ask: &Ask,
         asked: Vec<Asked>,
         to: &mut Responder<'_, '_>,
-    ) -> Outcome {
+    ) -> Result<SetId, Outcome> {
         let Admitted { route, request, .. } = admitted;
         if asked
             .iter()
             .any(|asked| asked.label.as_deref() == Some(DELETE))
         {
             Senseless::Label.refuse(context, to);
-            return Outcome::Answered;
+            return Err(Outcome::Answered);
         }
-        if !self.has_room(context, asked.len(), to) {
-            return Outcome::Answered;
+        if let Some(reason) = self.waiters.no_records(asked.len()) {
+            return Err(self.spread.refused(context, to, reason));
         }
         let Some(set) = self.waiters.feeds.open_set(None) else {
-            return self.refuse_busy(context, to);
+            return Err(self.spread.refused(context, to, BUSY));
         };
         let left = admitted.time_left(context.unix_seconds());
-        let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
+        let lifetime = self.config.limits.stream_lifetime;
+        let most = left.unwrap_or(Duration::MAX);
+        let ends = self.spread.end_of_life(context.tick(), lifetime, most);
         let has = cursors::of_stream(request.head, asked.len());
-        let now = seconds(context);
+        let now = Now::of(context).seconds;
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
             // There is room, as was made sure of before.
             self.waiters.follow_in_set(&name, label, now, |key| Feed {
@@ -129,10 +133,16 @@ impl Polls {
             });
         }
         self.metrics.streams.increment();
-        if self.has_upstream() {
-            let behalf = OriginRequest::of(request, ask, route, to.peer_address());
-            self.seek_all(context, set.into(), &behalf);
-        }
+        Ok(set)
+    }
+
+    /// Begins a stream of several keys with what there is of them.
+    pub(super) fn begin_set(
+        &mut self,
+        context: &mut Context,
+        set: SetId,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
         let mut first = Parts::default();
         events::retry(first.text(), self.spread.within(RETRY));
         let is_all = self.gather(context, set, &mut first);
@@ -149,7 +159,7 @@ impl Polls {
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
         if is_all {
-            return self.hold_feed(context, set.into(), exchange);
+            return self.hold(context, set.into(), exchange);
         }
         exchange.hold(context, set.to_bits(), SOON)
     }
@@ -188,25 +198,28 @@ impl Polls {
             if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
                 continue;
             }
-            let item = self.last_look(context, key);
+            let now = Now::of(context);
+            let item = self
+                .lookups
+                .stored_key(&self.waiters.keys, key, now.seconds);
             let is_stored = item.is_some();
             let is_apps = answered.is_some() && !is_stored;
             let found = item.as_ref().map(Found::stored).or(answered);
             let current = found.as_ref().map(|found| found.content);
-            let is_news = self.news(feed, current) != News::None;
+            let is_news = feed.news(current, self.rules(feed)) != News::None;
             if is_news && out.len() > BYTES_AT_ONCE {
                 return false;
             }
-            if is_news && !is_apps && self.delivery.is_busy(Now::of(context)) {
+            if is_news && !is_apps && self.delivery.is_busy(now) {
                 // It is read when there is room to tell of it.
-                self.note_change(key, None, [token.into()]);
+                self.delivery
+                    .note_change(self.lookups, key, None, [token.into()]);
                 continue;
             }
             if is_news {
                 let before = out.len();
                 self.append_news(set, token, found.as_ref(), out);
-                self.delivery
-                    .has_written(Now::of(context), out.len() - before);
+                self.delivery.has_written(now, out.len() - before);
             }
             self.waiters.feeds.note_told(token, current, is_stored);
         }
@@ -232,6 +245,29 @@ impl Polls {
         let event = event.finish();
         http.with_reply(context, exchange, |reply| reply.write_parts(&event).is_ok());
         bytes
+    }
+
+    /// Tells a stream of several keys what the application has said of one of them.
+    pub(super) fn tell_answered(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        set: SetId,
+        token: FeedId,
+    ) {
+        let Some(feed) = self.waiters.feeds.get(token) else {
+            return;
+        };
+        let now = Now::of(context).seconds;
+        let item = self.lookups.stored_key(&self.waiters.keys, feed.key, now);
+        let stored = item.as_ref().map(Found::stored);
+        let is_stored = stored.is_some();
+        let found = stored.or_else(|| self.waiters.feeds.answered_value(token));
+        let current = found.as_ref().map(|found| found.content);
+        if feed.news(current, self.rules(feed)) != News::None {
+            self.tell_member(context, http, set, token, found.as_ref());
+        }
+        self.waiters.feeds.note_told(token, current, is_stored);
     }
 
     /// Appends the event of one key of a stream, which is told of it from now on.

@@ -5,11 +5,10 @@ use super::ask::{Arrival, Ask, Condition};
 use super::decide::{Decision, Stage, decide};
 use super::places::{Event, PollPlace};
 use super::tables::{KeptRequest, Poll};
-use super::waiters::{TOO_MANY_WAIT, Watch};
+use super::waiters::{BUSY, TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
 use crate::ids::{KeyId, PollId};
-use crate::metrics::PollOutcome;
 use crate::responder::{Exchange, Responder};
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
@@ -86,8 +85,7 @@ impl Polls {
         let Some(reason) = reason else {
             return true;
         };
-        to.ends(PollOutcome::Refused);
-        self.refuse(context, to, reason);
+        self.spread.refused(context, to, reason);
         false
     }
 
@@ -188,9 +186,7 @@ impl Polls {
         context: &mut Context,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        to.ends(PollOutcome::Refused);
-        self.refuse(context, to, "too many requests are under way");
-        Outcome::Answered
+        self.spread.refused(context, to, BUSY)
     }
 
     /// The record of a request at hand.

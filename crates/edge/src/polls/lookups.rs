@@ -108,6 +108,11 @@ impl Lookups {
         store.get(name, now)
     }
 
+    /// As [`stored`](Self::stored), for a key with a record.
+    pub(super) fn stored_key(&self, keys: &Keys, key: KeyId, now: u32) -> Option<Item> {
+        self.stored(&keys.get(key)?.name, now)
+    }
+
     /// As [`stored`](Self::stored), but that a small value is copied over what `copy` has: `Ok`
     /// with its flags.
     pub(super) fn copied(

@@ -1,10 +1,12 @@
 //! Messages of WebSocket clients.
 
-use super::ask::KEYS_MAX;
+use super::ask::{Condition, KEYS_MAX};
 use super::budget::Now;
 use super::frames::{self, Command};
+use super::misses::OriginRequest;
 use super::publishing::Asker;
 use super::sockets::has;
+use super::waiters::TOO_MANY_WAIT;
 use super::{Polls, seconds};
 use crate::access::RateKey;
 use crate::config::Rate;
@@ -30,7 +32,7 @@ impl WebSocketApp for Polls {
         message: Message<'_>,
     ) {
         let stream = StreamId::from_bits(socket.tag());
-        if self.ends_by_age(context, stream, socket) {
+        if self.socket_streams().ends_by_age(context, stream, socket) {
             return;
         }
         if message.kind == MessageKind::Binary {
@@ -69,14 +71,16 @@ impl WebSocketApp for Polls {
         control: Control<'_>,
     ) {
         if !matches!(control, Control::Close { .. }) {
-            self.ends_by_age(context, StreamId::from_bits(socket.tag()), socket);
+            let stream = StreamId::from_bits(socket.tag());
+            self.socket_streams().ends_by_age(context, stream, socket);
         }
     }
 
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
         let stream = StreamId::from_bits(socket.tag());
-        if !self.ends_by_age(context, stream, socket) {
-            self.tell_all(Now::of(context), stream, socket);
+        let mut sockets = self.socket_streams();
+        if !sockets.ends_by_age(context, stream, socket) {
+            sockets.tell_all(Now::of(context), stream, socket);
         }
     }
 
@@ -128,10 +132,45 @@ impl Polls {
             // The first makes a stream of several keys of one that had a single key.
             let stream = StreamId::from_bits(socket.tag());
             let has = has(since.get(key));
-            if let Err(why) = self.subscribe_to(context, socket, stream, key, has) {
+            if let Err(why) = self.subscribe(context, socket, stream, key, has) {
                 self.refuse_frame(socket, &why, Some(key));
             }
         }
+    }
+
+    /// Has a WebSocket follow one more key; the error is why it does not.
+    fn subscribe(
+        &mut self,
+        context: &Context,
+        socket: &mut WebSocketRef<'_>,
+        stream: StreamId,
+        label: &str,
+        has: Condition,
+    ) -> Result<(), String> {
+        let Some(key) = self.socket_streams().new_key(socket, stream, label)? else {
+            return Ok(());
+        };
+        let (set, now, peer) = (key.set, Now::of(context), socket.peer_address());
+        if let Some(route) = self.waiters.feeds.route_of(set.into()) {
+            let rules = self.routes.get(route);
+            let counted = self
+                .gate
+                .count_key_of(context.now(), rules, &key.name, peer);
+            counted.map_err(|limited| format!("more than {}", limited.rate))?;
+        }
+        let has = self.waiters.feeds.still_has(set, label, has);
+        let mut sockets = self.socket_streams();
+        let feed = sockets.subscribe(now, set, Some(label.into()), &key.name, has);
+        let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
+        if self.has_upstream()
+            && let Some(socket_set) = self.waiters.feeds.socket_set(set)
+        {
+            let (path, route) = (&socket_set.path, socket_set.route);
+            let behalf = OriginRequest::nameless(path, route, peer);
+            self.seek(context, feed, &behalf);
+        }
+        self.socket_streams().tell(now, feed, socket);
+        Ok(())
     }
 
     fn unsubscribe_all(
@@ -163,7 +202,7 @@ impl Polls {
         value: &[u8],
     ) {
         let label = key.as_deref();
-        let name = match self.publishable(stream, label) {
+        let name = match self.socket_streams().publishable(stream, label) {
             Ok(name) => name,
             Err(why) => return self.refuse_frame(socket, &why, label),
         };
@@ -189,29 +228,11 @@ impl Polls {
 
     /// The rate that a WebSocket would be over with one more value, if there is one.
     fn socket_over_rate(&self, context: &Context, stream: StreamId, socket: Token) -> Option<Rate> {
-        let route = self.socket_route(stream)?;
+        let route = self.routes.get(self.waiters.feeds.route_of(stream)?);
         let rate = route.access.rate_per_publisher?;
         let who = RateKey::Socket(self.misses.of_loop(), socket.to_bits());
         let taken = self.gate.take_share(context.now(), route, who, rate);
         taken.is_err().then_some(rate)
-    }
-
-    /// The key that a WebSocket may publish under this name; or why it may not.
-    fn publishable(&self, stream: StreamId, label: Option<&str>) -> Result<Vec<u8>, String> {
-        let is_allowed = self
-            .socket_route(stream)
-            .is_some_and(|route| route.websocket_publish);
-        if !is_allowed {
-            return Err("publishing is not allowed here".to_owned());
-        }
-        let Some(label) = label else {
-            let feed = self.waiters.feeds.unnamed_feed(stream);
-            let name = feed.and_then(|feed| self.waiters.name_of_feed(feed));
-            return name
-                .map(<[u8]>::to_vec)
-                .ok_or_else(|| "no key named".to_owned());
-        };
-        self.key_named(stream, label)
     }
 
     /// memcached has answered for what a WebSocket has published.

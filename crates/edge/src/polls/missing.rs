@@ -6,31 +6,86 @@
 //! failure of the application says nothing of the key, so nothing is told of it.
 
 use super::Polls;
-use super::answers::Found;
+use super::ask::{Admitted, Ask};
 use super::budget::Now;
 use super::common::target_of;
-use super::feeds::News;
 use super::fetch::{Kept, Missed};
+use super::follow::Asked;
 use super::misses::{
     FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult, is_whole_value,
 };
+use super::sockets::NotOpened;
 use super::tables::{KeptRequest, Sink};
-use crate::ids::{FeedId, KeyId, MultiPollId, SetId, StreamId, SubFetchAsker, SubFetchId};
-use dwell_engine::Http;
+use crate::ids::{FeedId, KeyId, MultiPollId, StreamId, SubFetchAsker, SubFetchId};
+use crate::responder::Responder;
 use dwell_engine::websocket::WebSockets;
-use dwell_evloop::Context;
+use dwell_engine::{Http, Outcome};
+use dwell_evloop::{Context, Id};
 use dwell_proto::http1::FieldStorage;
+use std::time::Duration;
 
 impl Polls {
+    /// Begins a stream of several keys, or answers why not.
+    pub(super) fn open_set(
+        &mut self,
+        context: &mut Context,
+        admitted: Admitted<'_>,
+        ask: &Ask,
+        asked: Vec<Asked>,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        let opened = self.event_streams().open_set(context, admitted, asked, to);
+        let set = match opened {
+            Ok(set) => set,
+            Err(outcome) => return outcome,
+        };
+        self.seek_all(context, set.into(), admitted, ask, to);
+        self.event_streams().begin_set(context, set, to)
+    }
+
+    /// Makes a WebSocket of the connection of a poll, or answers why not.
+    pub(super) fn open_socket(
+        &mut self,
+        context: &mut Context,
+        admitted: Admitted<'_>,
+        ask: &Ask,
+        asked: Vec<Asked>,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        let left = admitted.time_left(context.unix_seconds());
+        let (lifetime, most) = (
+            self.config.limits.stream_lifetime,
+            left.unwrap_or(Duration::MAX),
+        );
+        let ends = self.spread.end_of_life(context.tick(), lifetime, most);
+        let mut sockets = self.socket_streams();
+        match sockets.open(context, admitted, ask, asked, ends, to) {
+            Ok(stream) => {
+                self.seek_all(context, stream, admitted, ask, to);
+                let tag = stream.to_bits();
+                Outcome::Detach { tag }
+            }
+            Err(NotOpened::NoRoom(reason)) => self.spread.refused(context, to, reason),
+            Err(NotOpened::Answered) => Outcome::Answered,
+        }
+    }
+
     /// Asks the application for the keys of a stream that have no value, once that is known.
-    pub(super) fn seek_all(
+    fn seek_all(
         &mut self,
         context: &Context,
         stream: StreamId,
-        request: &OriginRequest,
+        admitted: Admitted<'_>,
+        ask: &Ask,
+        to: &Responder<'_, '_>,
     ) {
+        if !self.has_upstream() {
+            return;
+        }
+        let Admitted { route, request, .. } = admitted;
+        let request = OriginRequest::of(request, ask, route, to.peer_address());
         for feed in self.waiters.feeds.feeds_of(stream) {
-            self.seek(context, feed, request);
+            self.seek(context, feed, &request);
         }
     }
 
@@ -257,33 +312,19 @@ impl Polls {
             match (sink, set) {
                 (Sink::Socket(socket), _) => {
                     let now = Now::of(context);
+                    let mut sockets = self.socket_streams();
                     websockets.with_socket(context, socket, |socket| {
-                        self.tell_socket(now, token, socket);
+                        sockets.tell(now, token, socket);
                     });
                 }
                 (Sink::Events(exchange), Some(set)) if http.is_flushed(exchange) => {
-                    self.tell_stream(context, http, set, token);
+                    self.event_streams()
+                        .tell_answered(context, http, set, token);
                 }
                 // It is told when its client has taken what was before.
                 (Sink::Events(_) | Sink::Leaving(_), _) => {}
             }
         }
-    }
-
-    /// Tells a stream of several keys what the application has said of one of them.
-    fn tell_stream(&mut self, context: &mut Context, http: &mut Http, set: SetId, token: FeedId) {
-        let Some(feed) = self.waiters.feeds.get(token) else {
-            return;
-        };
-        let item = self.last_look(context, feed.key);
-        let stored = item.as_ref().map(Found::stored);
-        let is_stored = stored.is_some();
-        let found = stored.or_else(|| self.waiters.feeds.answered_value(token));
-        let current = found.as_ref().map(|found| found.content);
-        if self.news(feed, current) != News::None {
-            self.tell_member(context, http, set, token, found.as_ref());
-        }
-        self.waiters.feeds.note_told(token, current, is_stored);
     }
 }
 

@@ -12,7 +12,6 @@ mod arrive;
 mod ask;
 mod asking;
 mod budget;
-mod changes;
 mod common;
 mod cursors;
 mod decide;
@@ -72,6 +71,8 @@ use delivery::Delivery;
 use dwell_evloop::Context;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
+use feeds::EventStreams;
+use sockets::Sockets;
 use spread::Spread;
 use std::sync::Arc;
 use waiters::Waiters;
@@ -262,6 +263,30 @@ impl Polls {
         self.waiters.is_idle()
     }
 
+    /// Streams of events.
+    pub(crate) fn event_streams(&mut self) -> EventStreams<'_> {
+        EventStreams {
+            config: &self.config,
+            routes: &self.routes,
+            metrics: &self.metrics,
+            lookups: &mut self.lookups,
+            waiters: &mut self.waiters,
+            delivery: &mut self.delivery,
+            spread: &mut self.spread,
+        }
+    }
+
+    /// WebSockets.
+    pub(crate) fn socket_streams(&mut self) -> Sockets<'_> {
+        Sockets {
+            routes: &self.routes,
+            metrics: &self.metrics,
+            lookups: &mut self.lookups,
+            waiters: &mut self.waiters,
+            delivery: &mut self.delivery,
+        }
+    }
+
     /// Returns true if there is an application.
     fn has_upstream(&self) -> bool {
         !self.config.upstream.url.is_empty()
@@ -286,8 +311,7 @@ impl Polls {
 
     /// Answers that a limit is reached, with a time to come back at.
     fn refuse(&mut self, context: &mut Context, to: &mut Responder<'_, '_>, reason: &str) {
-        let seconds = self.spread.retry_after(context.now());
-        to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
+        self.spread.refuse(context, to, reason);
     }
 }
 

@@ -101,7 +101,7 @@ impl Polls {
             to.ends(PollOutcome::Failed);
             to.text(context, 504, OVERDUE);
         }
-        self.end_lost_feeds(context, http);
+        self.event_streams().end_lost(context, http);
     }
 
     /// Returns true if the source of a poll's response is gone.

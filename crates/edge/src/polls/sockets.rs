@@ -6,41 +6,73 @@
 
 use super::answers::Found;
 use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
-use super::budget::Now;
+use super::budget::{Budget, Now};
 use super::cursors;
-use super::decide::Content;
-use super::feeds::News;
-use super::follow::Asked;
-use super::misses::OriginRequest;
+use super::delivery::Delivery;
+use super::follow::{Asked, stays_below};
+use super::lookups::Lookups;
 use super::senseless::Senseless;
-use super::tables::{Feed, Sink, SocketSet};
-use super::waiters::TOO_MANY_WAIT;
-use super::{Polls, seconds};
-use crate::config::{RouteConfig, check_key};
+use super::tables::{Feed, News, Sink, SocketSet};
+use super::waiters::{BUSY, TOO_MANY_WAIT, Waiters};
+use crate::config::{RouteConfig, Routes, Rules, check_key};
 use crate::cursor::Cursor;
 use crate::ids::{FeedId, SetId, StreamId};
-use crate::metrics::{ConnectionRefusal, PollOutcome, StreamEnd};
+use crate::metrics::{ConnectionRefusal, LoopMetrics, PollOutcome, StreamEnd};
 use crate::responder::Responder;
 use dwell_engine::websocket::{
-    CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets, upgrade,
+    Broadcast, CloseCode, Negotiated, OriginPolicy, UpgradeOptions, WebSocketRef, WebSockets,
+    upgrade,
 };
-use dwell_engine::{Body, Detached, Outcome, Response};
-use dwell_evloop::{Context, Id};
-use std::time::Duration;
+use dwell_engine::{Body, Detached, Response};
+use dwell_evloop::{Context, Id, Token};
+use dwell_timers::Tick;
+use std::sync::Arc;
 
 /// The subprotocol whose frames these are.
 const SUBPROTOCOL: &str = "dwell.v1";
 
-impl Polls {
-    /// Makes a WebSocket of the connection of a poll, or answers why not.
-    pub(super) fn open_socket(
+/// Frames by the name that a key has in them.
+pub(super) type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
+
+/// WebSockets, with the parts of the loop that they touch: no request to the application is among
+/// them, and nothing that says who may ask or publish.
+pub(crate) struct Sockets<'a> {
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) delivery: &'a mut Delivery,
+}
+
+/// The reason why a poll has not become a WebSocket.
+pub(super) enum NotOpened {
+    /// The client has been told why.
+    Answered,
+    /// There is no room, for this reason; its client is to be told.
+    NoRoom(&'static str),
+}
+
+/// A key that a WebSocket asks for.
+pub(super) struct NewKey {
+    /// The keys of the socket.
+    pub(super) set: SetId,
+    pub(super) name: Vec<u8>,
+}
+
+impl Sockets<'_> {
+    /// Makes a WebSocket of the connection of a poll; returns the token of its stream.
+    ///
+    /// # Errors
+    /// The reason why it is none.
+    pub(super) fn open(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
-        ask: Ask,
+        ask: &Ask,
         asked: Vec<Asked>,
+        ends: Tick,
         to: &mut Responder<'_, '_>,
-    ) -> Outcome {
+    ) -> Result<StreamId, NotOpened> {
         let Admitted { route, request, .. } = admitted;
         let rules = self.routes.get(route);
         let options = UpgradeOptions {
@@ -60,20 +92,15 @@ impl Polls {
                 }
                 let text = rejection.to_string();
                 to.text_with(context, rejection.status(), &text, rejection.fields());
-                return Outcome::Answered;
+                return Err(NotOpened::Answered);
             }
         };
-        if !self.has_room(context, asked.len(), to) {
-            return Outcome::Answered;
+        if let Some(reason) = self.waiters.no_records(asked.len()) {
+            return Err(NotOpened::NoRoom(reason));
         }
         let sink = Sink::Leaving(upgrade.negotiated().to_bits());
-        let Some(stream) = self.enter_socket(context, admitted, &ask, asked, sink) else {
-            return self.refuse_busy(context, to);
-        };
-        if self.has_upstream() {
-            let behalf = OriginRequest::of(request, &ask, route, to.peer_address());
-            self.seek_all(context, stream, &behalf);
-        }
+        let stream = self.enter(Now::of(context), admitted, ask, asked, (sink, ends));
+        let stream = stream.ok_or(NotOpened::NoRoom(BUSY))?;
         let mut fields = Vec::new();
         upgrade.for_each_field(|name, value| fields.push((name, value.to_vec())));
         let fields: Vec<_> = fields
@@ -89,29 +116,24 @@ impl Polls {
                 body: Body::Empty,
             },
         );
-        Outcome::Detach {
-            tag: stream.to_bits(),
-        }
+        Ok(stream)
     }
 
     /// Makes the records of a WebSocket; returns the token of its stream.
-    fn enter_socket(
+    fn enter(
         &mut self,
-        context: &Context,
+        now: Now,
         admitted: Admitted<'_>,
         ask: &Ask,
         asked: Vec<Asked>,
-        sink: Sink,
+        (sink, ends): (Sink, Tick),
     ) -> Option<StreamId> {
         let Admitted { route, request, .. } = admitted;
-        let left = admitted.time_left(context.unix_seconds());
-        let ends = self.end_of_life(context, left.unwrap_or(Duration::MAX));
-        let now = seconds(context);
         let takes_path_alone = self.routes.get(route).key.is_path();
         if let ([only], true) = (asked.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
-            let feed = self.waiters.follow(&only.name, now, |key| Feed {
+            let feed = self.waiters.follow(&only.name, now.seconds, |key| Feed {
                 sink,
                 key,
                 has: since(ask.condition),
@@ -136,15 +158,15 @@ impl Polls {
         };
         let set = self.waiters.feeds.open_set(Some(socket))?;
         for (Asked { label, name }, has) in asked.into_iter().zip(has) {
-            self.subscribe(context, set, label, &name, has);
+            self.subscribe(now, set, label, &name, has);
         }
         Some(set.into())
     }
 
     /// Has a WebSocket follow one more key; returns its feed.
-    fn subscribe(
+    pub(super) fn subscribe(
         &mut self,
-        context: &Context,
+        now: Now,
         set: SetId,
         label: Option<Box<str>>,
         name: &[u8],
@@ -152,8 +174,7 @@ impl Polls {
     ) -> Option<FeedId> {
         let socket = self.waiters.feeds.socket_set(set)?;
         let (sink, ends, route) = (socket.sink, socket.ends, socket.route);
-        let now = seconds(context);
-        self.waiters.follow_in_set(name, label, now, |key| Feed {
+        let make = |key| Feed {
             sink,
             key,
             has,
@@ -162,7 +183,8 @@ impl Polls {
             route,
             is_cached: has != Condition::None,
             is_asking: false,
-        })
+        };
+        self.waiters.follow_in_set(name, label, now.seconds, make)
     }
 
     /// Takes over the connections that have become WebSockets in this turn.
@@ -200,12 +222,12 @@ impl Polls {
     /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
     pub(super) fn tell_all(&mut self, now: Now, stream: StreamId, socket: &mut WebSocketRef<'_>) {
         for token in self.waiters.feeds.feeds_of(stream) {
-            self.tell_socket(now, token, socket);
+            self.tell(now, token, socket);
         }
     }
 
     /// As [`tell_all`](Self::tell_all), for one key.
-    pub(super) fn tell_socket(&mut self, now: Now, token: FeedId, socket: &mut WebSocketRef<'_>) {
+    pub(super) fn tell(&mut self, now: Now, token: FeedId, socket: &mut WebSocketRef<'_>) {
         let Some(key) = self.waiters.feeds.get(token).map(|feed| feed.key) else {
             return;
         };
@@ -219,21 +241,20 @@ impl Polls {
         }
         if answered.is_none() && self.delivery.is_busy(now) {
             // It is read when there is room to tell of it.
-            return self.note_change(key, None, [token.into()]);
+            return self
+                .delivery
+                .note_change(self.lookups, key, None, [token.into()]);
         }
-        let item = self
-            .waiters
-            .keys
-            .get(key)
-            .and_then(|key| self.lookups.stored(&key.name, now.seconds));
+        let keys = &self.waiters.keys;
+        let item = self.lookups.stored_key(keys, key, now.seconds);
         let is_stored = item.is_some();
         let found = item.as_ref().map(Found::stored).or(answered);
         let Some(feed) = self.waiters.feeds.get(token) else {
             return;
         };
         let content = found.as_ref().map(|found| found.content);
-        if self.news(feed, content) != News::None {
-            let frame = self.frame_of(token, found.as_ref());
+        if feed.news(content, self.rules(feed)) != News::None {
+            let frame = self.delivery.frame(self.waiters, token, found.as_ref());
             let bytes = frame.plain().len();
             self.delivery.has_written(now, bytes);
             if frame.is_to_compress(socket.negotiated().deflate) {
@@ -242,26 +263,79 @@ impl Polls {
             if socket.send_shared(&frame).is_err() {
                 return;
             }
-            self.was_told(token, content);
+            self.waiters.was_told(token, content);
         }
         self.waiters.feeds.note_told(token, content, is_stored);
     }
 
-    pub(super) fn was_told(&mut self, token: FeedId, content: Option<Content>) {
-        if self.waiters.feeds.was_told(token, content) {
-            self.metrics.stream_events.increment();
+    /// Tells a WebSocket what the key of one of its feeds has.
+    pub(super) fn tell_of_change(
+        &mut self,
+        context: &mut Context,
+        websockets: &mut WebSockets,
+        budget: &mut Budget,
+        (token, socket): (FeedId, Token),
+        found: Option<&Found<'_>>,
+        frames: &mut Frames,
+    ) {
+        let current = found.map(|found| found.content);
+        let Some(feed) = self.waiters.feeds.get(token) else {
+            return;
+        };
+        if feed.news(current, self.rules(feed)) == News::None {
+            return;
+        }
+        if feed.ends.is_due(context.tick()) {
+            self.end_by_age(self.waiters.feeds.stream_of(token), |code, why| {
+                websockets.close(context, socket, code, why);
+            });
+            return;
+        }
+        let frame = self.frame_among(frames, token, found);
+        let sent = websockets.with_socket(context, socket, |socket| {
+            if socket.queued_bytes() > 0 {
+                return false;
+            }
+            if frame.is_to_compress(socket.negotiated().deflate) {
+                budget.compressed(frame.plain().len());
+            }
+            socket.send_shared(&frame).is_ok()
+        });
+        budget.written(frame.plain().len());
+        budget.encoded(self.delivery.encodings.take_work());
+        if sent == Some(true) {
+            self.waiters.was_told(token, current);
+        } else {
+            self.metrics.stream_postponed.increment();
         }
     }
 
+    /// The frame that tells a feed what its key has, made once for each name of the key.
+    fn frame_among(
+        &mut self,
+        frames: &mut Frames,
+        token: FeedId,
+        found: Option<&Found<'_>>,
+    ) -> Arc<Broadcast> {
+        let label = self.waiters.feeds.label_of(token);
+        let known = frames.iter().find(|(other, _)| other.as_deref() == label);
+        if let Some((_, frame)) = known {
+            return Arc::clone(frame);
+        }
+        let frame = self.delivery.frame(self.waiters, token, found);
+        frames.push((label.map(Box::from), Arc::clone(&frame)));
+        frame
+    }
+
+    fn rules(&self, feed: &Feed) -> Rules {
+        self.routes.get(feed.route).rules
+    }
+
     /// The name of a key that a WebSocket asks for by a name of its own.
-    pub(super) fn name_of(
-        &self,
-        stream: StreamId,
-        label: &str,
-    ) -> Option<Result<Vec<u8>, Senseless>> {
+    fn name_of(&self, stream: StreamId, label: &str) -> Option<Result<Vec<u8>, Senseless>> {
         let path = self.waiters.path_of(stream)?;
-        let rules = self.socket_route(stream)?;
         let route = self.waiters.feeds.route_of(stream)?;
+        let rules = self.routes.get(route);
         // Who asks is known, and the application asked, only while a request is at hand.
         if !rules.key.is_path() || rules.access.jwt || rules.access.auth.is_some() {
             return Some(Err(Senseless::Keys));
@@ -269,34 +343,31 @@ impl Polls {
         let path = [path, label].concat();
         let name = check_key(path.as_bytes()).map(<[u8]>::to_vec);
         let name = name.map_err(Senseless::Key);
-        Some(name.and_then(|name| self.stays_below(route, &path).map(|()| name)))
+        Some(name.and_then(|name| stays_below(self.routes, route, &path).map(|()| name)))
     }
 
     /// The set of a WebSocket's keys, made of its one feed where it had no other.
-    pub(super) fn set_of(
-        &mut self,
-        stream: StreamId,
-        socket: &mut WebSocketRef<'_>,
-    ) -> Option<SetId> {
+    fn set_of(&mut self, stream: StreamId, socket: &mut WebSocketRef<'_>) -> Option<SetId> {
         let set = self.waiters.widen(stream)?;
         socket.set_tag(set.to_bits());
         Some(set)
     }
 
     /// The route that a WebSocket was opened on.
-    pub(super) fn socket_route(&self, stream: StreamId) -> Option<&RouteConfig> {
+    pub(super) fn route_of(&self, stream: StreamId) -> Option<&RouteConfig> {
         Some(self.routes.get(self.waiters.feeds.route_of(stream)?))
     }
 
-    /// Has a WebSocket follow one more key; says why not.
-    pub(super) fn subscribe_to(
+    /// The key that a WebSocket asks for, unless it follows that already.
+    ///
+    /// # Errors
+    /// The reason why it may not follow the key.
+    pub(super) fn new_key(
         &mut self,
-        context: &Context,
         socket: &mut WebSocketRef<'_>,
         stream: StreamId,
         label: &str,
-        has: Condition,
-    ) -> Result<(), String> {
+    ) -> Result<Option<NewKey>, String> {
         let Some(set) = self.set_of(stream, socket) else {
             return Err(TOO_MANY_WAIT.to_owned());
         };
@@ -309,7 +380,7 @@ impl Polls {
             .iter()
             .any(|member| member.label.as_deref() == Some(label))
         {
-            return Ok(());
+            return Ok(None);
         }
         if members.len() >= KEYS_MAX {
             return Err(format!("more than {KEYS_MAX} keys"));
@@ -318,33 +389,39 @@ impl Polls {
             return Err(reason.to_owned());
         }
         let name = self.key_named(set.into(), label)?;
-        let peer = socket.peer_address();
-        if let Some(rules) = self.socket_route(set.into()) {
-            let counted = self.gate.count_key_of(context.now(), rules, &name, peer);
-            counted.map_err(|limited| format!("more than {}", limited.rate))?;
-        }
-        let has = self.waiters.feeds.still_has(set, label, has);
-        let feed = self.subscribe(context, set, Some(label.into()), &name, has);
-        let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
-        if self.has_upstream()
-            && let Some(socket_set) = self.waiters.feeds.socket_set(set)
-        {
-            let (path, route) = (&socket_set.path, socket_set.route);
-            let behalf = OriginRequest::nameless(path, route, peer);
-            self.seek(context, feed, &behalf);
-        }
-        self.tell_socket(Now::of(context), feed, socket);
-        Ok(())
+        Ok(Some(NewKey { set, name }))
     }
 
     /// The key that a WebSocket names so; or why there is none.
-    pub(super) fn key_named(&self, stream: StreamId, label: &str) -> Result<Vec<u8>, String> {
+    fn key_named(&self, stream: StreamId, label: &str) -> Result<Vec<u8>, String> {
         match self.name_of(stream, label) {
             Some(Ok(name)) => Ok(name),
             Some(Err(Senseless::Key(error))) => Err(error.to_string()),
             Some(Err(Senseless::Beside(why))) => Err(why.to_owned()),
             _ => Err("keys of this route are named in the request".to_owned()),
         }
+    }
+
+    /// The key that a WebSocket may publish under this name; or why it may not.
+    pub(super) fn publishable(
+        &self,
+        stream: StreamId,
+        label: Option<&str>,
+    ) -> Result<Vec<u8>, String> {
+        let is_allowed = self
+            .route_of(stream)
+            .is_some_and(|route| route.websocket_publish);
+        if !is_allowed {
+            return Err("publishing is not allowed here".to_owned());
+        }
+        let Some(label) = label else {
+            let feed = self.waiters.feeds.unnamed_feed(stream);
+            let name = feed.and_then(|feed| self.waiters.name_of_feed(feed));
+            return name
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| "no key named".to_owned());
+        };
+        self.key_named(stream, label)
     }
 
     /// Ends a WebSocket that is old enough; whether it was.
@@ -362,7 +439,7 @@ impl Polls {
         is_old
     }
 
-    pub(super) fn end_by_age(&mut self, stream: StreamId, close: impl FnOnce(CloseCode, &str)) {
+    fn end_by_age(&mut self, stream: StreamId, close: impl FnOnce(CloseCode, &str)) {
         if self.waiters.remove_stream(stream).is_some() {
             self.metrics.streams_ended.increment(StreamEnd::Lifetime);
             close(CloseCode::GOING_AWAY, "end of its time, come back");

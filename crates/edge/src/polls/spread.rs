@@ -1,9 +1,13 @@
 //! Spread of times, so that clients that were held together do not return together.
 
+use crate::metrics::PollOutcome;
+use crate::responder::Responder;
 use crate::retry_after::RetryAfter;
-use dwell_evloop::Random;
+use dwell_engine::Outcome;
+use dwell_evloop::{Context, Random};
+use dwell_timers::{Tick, ticks_ceil};
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Random times of one loop.
 #[derive(Debug)]
@@ -33,14 +37,38 @@ impl Spread {
         time / 4 * least + Duration::from_millis(added)
     }
 
+    /// The end of a stream that begins now: by its age, and after `most`.
+    pub(super) fn end_of_life(&mut self, now: Tick, lifetime: Duration, most: Duration) -> Tick {
+        let lifetime = self.around(lifetime, 3, 4).min(most);
+        now.plus(ticks_ceil(lifetime))
+    }
+
     /// A number of the range.
     pub(super) fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.random.below(range.end - range.start)
     }
 
-    /// The value of `Retry-After` for one more client that is refused.
-    pub(super) fn retry_after(&mut self, now: Instant) -> String {
-        self.retry_after.next(now)
+    /// Answers that a limit is reached, with a time to come back at.
+    pub(super) fn refuse(
+        &mut self,
+        context: &mut Context,
+        to: &mut Responder<'_, '_>,
+        reason: &str,
+    ) {
+        let seconds = self.retry_after.next(context.now());
+        to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
+    }
+
+    /// As [`refuse`](Self::refuse), for a poll or stream that ends by it.
+    pub(super) fn refused(
+        &mut self,
+        context: &mut Context,
+        to: &mut Responder<'_, '_>,
+        reason: &str,
+    ) -> Outcome {
+        to.ends(PollOutcome::Refused);
+        self.refuse(context, to, reason);
+        Outcome::Answered
     }
 }
 

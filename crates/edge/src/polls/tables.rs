@@ -4,7 +4,7 @@ use super::ask::{Ask, Condition, KEYS_MAX};
 use super::decide::Content;
 use super::places::PollPlace;
 use crate::access::{CorsGrant, Granted};
-use crate::config::RouteId;
+use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::Cursor;
 use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
@@ -82,6 +82,16 @@ pub(crate) struct Feed {
     pub(crate) is_asking: bool,
 }
 
+/// The effect of a change of its key on a feed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum News {
+    None,
+    Value,
+    Deleted,
+    /// It ends, so that its client comes back and the application is asked.
+    Ends,
+}
+
 /// The destination of a feed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sink {
@@ -148,6 +158,28 @@ impl Feed {
     /// Returns true if the client has the value with this cursor.
     pub(crate) fn has(&self, current: Cursor) -> bool {
         self.has == Condition::Since(current)
+    }
+
+    /// The effect of the current content of its key.
+    pub(super) fn news(&self, current: Option<Content>, rules: Rules) -> News {
+        match (current, rules.on_delete) {
+            (Some(content), _) if self.has(content.cursor) => News::None,
+            (Some(_), _) => News::Value,
+            // What was never in the cache cannot have gone from there.
+            (None, _) if !self.is_cached || self.is_asking => News::None,
+            (None, OnDelete::KeepWaiting) => News::None,
+            // The application is asked for one value at a time.
+            (None, OnDelete::Origin)
+                if rules.has_upstream
+                    && self.set.is_none()
+                    && matches!(self.sink, Sink::Events(_)) =>
+            {
+                News::Ends
+            }
+            // A value that came and went before its client was told of it is no news.
+            (None, _) if self.has == Condition::None => News::None,
+            (None, OnDelete::Origin | OnDelete::NotFound) => News::Deleted,
+        }
     }
 
     /// Its client was sent what its key has now, or that it has nothing.

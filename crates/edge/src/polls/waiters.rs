@@ -5,6 +5,7 @@
 
 mod feeds;
 
+use super::decide::Content;
 use super::lookups::Source;
 use super::places::Event;
 use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
@@ -457,6 +458,13 @@ impl Waiters {
         self.feeds.widen(feed, path)
     }
 
+    /// Notes what the client of a feed was sent last.
+    pub(super) fn was_told(&mut self, feed: FeedId, content: Option<Content>) {
+        if self.feeds.was_told(feed, content) {
+            self.metrics.stream_events.increment();
+        }
+    }
+
     /// The name of the key of a feed.
     pub(super) fn name_of_feed(&self, feed: FeedId) -> Option<&[u8]> {
         let key = self.feeds.get(feed)?.key;
@@ -500,6 +508,8 @@ impl Waiters {
 
 /// The reason given where `limits.waiters_max` is reached.
 pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
+/// The reason given when a table is full.
+pub(super) const BUSY: &str = "too many requests are under way";
 /// The reason given when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "shutting down";
 

@@ -1,19 +1,26 @@
 //! Ends of waits: a change, the end of their time, or the end of the server.
+//!
+//! A change is told at once to as many polls and streams as the turn has room for, and to the
+//! others from the queue of its key, see [`delivery`](super::delivery).
 
 use super::answers::{self, Found};
-use super::budget::Now;
-use super::decide::{Content, Decision, Stage, decide};
+use super::budget::{Budget, Now};
+use super::decide::{Decision, Stage, decide};
+use super::delivery::Queue;
 use super::explanation::Valued;
-use super::feeds::{Known, News, Opening};
+use super::feeds::{Known, Opening, Telling};
 use super::hold::Keep;
 use super::lookups::Lookup;
-use super::tables::{KeptRequest, Poll, Sink};
+use super::sockets::Frames;
+use super::tables::{KeptRequest, News, Poll, Sink};
+use super::waiters::SHUTTING_DOWN;
 use super::{Polls, seconds};
 use crate::held::hold;
-use crate::ids::{CacheOperation, FeedId, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
+use crate::ids::{CacheOperation, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
 use dwell_engine::Http;
+use dwell_engine::websocket::{CloseCode, MessageKind, WebSockets};
 use dwell_evloop::{Context, Id};
 use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_store::Item;
@@ -80,7 +87,17 @@ impl Polls {
         let current = found.as_ref().map(|found| found.content);
         let (mut due, mut sockets, mut ripe) = (Vec::new(), Vec::new(), 0);
         group.retain(|waiter| match waiter.id() {
-            Waiter::Feed(feed) => self.keeps_feed(feed, current, &mut due, &mut sockets),
+            Waiter::Feed(feed) => {
+                let rules = |route| self.routes.get(route).rules;
+                let news = self.waiters.feeds.note_current(feed, current, rules);
+                match news {
+                    // One that leaves is told when it has become a WebSocket.
+                    Some((News::None, _) | (_, Sink::Leaving(_))) | None => {}
+                    Some((_, Sink::Events(_))) => due.push(waiter),
+                    Some((_, Sink::Socket(_))) => sockets.push(waiter),
+                }
+                news.is_some()
+            }
             Waiter::MultiPoll(poll) => {
                 ripe += usize::from(self.note_several(poll, key, found.as_ref()));
                 self.waiters.several().get(poll).is_some()
@@ -108,7 +125,7 @@ impl Polls {
         }
         let (count, found) = (due.len() + sockets.len() + ripe, found.as_ref());
         // Those who are to be told already come first.
-        let told = if self.is_changing(key) {
+        let told = if self.delivery.changes.contains(key) {
             0
         } else {
             let mut budget = std::mem::take(self.delivery.work.left(Now::of(context)));
@@ -121,35 +138,155 @@ impl Polls {
         };
         let left = due.drain(told..).chain(sockets);
         let mut left = left.peekable();
-        if left.peek().is_some() || self.is_changing(key) {
-            self.note_change(key, found, left);
+        if left.peek().is_some() || self.delivery.changes.contains(key) {
+            self.delivery.note_change(&self.lookups, key, found, left);
         }
         count
     }
 
-    /// Notes a stream for which the value of its key is news; false if the stream is gone.
-    fn keeps_feed(
+    /// Tells polls and streams of events what their key has, one after the other while there is
+    /// budget; returns how many were told or need not be.
+    pub(super) fn tell_some(
         &mut self,
-        token: FeedId,
-        current: Option<Content>,
-        due: &mut Vec<WaiterId>,
-        sockets: &mut Vec<WaiterId>,
-    ) -> bool {
-        let Some(feed) = self.waiters.feeds.get(token) else {
-            return false;
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: KeyId,
+        due: &[WaiterId],
+        found: Option<&Found<'_>>,
+    ) -> usize {
+        let mut telling = Telling::of(found);
+        for (count, token) in due.iter().enumerate() {
+            if budget.is_spent() {
+                return count;
+            }
+            self.tell_one(context, http, budget, key, *token, &mut telling);
+        }
+        due.len()
+    }
+
+    /// Tells one poll or stream of events what its key has.
+    fn tell_one(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: KeyId,
+        waiter: WaiterId,
+        telling: &mut Telling<'_, '_>,
+    ) {
+        match waiter.id() {
+            Waiter::Feed(feed) => {
+                let mut streams = self.event_streams();
+                streams.tell(context, http, budget, feed, telling);
+                budget.encoded(self.delivery.encodings.take_work());
+            }
+            Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling.found),
+            // It is answered when it is ripe.
+            Waiter::MultiPoll(_) => {}
+        }
+    }
+
+    /// Answers one poll that is held for a key, if what there is now is news to it.
+    fn wake(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        budget: &mut Budget,
+        key: KeyId,
+        token: PollId,
+        found: Option<&Found<'_>>,
+    ) {
+        let poll = self.waiters.polls().get(token);
+        let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
+            return;
         };
-        let news = self.news(feed, current);
-        match feed.sink {
-            _ if news == News::None => {}
-            Sink::Events(_) => due.push(token.into()),
-            Sink::Socket(_) => sockets.push(token.into()),
-            // It is told when it has become one.
-            Sink::Leaving(_) => {}
+        let current = found.map(|found| found.content);
+        let rules = self.routes.get(poll.route).rules;
+        let decision = decide(&poll.ask, current, Stage::Held, rules);
+        if decision == Decision::Wait {
+            return;
         }
-        if current.is_some() {
-            self.waiters.feeds.is_in_cache(token);
+        // The key is still needed: the application may be asked for it next.
+        let Some((poll, is_last)) = self.waiters.take(token) else {
+            return;
+        };
+        self.answer_woken(context, http, key, poll, decision, found);
+        if is_last {
+            self.waiters.end_watch(key);
         }
-        true
+        budget.written(found.map_or(0, |found| found.bytes().len()));
+    }
+
+    /// Tells the queues of the changes of their keys, as far as the budget of this turn goes; a
+    /// client that has not taken what it was sent before is told when it has.
+    pub(crate) fn tell_changes(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+    ) {
+        self.tell_answered(context, http, websockets);
+        let mut budget = Budget::of_turn();
+        while !budget.is_spent()
+            && let Some((key, mut queue)) = self.delivery.changes.take()
+        {
+            let mut slice = budget.slice();
+            self.tell_slice(context, http, websockets, &mut slice, key, &mut queue);
+            budget.used(&slice);
+            self.delivery.changes.put_back(key, queue);
+        }
+        for (socket, frame) in std::mem::take(&mut self.delivery.replies) {
+            // A client that has left needs no answer.
+            let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
+        }
+        for socket in std::mem::take(&mut self.delivery.farewells) {
+            websockets.close(context, socket, CloseCode::GOING_AWAY, SHUTTING_DOWN);
+        }
+    }
+
+    /// Tells the next in the queue of a key.
+    fn tell_slice(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        websockets: &mut WebSockets,
+        budget: &mut Budget,
+        key: KeyId,
+        queue: &mut Queue,
+    ) {
+        let Some(record) = self.waiters.keys.get(key) else {
+            // It is not waited for any more.
+            return queue.left.clear();
+        };
+        // The turn may have brought a newer value, which others have been told already.
+        let item = self.stored(context, &record.name);
+        let kept = queue.change.as_ref();
+        let mut found = if self.lookups.is_immediate() {
+            item.as_ref().map(Found::stored)
+        } else {
+            kept.map(|(content, value)| Found::shared(*content, value))
+        };
+        if let Some(found) = &mut found {
+            self.delivery.encodings.share(&record.name, found);
+            budget.encoded(self.delivery.encodings.take_work());
+        }
+        let found = found.as_ref();
+        let mut telling = Telling::of(found);
+        let mut frames = Frames::new();
+        while !budget.is_spent()
+            && let Some(waiter) = queue.next()
+        {
+            if let Waiter::Feed(id) = waiter.id()
+                && let Some(feed) = self.waiters.feeds.get(id)
+                && let Sink::Socket(socket) = feed.sink
+            {
+                let (feed, mut sockets) = ((id, socket), self.socket_streams());
+                sockets.tell_of_change(context, websockets, budget, feed, found, &mut frames);
+            } else {
+                self.tell_one(context, http, budget, key, waiter, &mut telling);
+            }
+        }
     }
 
     /// Answers one poll that was held.
@@ -179,7 +316,8 @@ impl Polls {
     /// The item under `key` in the embedded store; `None` with memcached, which would have to be
     /// asked.
     pub(super) fn last_look(&self, context: &Context, key: KeyId) -> Option<Item> {
-        self.stored(context, &self.waiters.keys.get(key)?.name)
+        let keys = &self.waiters.keys;
+        self.lookups.stored_key(keys, key, seconds(context))
     }
 
     /// The wait of one poll has ended; the last look makes sure that nothing was overlooked.
@@ -217,14 +355,14 @@ impl Polls {
     ///
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
-        self.drain_feeds(context, http, count);
+        self.event_streams().drain(context, http, count);
         // Whoever is about to be told of a change is not told that there is none.
         let waiting: Vec<(PollId, KeyId)> = self
             .waiters
             .polls()
             .tokens()
             .filter_map(|token| Some((token, self.waiters.polls().get(token)?.waits_for()?)))
-            .filter(|(_, key)| !self.is_changing(*key))
+            .filter(|(_, key)| !self.delivery.changes.contains(*key))
             .take(count)
             .collect();
         for (token, key) in waiting {
@@ -401,22 +539,9 @@ impl Polls {
         name: &[u8],
         known: Known<'_>,
     ) {
-        let mut ask = poll.ask;
-        // The time in which it is known who asks has gone on.
-        if ask.wait_ms != u32::MAX {
-            let gone = context.now().saturating_duration_since(poll.arrived);
-            let gone = u32::try_from(gone.as_millis()).unwrap_or(u32::MAX);
-            ask.wait_ms = ask.wait_ms.saturating_sub(gone);
-        }
-        let opening = Opening {
-            ask,
-            route: poll.route,
-            name,
-            exchange: poll.exchange,
-            known,
-        };
+        let opening = Opening::held(context.now(), poll, name, known);
         let mut to = Responder::held(http, poll, &self.responses);
-        self.stream(context, &opening, &mut to);
+        self.event_streams().begin(context, &opening, &mut to);
     }
 
     /// Holds a poll whose key memcached has in the version the client has.

@@ -6,8 +6,8 @@
 use super::super::answers::Found;
 use super::super::ask::Condition;
 use super::super::decide::Content;
-use super::super::tables::{Feed, FeedSet, Member, Sink, SocketSet, kind};
-use crate::config::RouteId;
+use super::super::tables::{Feed, FeedSet, Member, News, Sink, SocketSet, kind};
+use crate::config::{RouteId, Rules};
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use bytes::Bytes;
 use dwell_evloop::Slab;
@@ -295,6 +295,21 @@ impl Feeds {
                 feed.sink = sink;
             }
         }
+    }
+
+    /// Notes what the key of a feed has; tells what that is to the feed, and its destination.
+    pub(in crate::polls) fn note_current(
+        &mut self,
+        feed: FeedId,
+        current: Option<Content>,
+        rules: impl FnOnce(RouteId) -> Rules,
+    ) -> Option<(News, Sink)> {
+        let record = self.table.get(feed)?;
+        let news = (record.news(current, rules(record.route)), record.sink);
+        if current.is_some() {
+            self.is_in_cache(feed);
+        }
+        Some(news)
     }
 
     /// Notes what the client of a feed was sent last; false if the feed is gone.
