@@ -5,6 +5,7 @@ mod binary;
 mod component;
 mod differential;
 mod dump;
+mod exchanges;
 mod sessions;
 
 use std::sync::Arc;

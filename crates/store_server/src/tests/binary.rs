@@ -4,33 +4,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::differential::{Memcached, Ours};
+use dwell_testkit::Memcached;
+
+use super::differential::Ours;
+use super::exchanges::{self, Exchange, Step};
 use super::*;
 
 const EXCHANGES: &str = include_str!("binary_exchanges.txt");
 
-struct Exchange {
-    name: &'static str,
-    steps: Vec<Step>,
-}
-
-struct Step {
-    request: Vec<u8>,
-    line: &'static str,
-    /// Our replies where they are not memcached's.
-    differs: Option<&'static str>,
-}
-
 #[test]
 fn replies_are_those_of_memcached() {
-    let Some(memcached) = Memcached::start(&[]) else {
-        println!("skipped: there is no memcached on the PATH");
-        return;
-    };
+    let memcached = Memcached::start();
     let server = Ours::start(StoreServerLimits::default());
     let mut wrong = Vec::new();
-    for Exchange { name, steps } in read_exchanges() {
-        let theirs = exchange(memcached.address, &steps);
+    for Exchange { name, steps } in exchanges::read(EXCHANGES) {
+        let theirs = exchange(memcached.address(), &steps);
         let ours = exchange(server.address, &steps);
         for (step, (ours, theirs)) in steps.iter().zip(ours.iter().zip(&theirs)) {
             let same = ours == step.differs.unwrap_or(theirs);
@@ -44,29 +32,6 @@ fn replies_are_those_of_memcached() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-}
-
-fn read_exchanges() -> Vec<Exchange> {
-    let mut exchanges: Vec<Exchange> = Vec::new();
-    for line in EXCHANGES.lines() {
-        let last = exchanges.last_mut();
-        if line.is_empty() || line.starts_with('#') {
-        } else if let Some(reply) = line.strip_prefix("  !") {
-            let step = last.and_then(|exchange| exchange.steps.last_mut());
-            step.expect("a reply follows a request").differs = Some(reply.trim_start());
-        } else if let Some(line) = line.strip_prefix("    ") {
-            let steps = &mut last.expect("a request follows a name").steps;
-            steps.push(Step {
-                request: request(line),
-                line,
-                differs: None,
-            });
-        } else {
-            let steps = Vec::new();
-            exchanges.push(Exchange { name: line, steps });
-        }
-    }
-    exchanges
 }
 
 /// The opaque of the no-op that ends a step.
@@ -120,15 +85,12 @@ fn bytes(word: &str) -> Vec<u8> {
 
 /// The replies to each step, as text, up to the end of the step or of the connection.
 fn exchange(address: SocketAddr, steps: &[Step]) -> Vec<String> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(2)))
-        .unwrap();
+    let mut stream = exchanges::connect(address, Duration::from_secs(2));
     let end = frame(0x0a, END, 0, &[], &[], &[]);
     let mut replies = Vec::new();
     for step in steps {
         // The peer may have closed while this is sent; what it replied before is what counts.
-        let _ = stream.write_all(&[&step.request[..], &end].concat());
+        let _ = stream.write_all(&[request(step.line), end.clone()].concat());
         replies.push(read_replies(&mut stream, step.line));
     }
     replies
@@ -185,13 +147,14 @@ fn show(header: &[u8; 24], body: &[u8]) -> String {
 
 #[test]
 fn a_pipeline_in_pieces_is_answered_like_the_whole() {
-    let input: Vec<u8> = read_exchanges()
+    let input: Vec<u8> = exchanges::read(EXCHANGES)
         .into_iter()
         .filter(|exchange| !exchange.name.starts_with("bad") && !exchange.name.starts_with("quit"))
         .filter(|exchange| exchange.name != "key too long")
         .flat_map(|exchange| exchange.steps)
-        .filter(|step| step.request.len() < 1000)
-        .flat_map(|step| step.request)
+        .map(|step| request(step.line))
+        .filter(|request| request.len() < 1000)
+        .flatten()
         .collect();
     let whole = Client::new().send(&input);
     assert!(whole.len() > 2000);

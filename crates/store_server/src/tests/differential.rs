@@ -2,39 +2,26 @@
 //! for the differences listed here with their reasons.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
+
+use dwell_testkit::{GUARD, Memcached};
 
 use super::component::Rig;
+use super::exchanges::{self, Exchange, Step};
 use super::*;
 
 const EXCHANGES: &str = include_str!("exchanges.txt");
 
-struct Exchange {
-    name: &'static str,
-    steps: Vec<Step>,
-}
-
-struct Step {
-    sent: &'static str,
-    /// Our reply where it is not memcached's.
-    differs: Option<&'static str>,
-}
-
 #[test]
 fn replies_are_those_of_memcached() {
-    let Some(memcached) = Memcached::start(&[]) else {
-        println!("skipped: there is no memcached on the PATH");
-        return;
-    };
+    let memcached = Memcached::start();
     let server = Ours::start(StoreServerLimits::default());
-    for Exchange { name, steps } in read_exchanges() {
-        let theirs = exchange(memcached.address, &steps);
+    for Exchange { name, steps } in exchanges::read(EXCHANGES) {
+        let theirs = exchange(memcached.address(), &steps);
         let ours = exchange(server.address, &steps);
         for ((step, ours), theirs) in steps.iter().zip(ours).zip(theirs) {
-            let sent = step.sent;
+            let sent = step.line;
             match step.differs.map(unescape) {
                 None => assert_eq!(ours, theirs, "{name}: {sent} (memcached's is on the right)"),
                 Some(expected) => assert_eq!(ours, expected, "{name}: {sent}"),
@@ -45,23 +32,20 @@ fn replies_are_those_of_memcached() {
 
 #[test]
 fn without_cas_uniques_replies_are_those_of_memcached() {
-    let Some(memcached) = Memcached::start(&["-C"]) else {
-        println!("skipped: there is no memcached on the PATH");
-        return;
-    };
+    let memcached = Memcached::start_with(&["-C"]);
     let server = Ours::start(StoreServerLimits {
         cas_enabled: false,
         ..StoreServerLimits::default()
     });
     let steps = CAS_EXCHANGE.lines().map(|sent| Step {
-        sent: sent.trim_start(),
+        line: sent.trim_start(),
         differs: None,
     });
     let steps: Vec<_> = steps.collect();
-    let theirs = exchange(memcached.address, &steps);
+    let theirs = exchange(memcached.address(), &steps);
     let ours = exchange(server.address, &steps);
     for ((step, ours), theirs) in steps.iter().zip(ours).zip(theirs) {
-        assert_eq!(ours, theirs, "{} (memcached's is on the right)", step.sent);
+        assert_eq!(ours, theirs, "{} (memcached's is on the right)", step.line);
     }
 }
 
@@ -92,15 +76,12 @@ const CAS_EXCHANGE: &str = r"set a 0 0 1\r\n1\r\n
 
 #[test]
 fn listed_differences_are_differences() {
-    let Some(memcached) = Memcached::start(&[]) else {
-        println!("skipped: there is no memcached on the PATH");
-        return;
-    };
-    for Exchange { name, steps } in read_exchanges() {
+    let memcached = Memcached::start();
+    for Exchange { name, steps } in exchanges::read(EXCHANGES) {
         if steps.iter().all(|step| step.differs.is_none()) {
             continue;
         }
-        let theirs = exchange(memcached.address, &steps);
+        let theirs = exchange(memcached.address(), &steps);
         let differs = steps
             .iter()
             .zip(theirs)
@@ -109,42 +90,15 @@ fn listed_differences_are_differences() {
     }
 }
 
-fn read_exchanges() -> Vec<Exchange> {
-    let mut exchanges: Vec<Exchange> = Vec::new();
-    for line in EXCHANGES.lines() {
-        let last = exchanges.last_mut();
-        if line.is_empty() || line.starts_with('#') {
-        } else if let Some(reply) = line.strip_prefix("  !") {
-            let step = last.and_then(|exchange| exchange.steps.last_mut());
-            step.expect("a reply follows what was sent").differs = Some(reply.trim_start());
-        } else if let Some(sent) = line.strip_prefix("    ") {
-            let steps = &mut last.expect("a step follows a name").steps;
-            steps.push(Step {
-                sent,
-                differs: None,
-            });
-        } else {
-            exchanges.push(Exchange {
-                name: line,
-                steps: Vec::new(),
-            });
-        }
-    }
-    exchanges
-}
-
 /// A command whose reply is unlike any other.
 const ASK_END: &[u8] = b"mg end-of-step k\r\n";
 const END: &[u8] = b"EN kend-of-step\r\n";
 
 /// The replies to each step, up to the end of the step or of the connection.
 fn exchange(address: SocketAddr, steps: &[Step]) -> Vec<String> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    let mut stream = exchanges::connect(address, GUARD);
     let mut replies = Vec::new();
-    for Step { sent, .. } in steps {
+    for Step { line: sent, .. } in steps {
         let mut input = expand(sent);
         input.extend_from_slice(ASK_END);
         // The peer may have closed while this is sent; what it replied before is what counts.
@@ -234,58 +188,6 @@ fn normal(reply: &str) -> String {
         }
     });
     lines.collect()
-}
-
-/// A real memcached, ended with the test.
-pub(super) struct Memcached {
-    child: Child,
-    pub(super) address: SocketAddr,
-}
-
-impl Memcached {
-    /// `None` where it is not installed.
-    pub(super) fn start(options: &[&str]) -> Option<Self> {
-        // Somebody else may take the port between the two steps; then another is tried.
-        let started = (0..5).find_map(|_| {
-            let address = TcpListener::bind("127.0.0.1:0")
-                .unwrap()
-                .local_addr()
-                .unwrap();
-            match Self::start_at(address, options) {
-                Err(error) if error.kind() == ErrorKind::NotFound => Some(None),
-                other => other.ok().map(Some),
-            }
-        });
-        started.expect("memcached starts on one of five free ports")
-    }
-
-    fn start_at(address: SocketAddr, options: &[&str]) -> std::io::Result<Self> {
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-U", "0", "-u", "nobody", "-p"])
-            .arg(address.port().to_string())
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut memcached = Self { child, address };
-        let give_up = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).is_err() {
-            if memcached.child.try_wait()?.is_some() {
-                return Err(ErrorKind::AddrInUse.into());
-            }
-            assert!(Instant::now() < give_up, "memcached does not listen");
-            thread::yield_now();
-        }
-        Ok(memcached)
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// This server on a thread of its own, which ends with the test's process.
