@@ -48,6 +48,65 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 impl Dump {
+    /// `stats cachedump`: a listing is to be gone on with, or an error has been answered.
+    pub(super) fn cachedump(executor: &mut Executor<'_>, arguments: Tokens<'_>) -> Option<Self> {
+        let mut words = arguments.iter().skip(1);
+        let line: &[u8] = match (words.next(), words.next()) {
+            _ if !executor.service.limits.allowed.dump => {
+                b"CLIENT_ERROR stats cachedump not allowed\r\n"
+            }
+            (Some(class), Some(limit)) => match (number(class), number(limit)) {
+                (Some(CLASS), Some(limit)) => {
+                    return Some(Self::new(Form::Cachedump {
+                        items: if limit == 0 { u32::MAX } else { limit },
+                        bytes: CACHEDUMP_BYTES_MAX,
+                    }));
+                }
+                (Some(class), Some(_)) if class < CLASSES => Status::End.as_bytes(),
+                (Some(_), Some(_)) => b"CLIENT_ERROR Illegal slab id\r\n",
+                _ => ErrorLine::BadFormat.as_bytes(),
+            },
+            _ => b"CLIENT_ERROR bad command line\r\n",
+        };
+        executor.out.extend_from_slice(line);
+        None
+    }
+
+    /// `lru_crawler`: a listing is to be gone on with, or all has been answered.
+    pub(super) fn lru_crawler(executor: &mut Executor<'_>, arguments: Tokens<'_>) -> Option<Self> {
+        let mut words = arguments.iter();
+        let asked = (words.next().unwrap_or_default(), words.next(), words.next());
+        let line: &[u8] = match asked {
+            (b"metadump" | b"mgdump", Some(_), None) if !executor.service.limits.allowed.dump => {
+                b"ERROR metadump not allowed\r\n"
+            }
+            (b"metadump", Some(classes), None) => match has_all(classes) {
+                Some(true) => return Some(Self::new(Form::Metadump)),
+                Some(false) => Status::End.as_bytes(),
+                None => BAD_CLASS,
+            },
+            (b"mgdump", Some(classes), None) => match has_all(classes) {
+                Some(true) => return Some(Self::new(Form::Mgdump)),
+                Some(false) => b"EN\r\n",
+                None => BAD_CLASS,
+            },
+            // Expired items are looked for each second in any case.
+            (b"crawl", Some(classes), None) => match has_all(classes) {
+                Some(_) => Status::Ok.as_bytes(),
+                None => BAD_CLASS,
+            },
+            (b"tocrawl" | b"sleep", Some(figure), None) => match number(figure) {
+                Some(_) => Status::Ok.as_bytes(),
+                None => ErrorLine::BadFormat.as_bytes(),
+            },
+            (b"enable", None, None) => Status::Ok.as_bytes(),
+            (b"disable", None, None) => b"ERROR failed to stop lru crawler thread\r\n",
+            _ => ErrorLine::Unknown.as_bytes(),
+        };
+        executor.out.extend_from_slice(line);
+        None
+    }
+
     fn new(form: Form) -> Self {
         let walk = Walk::default();
         Self { walk, form }
@@ -136,67 +195,6 @@ fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
 /// True for the arguments by which `stats` is asked for a listing of keys.
 pub(super) fn is_cachedump(arguments: Tokens<'_>) -> bool {
     arguments.iter().next() == Some(b"cachedump")
-}
-
-impl Executor<'_> {
-    /// `stats cachedump`: a listing is to be gone on with, or an error has been answered.
-    pub(super) fn cachedump(&mut self, arguments: Tokens<'_>) -> Option<Dump> {
-        let mut words = arguments.iter().skip(1);
-        let line: &[u8] = match (words.next(), words.next()) {
-            _ if !self.service.limits.allowed.dump => {
-                b"CLIENT_ERROR stats cachedump not allowed\r\n"
-            }
-            (Some(class), Some(limit)) => match (number(class), number(limit)) {
-                (Some(CLASS), Some(limit)) => {
-                    return Some(Dump::new(Form::Cachedump {
-                        items: if limit == 0 { u32::MAX } else { limit },
-                        bytes: CACHEDUMP_BYTES_MAX,
-                    }));
-                }
-                (Some(class), Some(_)) if class < CLASSES => Status::End.as_bytes(),
-                (Some(_), Some(_)) => b"CLIENT_ERROR Illegal slab id\r\n",
-                _ => ErrorLine::BadFormat.as_bytes(),
-            },
-            _ => b"CLIENT_ERROR bad command line\r\n",
-        };
-        self.out.extend_from_slice(line);
-        None
-    }
-
-    /// `lru_crawler`: a listing is to be gone on with, or all has been answered.
-    pub(super) fn lru_crawler(&mut self, arguments: Tokens<'_>) -> Option<Dump> {
-        let mut words = arguments.iter();
-        let asked = (words.next().unwrap_or_default(), words.next(), words.next());
-        let line: &[u8] = match asked {
-            (b"metadump" | b"mgdump", Some(_), None) if !self.service.limits.allowed.dump => {
-                b"ERROR metadump not allowed\r\n"
-            }
-            (b"metadump", Some(classes), None) => match has_all(classes) {
-                Some(true) => return Some(Dump::new(Form::Metadump)),
-                Some(false) => Status::End.as_bytes(),
-                None => BAD_CLASS,
-            },
-            (b"mgdump", Some(classes), None) => match has_all(classes) {
-                Some(true) => return Some(Dump::new(Form::Mgdump)),
-                Some(false) => b"EN\r\n",
-                None => BAD_CLASS,
-            },
-            // Expired items are looked for each second in any case.
-            (b"crawl", Some(classes), None) => match has_all(classes) {
-                Some(_) => Status::Ok.as_bytes(),
-                None => BAD_CLASS,
-            },
-            (b"tocrawl" | b"sleep", Some(figure), None) => match number(figure) {
-                Some(_) => Status::Ok.as_bytes(),
-                None => ErrorLine::BadFormat.as_bytes(),
-            },
-            (b"enable", None, None) => Status::Ok.as_bytes(),
-            (b"disable", None, None) => b"ERROR failed to stop lru crawler thread\r\n",
-            _ => ErrorLine::Unknown.as_bytes(),
-        };
-        self.out.extend_from_slice(line);
-        None
-    }
 }
 
 const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";

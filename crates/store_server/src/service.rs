@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use dwell_proto::memcache::{Protocols, RequestLimits};
+use dwell_proto::memcache::{ErrorLine, Protocols, RequestLimits};
 use dwell_store::{Expiry, Seconds, Store};
 
-use super::credentials::Credentials;
+use super::credentials::{self, Credentials};
 use super::metrics::{HostFigures, StoreMetrics};
 
 /// Bounds of the store server, and what its operator allows.
@@ -240,10 +240,18 @@ impl StoreService {
         *current = Arc::new(credentials);
     }
 
-    /// True if `token`, a name and a password with a space between, is known.
-    pub(super) fn admits(&self, token: &[u8]) -> bool {
+    /// Checks a name and a password, with a space between.
+    pub(super) fn authenticate(&self, token: &[u8]) -> Result<(), ErrorLine> {
+        if credentials::split(token).is_none() {
+            return Err(ErrorLine::BadAuthenticationToken);
+        }
+        self.counters.auth_commands.fetch_add(1, Relaxed);
         let current = self.credentials.read();
-        current.unwrap_or_else(PoisonError::into_inner).admit(token)
+        if current.unwrap_or_else(PoisonError::into_inner).admit(token) {
+            return Ok(());
+        }
+        self.counters.auth_errors.fetch_add(1, Relaxed);
+        Err(ErrorLine::AuthenticationFailed)
     }
 
     /// Returns true if a client has sent `shutdown`, where that is allowed.

@@ -9,7 +9,6 @@ use dwell_proto::memcache::{
 };
 
 use super::commands::{After, Executor, Retrieval, command_label};
-use super::credentials;
 use super::dump::{Dump, is_cachedump};
 use super::metrics::StoreCommand;
 use super::service::{Doing, StoreService};
@@ -315,12 +314,13 @@ impl Session {
                 Step::command(used, StoreCommand::GetAndTouch, After::Continue)
             }
             Progress::Command(Command::Stats { arguments }) if is_cachedump(arguments) => {
-                self.task = executor.cachedump(arguments).map(Task::Dump).map(Box::new);
+                self.task = Dump::cachedump(executor, arguments)
+                    .map(Task::Dump)
+                    .map(Box::new);
                 Step::command(used, StoreCommand::Stats, After::Continue)
             }
             Progress::Command(Command::LruCrawler { arguments }) => {
-                self.task = executor
-                    .lru_crawler(arguments)
+                self.task = Dump::lru_crawler(executor, arguments)
                     .map(Task::Dump)
                     .map(Box::new);
                 Step::other(used)
@@ -362,7 +362,7 @@ impl Session {
                 verb: StoreVerb::Set,
                 value,
                 ..
-            }) => match executor.authenticate(value) {
+            }) => match executor.service.authenticate(value) {
                 Ok(()) => {
                     self.protocol = Protocol::Text(RequestDecoder::new(limits));
                     reply::status(executor.out, Status::Stored);
@@ -486,21 +486,5 @@ fn binary_step(
         }
         binary::Progress::Incomplete { .. } => Step::stop(used, Stop::Starved),
         _ => Step::stop(used, Stop::Close),
-    }
-}
-
-impl Executor<'_> {
-    /// Checks the name and the password in the data of a `set`.
-    fn authenticate(&self, token: &[u8]) -> Result<(), ErrorLine> {
-        let counters = &self.service.counters;
-        if credentials::split(token).is_none() {
-            return Err(ErrorLine::BadAuthenticationToken);
-        }
-        super::connection::add(&counters.auth_commands, 1);
-        if self.service.admits(token) {
-            return Ok(());
-        }
-        super::connection::add(&counters.auth_errors, 1);
-        Err(ErrorLine::AuthenticationFailed)
     }
 }

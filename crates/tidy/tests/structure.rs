@@ -82,7 +82,7 @@ const CRATES: &[Bounds] = &[
         name: "store_server",
         ring: 2,
         banned: 0,
-        wide: &[("commands.rs Executor", 5, 5)],
+        wide: &[("commands.rs Executor", 4, 3)],
     },
     Bounds {
         name: "timers",
