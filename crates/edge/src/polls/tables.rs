@@ -8,7 +8,7 @@ use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::Cursor;
 use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
-use dwell_evloop::Slab;
+use dwell_evloop::{Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
@@ -98,7 +98,7 @@ pub(crate) enum Sink {
     Events(ExchangeId),
     /// A connection that is about to become a WebSocket; the bits say what was negotiated.
     Leaving(u32),
-    Socket(dwell_evloop::Token),
+    Socket(Token),
 }
 
 /// The feeds of one stream that follows several keys.
