@@ -1,6 +1,6 @@
 //! Names of the records of a loop, and the records that tags stand for.
 
-use dwell_evloop::{Id, Token};
+use dwell_evloop::{Id, Slab, Token};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
@@ -14,10 +14,10 @@ pub(crate) mod kind {
     pub(crate) const FETCH: u8 = 4;
     pub(crate) const FEED: u8 = 5;
     pub(crate) const SET: u8 = 6;
-    pub(crate) const SEVERAL: u8 = 7;
-    pub(crate) const MISSING: u8 = 8;
+    pub(crate) const MULTI_POLL: u8 = 7;
+    pub(crate) const SUB_FETCH: u8 = 8;
     pub(crate) const PUBLISH: u8 = 16;
-    pub(crate) const QUESTION: u8 = 17;
+    pub(crate) const SUBREQUEST: u8 = 17;
     /// The kind of the one tag of all values that the cache is given.
     pub(crate) const FILL: u8 = 18;
     pub(crate) const PROXIED: u8 = 20;
@@ -38,6 +38,13 @@ macro_rules! ids {
 
             fn token(self) -> Token {
                 Token::from_bits(self.0.get())
+            }
+        }
+
+        impl $name {
+            /// The table of its records, which holds so many at most.
+            pub(crate) fn slab<T>(capacity_max: usize) -> Slab<T, Self> {
+                Slab::with_ids($kind, capacity_max)
             }
         }
 
@@ -71,13 +78,13 @@ ids! {
     /// Names a stream that may follow several keys.
     SetId = kind::SET;
     /// Names a poll of several keys.
-    MultiPollId = kind::SEVERAL;
+    MultiPollId = kind::MULTI_POLL;
     /// Names a key of a stream, or of a poll of several keys, that the application is asked for.
-    SubFetchId = kind::MISSING;
+    SubFetchId = kind::SUB_FETCH;
     /// Names a request of a publisher that waits for memcached.
     PublishId = kind::PUBLISH;
     /// Names a subrequest that asks the application for access.
-    SubrequestId = kind::QUESTION;
+    SubrequestId = kind::SUBREQUEST;
     /// Names a proxied request.
     ProxiedId = kind::PROXIED;
 }
@@ -183,7 +190,7 @@ one_of! {
     Held {
         /// A feed or a set of feeds: events, or a WebSocket to be.
         Stream(StreamId): kind::FEED | kind::SET,
-        MultiPoll(MultiPollId): kind::SEVERAL,
+        MultiPoll(MultiPollId): kind::MULTI_POLL,
         Publish(PublishId): kind::PUBLISH,
         Proxied(ProxiedId): kind::PROXIED,
         Poll(PollId): _,
@@ -191,7 +198,7 @@ one_of! {
 
     /// Record of a request to the application.
     Requested {
-        AuthSubrequest(SubrequestId): kind::QUESTION,
+        AuthSubrequest(SubrequestId): kind::SUBREQUEST,
         Proxied(ProxiedId): kind::PROXIED,
         Fetch(FetchId): _,
     }
@@ -205,26 +212,26 @@ one_of! {
     /// Record of a wait for changes of a key.
     Waiter {
         Feed(FeedId): kind::FEED,
-        MultiPoll(MultiPollId): kind::SEVERAL,
+        MultiPoll(MultiPollId): kind::MULTI_POLL,
         Poll(PollId): _,
     }
 
     /// Record that the answer to a lookup is for.
     LookupMember {
-        SubFetch(SubFetchId): kind::MISSING,
-        MultiPoll(MultiPollId): kind::SEVERAL,
+        SubFetch(SubFetchId): kind::SUB_FETCH,
+        MultiPoll(MultiPollId): kind::MULTI_POLL,
         Poll(PollId): _,
     }
 
     /// Record that the answer of the application to a fetch is for.
     FetchMember {
-        SubFetch(SubFetchId): kind::MISSING,
+        SubFetch(SubFetchId): kind::SUB_FETCH,
         Poll(PollId): _,
     }
 
     /// Record that asks the application for a key.
     SubFetchAsker {
-        MultiPoll(MultiPollId): kind::SEVERAL,
+        MultiPoll(MultiPollId): kind::MULTI_POLL,
         Feed(FeedId): _,
     }
 
@@ -233,7 +240,7 @@ one_of! {
         /// A change of its key, until its wait ends.
         Key(KeyId): kind::KEY,
         Lookup(LookupId): kind::LOOKUP,
-        Subrequest(SubrequestId): kind::QUESTION,
+        Subrequest(SubrequestId): kind::SUBREQUEST,
         Fetch(FetchId): _,
     }
 }

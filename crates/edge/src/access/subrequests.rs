@@ -4,7 +4,7 @@
 //! subrequest.
 
 use super::{AuthDecision, Digest, Digester, ExpiringCache, credential};
-use crate::ids::{PollId, SubrequestId, kind};
+use crate::ids::{PollId, SubrequestId};
 use dwell_evloop::Slab;
 use dwell_proto::http1::RequestHead;
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ impl AuthSubrequests {
             digester: Digester::new(),
             known: ExpiringCache::new(KNOWN_MAX),
             open: HashMap::new(),
-            questions: Slab::with_ids(kind::QUESTION, questions_max),
+            questions: SubrequestId::slab(questions_max),
             started: None,
         }
     }

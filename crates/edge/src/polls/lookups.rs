@@ -7,7 +7,7 @@
 mod hints;
 
 use super::explanation::Valued;
-use super::tables::{Keys, Version, kind};
+use super::tables::{Keys, Version};
 use crate::ids::{KeyId, LookupId, LookupMember, Packed};
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use bytes::Bytes;
@@ -65,7 +65,7 @@ impl Lookups {
         Self {
             source,
             metrics,
-            table: Slab::with_ids(kind::LOOKUP, lookups_max),
+            table: LookupId::slab(lookups_max),
             unsent: Vec::new(),
             versions: Vec::new(),
             went_back: None,

@@ -17,7 +17,7 @@ pub(super) use sub_fetch::{FetchedValue, OriginRequest, SubFetch};
 
 use super::common::{Common, Variant};
 use super::sharing::Owner;
-use super::tables::{Keys, kind};
+use super::tables::Keys;
 use crate::config::{RouteConfig, RouteId};
 use crate::ids::{FetchId, FetchMember, KeyId, Packed, Requested, SubFetchId};
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
@@ -148,8 +148,8 @@ impl Misses {
             memory,
             of_loop,
             keeps_last_known: false,
-            fetches: Slab::with_ids(kind::FETCH, fetches_max),
-            sub_fetches: Slab::with_ids(kind::MISSING, sub_fetches_max),
+            fetches: FetchId::slab(fetches_max),
+            sub_fetches: SubFetchId::slab(sub_fetches_max),
             following: 0,
             requests: Vec::new(),
             cached: Vec::new(),

@@ -58,7 +58,6 @@ pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source, seconds};
 pub(crate) use misses::{FetchRequest, FlightResult, LoopFetch, Memory, Misses, UpstreamResult};
 pub(crate) use publishing::Asker;
-pub(crate) use tables::kind;
 pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};

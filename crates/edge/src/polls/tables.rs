@@ -19,7 +19,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use crate::ids::kind;
 use crate::ids::{FeedId, FetchId, KeyId, LookupId, Place, SetId, WaiterId};
 
 /// One exchange that is owed its answer.
@@ -378,7 +377,7 @@ pub(crate) struct Keys {
 impl Keys {
     pub(crate) fn new(seen: Option<WaitedByLoop>) -> Self {
         Self {
-            slab: Slab::with_ids(kind::KEY, usize::MAX),
+            slab: KeyId::slab(usize::MAX),
             by_name: HashTable::new(),
             hasher: RandomState::new(),
             waited: 0,

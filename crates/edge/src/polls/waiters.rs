@@ -8,7 +8,7 @@ mod feeds;
 use super::decide::Content;
 use super::lookups::Source;
 use super::places::Event;
-use super::tables::{Feed, Group, Keys, Poll, Sink, kind};
+use super::tables::{Feed, Group, Keys, Poll, Sink};
 use super::wanted::{Several, Wanted};
 use super::watchers::Watchers;
 use crate::config::{LimitsConfig, RouteId, share};
@@ -64,8 +64,8 @@ impl Waiters {
         Self {
             keys: Keys::new(seen),
             feeds: Feeds::new(held_max, waiting_max),
-            polls: Slab::with_ids(kind::POLL, held_max),
-            several: Slab::with_ids(kind::SEVERAL, held_max),
+            polls: PollId::slab(held_max),
+            several: MultiPollId::slab(held_max),
             source,
             metrics,
             waiting: 0,

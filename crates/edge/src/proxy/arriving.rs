@@ -8,7 +8,7 @@ use super::upload::{Upload, passing};
 use crate::access::{client_address, counted_as, is_trusted};
 use crate::config::{Config, share};
 use crate::held::held;
-use crate::ids::{ProxiedId, kind};
+use crate::ids::ProxiedId;
 use crate::metrics::LoopMetrics;
 use crate::responder::ResponseLog;
 use crate::retry_after::RetryAfter;
@@ -58,7 +58,7 @@ impl Proxy {
             config,
             log,
             loops,
-            records: Slab::with_ids(kind::PROXIED, requests_max),
+            records: ProxiedId::slab(requests_max),
             actions: Actions::default(),
             retry_after: RetryAfter::new(seed),
         }

@@ -3,7 +3,7 @@
 use super::request::exptime;
 use super::{Operation, Precondition, PublishRequest, PublishResult};
 use crate::cursor::Cursor;
-use crate::ids::{PublishId, kind};
+use crate::ids::PublishId;
 use bytes::Bytes;
 use dwell_evloop::{Context, Id, Slab};
 use dwell_memcache::StoreOutcome;
@@ -77,7 +77,7 @@ impl<A> Publisher<A> {
     /// Makes an empty table.
     pub(crate) fn new() -> Self {
         Self {
-            pending: Slab::with_ids(kind::PUBLISH, REQUESTS_MAX),
+            pending: PublishId::slab(REQUESTS_MAX),
             bytes: 0,
             outbox: Vec::new(),
             finished: Vec::new(),

@@ -2,7 +2,8 @@
 
 use super::LoopQuery;
 use crate::held::held;
-use crate::polls::{Explained, Question, Valued, kind};
+use crate::ids::kind;
+use crate::polls::{Explained, Question, Valued};
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::Token;
 use std::sync::Arc;

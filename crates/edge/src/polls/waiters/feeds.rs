@@ -6,7 +6,7 @@
 use super::super::answers::Found;
 use super::super::ask::Condition;
 use super::super::decide::Content;
-use super::super::tables::{Feed, FeedSet, Member, News, Sink, SocketSet, kind};
+use super::super::tables::{Feed, FeedSet, Member, News, Sink, SocketSet};
 use crate::config::{RouteId, Rules};
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use bytes::Bytes;
@@ -31,8 +31,8 @@ impl Feeds {
     /// Tables for so many sets, and for so many feeds.
     pub(super) fn new(sets_max: usize, feeds_max: usize) -> Self {
         Self {
-            table: Slab::with_ids(kind::FEED, feeds_max),
-            sets: Slab::with_ids(kind::SET, sets_max),
+            table: FeedId::slab(feeds_max),
+            sets: SetId::slab(sets_max),
             answered: HashMap::new(),
             streams: 0,
             sockets: 0,
