@@ -489,7 +489,7 @@ impl Keys {
 mod tests {
     use super::*;
     use crate::ids::PollId;
-    use dwell_evloop::Id;
+    use dwell_evloop::{Id, Token};
 
     fn poll(index: u32) -> WaiterId {
         PollId::nth(index).into()
@@ -515,6 +515,48 @@ mod tests {
         assert!(keys.release(token).is_none());
         keys.get_mut(token).unwrap().lookups = 0;
         assert!(keys.release(token).is_some());
+    }
+
+    #[test]
+    fn what_is_news_to_a_feed_depends_on_its_client_and_its_route() {
+        let content = |value: &[u8]| super::super::answers::content(value, 0);
+        let (had, other) = (content(b"had"), content(b"other"));
+        let feed = |is_cached, is_asking, set| Feed {
+            sink: Sink::Events(ExchangeId::new(Token::new(1, 0, 0), 0)),
+            key: KeyId::nth(0),
+            has: Condition::Since(had.cursor),
+            ends: Tick::new(0),
+            set,
+            route: RouteId::FIRST,
+            is_cached,
+            is_asking,
+        };
+        let alone = feed(true, false, None);
+        let news = |feed: &Feed, current, on_delete, has_upstream| {
+            let rules = Rules {
+                on_delete,
+                has_upstream,
+            };
+            feed.news(current, rules)
+        };
+        let (origin, keeps) = (OnDelete::Origin, OnDelete::KeepWaiting);
+        assert_eq!(news(&alone, Some(had), origin, true), News::None);
+        assert_eq!(news(&alone, Some(other), keeps, true), News::Value);
+        assert_eq!(news(&alone, None, keeps, true), News::None);
+        assert_eq!(news(&alone, None, OnDelete::NotFound, true), News::Deleted);
+        assert_eq!(news(&alone, None, origin, true), News::Ends);
+        assert_eq!(news(&alone, None, origin, false), News::Deleted);
+        let one_of_several = feed(true, false, Some(SetId::nth(0)));
+        assert_eq!(news(&one_of_several, None, origin, true), News::Deleted);
+        let never_cached = feed(false, false, None);
+        assert_eq!(news(&never_cached, None, origin, true), News::None);
+        let is_asked_for = feed(true, true, None);
+        assert_eq!(news(&is_asked_for, None, origin, true), News::None);
+        let untold = Feed {
+            has: Condition::None,
+            ..alone
+        };
+        assert_eq!(news(&untold, None, OnDelete::NotFound, true), News::None);
     }
 
     #[test]
