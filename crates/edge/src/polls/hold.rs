@@ -8,6 +8,7 @@ use super::tables::{KeptRequest, Poll};
 use super::waiters::{BUSY, TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
+use crate::held::hold;
 use crate::ids::{KeyId, PollId};
 use crate::responder::{Exchange, Responder};
 use dwell_engine::{Http, Outcome, Request};
@@ -138,6 +139,39 @@ impl Polls {
         }
         let exchange = Exchange::Held(http, poll.exchange);
         self.hold(context, poll, key, exchange);
+    }
+
+    /// Holds a poll whose key memcached has in the version the client has.
+    pub(super) fn wait_after_lookup(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: KeyId,
+        token: PollId,
+    ) {
+        let Some(poll) = self.waiters.polls().get(token) else {
+            return;
+        };
+        let (exchange, wait) = (poll.exchange, poll.ask.wait());
+        let keep = self.keep_while_waiting(&poll.ask, poll.route);
+        let is_logged = self.responses.log.is_written();
+        if let Some(reason) = self.waiters.no_waits(1) {
+            let Some(poll) = self.waiters.remove(token) else {
+                return;
+            };
+            let mut to = Responder::held(http, &poll, &self.responses);
+            self.spread.refused(context, &mut to, reason);
+            return;
+        }
+        if keep == Keep::Line
+            && let Some(poll) = self.waiters.poll_mut(token)
+        {
+            let kept = poll.request.take().filter(|_| is_logged);
+            poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
+        }
+        self.waiters.wait_for(key, token);
+        let timeout = self.spread.beyond(wait);
+        hold(http, context, exchange, token.to_bits(), timeout);
     }
 
     /// Puts the poll with the others of this turn that ask memcached for the same key.

@@ -9,19 +9,17 @@ use super::decide::{Decision, Stage, decide};
 use super::delivery::Queue;
 use super::explanation::Valued;
 use super::feeds::{Known, Opening, Telling};
-use super::hold::Keep;
 use super::lookups::Lookup;
 use super::sockets::Frames;
-use super::tables::{KeptRequest, News, Poll, Sink};
+use super::tables::{News, Poll, Sink};
 use super::waiters::SHUTTING_DOWN;
 use super::{Polls, seconds};
-use crate::held::hold;
 use crate::ids::{CacheOperation, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
 use dwell_engine::Http;
 use dwell_engine::websocket::{CloseCode, MessageKind, WebSockets};
-use dwell_evloop::{Context, Id};
+use dwell_evloop::Context;
 use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_store::Item;
 use std::time::Instant;
@@ -542,39 +540,6 @@ impl Polls {
         let opening = Opening::held(context.now(), poll, name, known);
         let mut to = Responder::held(http, poll, &self.responses);
         self.event_streams().begin(context, &opening, &mut to);
-    }
-
-    /// Holds a poll whose key memcached has in the version the client has.
-    fn wait_after_lookup(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        key: KeyId,
-        token: PollId,
-    ) {
-        let Some(poll) = self.waiters.polls().get(token) else {
-            return;
-        };
-        let (exchange, wait) = (poll.exchange, poll.ask.wait());
-        let keep = self.keep_while_waiting(&poll.ask, poll.route);
-        let is_logged = self.responses.log.is_written();
-        if let Some(reason) = self.waiters.no_waits(1) {
-            let Some(poll) = self.waiters.remove(token) else {
-                return;
-            };
-            let mut to = Responder::held(http, &poll, &self.responses);
-            to.ends(PollOutcome::Refused);
-            return self.refuse(context, &mut to, reason);
-        }
-        if keep == Keep::Line
-            && let Some(poll) = self.waiters.poll_mut(token)
-        {
-            let kept = poll.request.take().filter(|_| is_logged);
-            poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
-        }
-        self.waiters.wait_for(key, token);
-        let timeout = self.spread.beyond(wait);
-        hold(http, context, exchange, token.to_bits(), timeout);
     }
 
     /// The sweep learnt the version of a key that is waited for.
