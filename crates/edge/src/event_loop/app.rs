@@ -252,7 +252,7 @@ impl App for Front {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
             Held::Stream(stream) => self.polls.event_streams().expired(context, stream, reply),
-            Held::MultiPoll(poll) => self.polls.several_expired(context, poll, reply),
+            Held::MultiPoll(poll) => self.polls.multi_poll_expired(context, poll, reply),
             Held::Publish(order) => self.polls.order_expired(order),
             Held::Proxied(proxied) => self.proxy.expired(proxied, reply),
         }
@@ -289,7 +289,7 @@ impl App for Front {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_abandoned(poll),
             Held::Stream(stream) => self.polls.event_streams().abandoned(stream),
-            Held::MultiPoll(poll) => self.polls.several_abandoned(poll),
+            Held::MultiPoll(poll) => self.polls.multi_poll_abandoned(poll),
             Held::Publish(_) => {}
             Held::Proxied(proxied) => self.proxy.abandoned(context, proxied),
         }

@@ -6,7 +6,7 @@ use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening};
 use super::follow::Asked;
-use super::senseless::{AMBIGUOUS, Senseless};
+use super::poll_error::{AMBIGUOUS, PollError};
 use super::tables::Poll;
 use super::{Polls, seconds};
 use crate::config::RouteId;
@@ -134,9 +134,9 @@ impl Polls {
         if request.head.query.is_some_and(names_keys) {
             match Asked::of(&self.routes, admitted) {
                 Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => return self.several(context, admitted, asked, to),
-                Err(senseless) => {
-                    senseless.refuse(context, to);
+                Ok(asked) => return self.several_keys(context, admitted, asked, to),
+                Err(error) => {
+                    error.refuse(context, to);
                     return Outcome::Answered;
                 }
             }
@@ -144,8 +144,8 @@ impl Polls {
         let mut scratch = std::mem::take(&mut self.scratch.key);
         let outcome = match self.read(context, admitted, &mut scratch) {
             Ok((ask, name)) => self.look_up(context, admitted.arrival(ask, name), to),
-            Err(senseless) => {
-                senseless.refuse(context, to);
+            Err(error) => {
+                error.refuse(context, to);
                 Outcome::Answered
             }
         };
@@ -179,15 +179,15 @@ impl Polls {
                 self.count_further_keys(context, admitted, asked.len(), to);
                 self.open_socket(context, admitted, &ask, asked, to)
             }
-            Err(senseless) => {
-                senseless.refuse(context, to);
+            Err(error) => {
+                error.refuse(context, to);
                 Outcome::Answered
             }
         }
     }
 
     /// A request that names several keys.
-    fn several(
+    fn several_keys(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
@@ -201,9 +201,9 @@ impl Polls {
         self.count_further_keys(context, admitted, asked.len(), to);
         match self.read_ask(context, admitted) {
             Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, asked, to),
-            Ok(ask) => self.poll_several(context, admitted, ask, asked, to),
-            Err(senseless) => {
-                senseless.refuse(context, to);
+            Ok(ask) => self.begin_multi_poll(context, admitted, ask, asked, to),
+            Err(error) => {
+                error.refuse(context, to);
                 Outcome::Answered
             }
         }
@@ -222,10 +222,10 @@ impl Polls {
     }
 
     /// Reads from a request how it asks.
-    fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, Senseless> {
+    fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, PollError> {
         let route = self.routes.get(admitted.route);
         let left = admitted.time_left(context.unix_seconds());
-        Ask::of(admitted.request.head, route, left).map_err(Senseless::Ask)
+        Ask::of(admitted.request.head, route, left).map_err(PollError::Ask)
     }
 
     /// Reads from a request how it asks, and for which key.
@@ -234,12 +234,12 @@ impl Polls {
         context: &Context,
         admitted: Admitted<'k>,
         scratch: &'k mut Vec<u8>,
-    ) -> Result<(Ask, &'k [u8]), Senseless> {
+    ) -> Result<(Ask, &'k [u8]), PollError> {
         let ask = self.read_ask(context, admitted)?;
         let (head, inputs) = (admitted.request.head, admitted.key_inputs());
         let template = &self.routes.get(admitted.route).key;
         let name = template.render(head.path, head.query, &inputs, scratch);
-        Ok((ask, name.map_err(Senseless::Key)?))
+        Ok((ask, name.map_err(PollError::Key)?))
     }
 
     /// Looks up the key of a poll, and answers the poll if that is possible at once.

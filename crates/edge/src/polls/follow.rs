@@ -10,7 +10,7 @@ use super::cursors;
 use super::events::{self, DELETE};
 use super::feeds::{EventStreams, RETRY};
 use super::parts::Parts;
-use super::senseless::Senseless;
+use super::poll_error::PollError;
 use super::tables::{Feed, Member, News, Sink};
 use super::waiters::BUSY;
 use crate::config::{RouteId, Routes};
@@ -37,7 +37,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The keys of a request that names several; nothing where it names none.
-    pub(super) fn of(routes: &Routes, admitted: Admitted<'_>) -> Result<Vec<Self>, Senseless> {
+    pub(super) fn of(routes: &Routes, admitted: Admitted<'_>) -> Result<Vec<Self>, PollError> {
         let (route, head) = (admitted.route, admitted.request.head);
         let inputs = admitted.key_inputs();
         let mut asked: Vec<Self> = Vec::new();
@@ -52,13 +52,13 @@ impl Asked {
                 continue;
             }
             if asked.len() == KEYS_MAX {
-                return Err(Senseless::Keys);
+                return Err(PollError::Keys);
             }
             let path = [head.path, &label].concat();
             let name = template.render(&path, head.query, &inputs, &mut scratch);
-            let name = name.map_err(Senseless::Key)?.into();
+            let name = name.map_err(PollError::Key)?.into();
             // A path that makes a key is short.
-            check_beside(routes, route, head.path, &path)?;
+            check_foreign_key(routes, route, head.path, &path)?;
             asked.push(Self {
                 name,
                 label: Some(label.into()),
@@ -72,18 +72,23 @@ impl Asked {
 ///
 /// Shape: a longer path can be that of another route, which lets other clients in. The application
 /// knows what stands below a path with a slash at its end, and not what begins like any other.
-fn check_beside(routes: &Routes, route: RouteId, asked: &str, path: &str) -> Result<(), Senseless> {
+fn check_foreign_key(
+    routes: &Routes,
+    route: RouteId,
+    asked: &str,
+    path: &str,
+) -> Result<(), PollError> {
     stays_below(routes, route, path)?;
     if routes.get(route).access.auth.is_some() && !asked.ends_with('/') {
-        return Err(Senseless::Beside(NO_SLASH));
+        return Err(PollError::ForeignKey(NO_SLASH));
     }
     Ok(())
 }
 
 /// Makes sure that a request for `path` would be one of this route, however it is read.
-pub(super) fn stays_below(routes: &Routes, route: RouteId, path: &str) -> Result<(), Senseless> {
+pub(super) fn stays_below(routes: &Routes, route: RouteId, path: &str) -> Result<(), PollError> {
     let stays = routes.stays_below(route, path);
-    stays.map_err(Senseless::Beside)
+    stays.map_err(PollError::ForeignKey)
 }
 
 impl EventStreams<'_> {
@@ -103,7 +108,7 @@ impl EventStreams<'_> {
             .iter()
             .any(|asked| asked.label.as_deref() == Some(DELETE))
         {
-            Senseless::Label.refuse(context, to);
+            PollError::Label.refuse(context, to);
             return Err(Outcome::Answered);
         }
         if let Some(reason) = self.waiters.no_records(asked.len()) {

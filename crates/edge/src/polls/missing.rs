@@ -267,7 +267,7 @@ impl Polls {
     ) {
         match asker {
             SubFetchAsker::MultiPoll(poll) => {
-                self.several_answered(context, http, poll, place, &value);
+                self.multi_poll_answered(context, http, poll, place, &value);
             }
             SubFetchAsker::Feed(feed) => self.feed_answered(feed, value),
         }

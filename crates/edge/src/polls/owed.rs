@@ -1,7 +1,7 @@
 //! A bound on waits for memcached, the application and other loops. Each of these has deadlines of
 //! its own; this one limits the effect of a fault in them.
 
-use super::wanted::Several;
+use super::key_state::MultiPoll;
 use super::{Polls, tables::Poll};
 use crate::held::held;
 use crate::ids::{Place, PollId, PublishId};
@@ -72,17 +72,17 @@ impl Polls {
     /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
     /// with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
-        let tokens = self.waiters.several().tokens();
+        let tokens = self.waiters.multi_polls().tokens();
         let stuck: Vec<_> = tokens
             .filter(|token| {
                 self.waiters
-                    .several()
+                    .multi_polls()
                     .get(*token)
-                    .is_some_and(Several::is_stuck)
+                    .is_some_and(MultiPoll::is_stuck)
             })
             .collect();
         for token in stuck {
-            self.several_asked(context, http, token);
+            self.multi_poll_asked(context, http, token);
         }
         let tokens = self.waiters.polls().tokens();
         let lost: Vec<_> = tokens

@@ -11,7 +11,7 @@ use super::cursors;
 use super::delivery::Delivery;
 use super::follow::{Asked, stays_below};
 use super::lookups::Lookups;
-use super::senseless::Senseless;
+use super::poll_error::PollError;
 use super::tables::{Feed, News, Sink, SocketSet};
 use super::waiters::{BUSY, TOO_MANY_WAIT, Waiters};
 use crate::config::{RouteConfig, Routes, Rules, check_key};
@@ -332,17 +332,17 @@ impl Sockets<'_> {
     }
 
     /// The name of a key that a WebSocket asks for by a name of its own.
-    fn name_of(&self, stream: StreamId, label: &str) -> Option<Result<Vec<u8>, Senseless>> {
+    fn name_of(&self, stream: StreamId, label: &str) -> Option<Result<Vec<u8>, PollError>> {
         let path = self.waiters.path_of(stream)?;
         let route = self.waiters.feeds.route_of(stream)?;
         let rules = self.routes.get(route);
         // Who asks is known, and the application asked, only while a request is at hand.
         if !rules.key.is_path() || rules.access.jwt || rules.access.auth.is_some() {
-            return Some(Err(Senseless::Keys));
+            return Some(Err(PollError::Keys));
         }
         let path = [path, label].concat();
         let name = check_key(path.as_bytes()).map(<[u8]>::to_vec);
-        let name = name.map_err(Senseless::Key);
+        let name = name.map_err(PollError::Key);
         Some(name.and_then(|name| stays_below(self.routes, route, &path).map(|()| name)))
     }
 
@@ -396,8 +396,8 @@ impl Sockets<'_> {
     fn key_named(&self, stream: StreamId, label: &str) -> Result<Vec<u8>, String> {
         match self.name_of(stream, label) {
             Some(Ok(name)) => Ok(name),
-            Some(Err(Senseless::Key(error))) => Err(error.to_string()),
-            Some(Err(Senseless::Beside(why))) => Err(why.to_owned()),
+            Some(Err(PollError::Key(error))) => Err(error.to_string()),
+            Some(Err(PollError::ForeignKey(why))) => Err(why.to_owned()),
             _ => Err("keys of this route are named in the request".to_owned()),
         }
     }

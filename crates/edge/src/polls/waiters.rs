@@ -6,10 +6,10 @@
 mod feeds;
 
 use super::decide::Content;
+use super::key_state::{KeyState, MultiPoll};
 use super::lookups::Source;
 use super::places::Event;
 use super::tables::{Feed, Group, Keys, Poll, Sink};
-use super::wanted::{Several, Wanted};
 use super::watchers::Watchers;
 use crate::config::{LimitsConfig, RouteId, share};
 use crate::ids::{
@@ -30,7 +30,7 @@ pub(super) struct Waiters {
     pub(super) feeds: Feeds,
     /// Exchanges that are owed an answer, whatever they wait for.
     polls: Slab<Poll, PollId>,
-    several: Slab<Several, MultiPollId>,
+    multi_polls: Slab<MultiPoll, MultiPollId>,
     source: Source,
     metrics: Arc<LoopMetrics>,
     waiting: usize,
@@ -65,7 +65,7 @@ impl Waiters {
             keys: Keys::new(seen),
             feeds: Feeds::new(held_max, waiting_max),
             polls: PollId::slab(held_max),
-            several: MultiPollId::slab(held_max),
+            multi_polls: MultiPollId::slab(held_max),
             source,
             metrics,
             waiting: 0,
@@ -83,7 +83,7 @@ impl Waiters {
         let waiting_max = share(limits.waiters_max, self.loops);
         self.waiting_max = waiting_max;
         self.polls.set_capacity_max(held_max);
-        self.several.set_capacity_max(held_max);
+        self.multi_polls.set_capacity_max(held_max);
         self.feeds.set_limits(held_max, waiting_max);
         (held_max, waiting_max)
     }
@@ -115,7 +115,7 @@ impl Waiters {
 
     /// True while some exchange is owed an answer.
     pub(super) fn owes(&self) -> bool {
-        !(self.polls.is_empty() && self.several.is_empty() && self.feeds.is_empty())
+        !(self.polls.is_empty() && self.multi_polls.is_empty() && self.feeds.is_empty())
     }
 
     /// True if no exchange is owed an answer, and no WebSocket is open.
@@ -126,8 +126,8 @@ impl Waiters {
     /// Routes that exchanges are held under, some more than once.
     pub(super) fn routes(&self) -> impl Iterator<Item = RouteId> {
         let polls = self.polls.values().map(|poll| poll.route);
-        let several = self.several.values().map(|poll| poll.route);
-        polls.chain(several).chain(self.feeds.routes())
+        let multi_polls = self.multi_polls.values().map(|poll| poll.route);
+        polls.chain(multi_polls).chain(self.feeds.routes())
     }
 
     /// Notes from now on which keys begin and end to be waited for.
@@ -196,12 +196,12 @@ impl Waiters {
     /// As [`leave`](Self::leave), but that the key is still needed; true for its last member.
     fn leave_group(&mut self, key: KeyId) -> bool {
         self.waiting = self.waiting.saturating_sub(1);
-        let (polls, feeds, several) = (&self.polls, &self.feeds, &self.several);
+        let (polls, feeds, multi_polls) = (&self.polls, &self.feeds, &self.multi_polls);
         let mut is_last = false;
         if let Some(record) = self.keys.get_mut(key) {
             let is_member = |waiter: WaiterId| match waiter.id() {
                 Waiter::Poll(poll) => polls.get(poll).is_some(),
-                Waiter::MultiPoll(poll) => several.get(poll).is_some(),
+                Waiter::MultiPoll(poll) => multi_polls.get(poll).is_some(),
                 Waiter::Feed(feed) => feeds.get(feed).is_some(),
             };
             record.waiting.leave(is_member);
@@ -274,7 +274,7 @@ impl Waiters {
                     watchers.polls += u64::from(waits);
                 }
                 Waiter::MultiPoll(poll) => {
-                    watchers.polls += u64::from(self.several.get(poll).is_some());
+                    watchers.polls += u64::from(self.multi_polls.get(poll).is_some());
                 }
                 Waiter::Feed(feed) => match self.feeds.get(feed).map(|feed| feed.sink) {
                     Some(Sink::Events(_)) => watchers.streams += 1,
@@ -343,45 +343,45 @@ impl Waiters {
 /// Polls of several keys.
 impl Waiters {
     /// Polls of several keys.
-    pub(super) fn several(&self) -> &Slab<Several, MultiPollId> {
-        &self.several
+    pub(super) fn multi_polls(&self) -> &Slab<MultiPoll, MultiPollId> {
+        &self.multi_polls
     }
 
     /// The record of a poll of several keys, to be changed in everything but its keys.
-    pub(super) fn several_mut(&mut self, poll: MultiPollId) -> Option<&mut Several> {
-        self.several.get_mut(poll)
+    pub(super) fn multi_poll_mut(&mut self, poll: MultiPollId) -> Option<&mut MultiPoll> {
+        self.multi_polls.get_mut(poll)
     }
 
-    /// As [`several_mut`](Self::several_mut), with the name of a key.
-    pub(super) fn several_and_name(
+    /// As [`multi_poll_mut`](Self::multi_poll_mut), with the name of a key.
+    pub(super) fn multi_poll_and_name(
         &mut self,
         poll: MultiPollId,
         key: KeyId,
-    ) -> Option<(&mut Several, &[u8])> {
+    ) -> Option<(&mut MultiPoll, &[u8])> {
         let name = &*self.keys.get(key)?.name;
-        Some((self.several.get_mut(poll)?, name))
+        Some((self.multi_polls.get_mut(poll)?, name))
     }
 
     /// Makes the record of a poll of several keys, which does not wait for them yet; `None` where
     /// there is no room.
-    pub(super) fn insert_several(&mut self, poll: Several) -> Option<MultiPollId> {
-        self.several.insert(poll).ok()
+    pub(super) fn insert_multi_poll(&mut self, poll: MultiPoll) -> Option<MultiPollId> {
+        self.multi_polls.insert(poll).ok()
     }
 
     /// Has a poll wait for one of its keys.
-    pub(super) fn join_several(&mut self, token: MultiPollId, place: usize, key: KeyId) {
-        let wanted = self.several.get_mut(token);
-        if let Some(wanted) = wanted.and_then(|poll| poll.wanted.get_mut(place)) {
-            wanted.key = Some(key);
-            wanted.is_joined = true;
+    pub(super) fn join_multi_poll(&mut self, token: MultiPollId, place: usize, key: KeyId) {
+        let poll = self.multi_polls.get_mut(token);
+        if let Some(state) = poll.and_then(|poll| poll.keys.get_mut(place)) {
+            state.key = Some(key);
+            state.is_joined = true;
             self.join(key, token.into());
         }
     }
 
     /// Takes a poll out of the table, and from all of its keys.
-    pub(super) fn remove_several(&mut self, token: MultiPollId) -> Option<Several> {
-        let poll = self.several.remove(token)?;
-        for key in poll.wanted.iter().filter_map(Wanted::joined) {
+    pub(super) fn remove_multi_poll(&mut self, token: MultiPollId) -> Option<MultiPoll> {
+        let poll = self.multi_polls.remove(token)?;
+        for key in poll.keys.iter().filter_map(KeyState::joined) {
             self.leave(key);
         }
         Some(poll)
@@ -493,8 +493,8 @@ impl Waiters {
 #[cfg(test)]
 impl Waiters {
     /// The records of all polls of several keys.
-    pub(super) fn all_several_mut(&mut self) -> impl Iterator<Item = &mut Several> {
-        self.several.values_mut()
+    pub(super) fn all_multi_polls_mut(&mut self) -> impl Iterator<Item = &mut MultiPoll> {
+        self.multi_polls.values_mut()
     }
 
     /// True while no record is left.

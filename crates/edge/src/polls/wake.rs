@@ -97,8 +97,8 @@ impl Polls {
                 news.is_some()
             }
             Waiter::MultiPoll(poll) => {
-                ripe += usize::from(self.note_several(poll, key, found.as_ref()));
-                self.waiters.several().get(poll).is_some()
+                ripe += usize::from(self.note_multi_poll(poll, key, found.as_ref()));
+                self.waiters.multi_polls().get(poll).is_some()
             }
             Waiter::Poll(poll) => {
                 let poll = self.waiters.polls().get(poll);
@@ -371,7 +371,7 @@ impl Polls {
             let mut to = Responder::held(http, &poll, &self.responses);
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
-        self.drain_several(context, http, count);
+        self.drain_multi_polls(context, http, count);
         self.waiters.waiting() > 0
     }
 
@@ -443,7 +443,7 @@ impl Polls {
                     self.missing_looked_up(context, key, sub_fetch, found.is_some());
                 }
                 LookupMember::MultiPoll(poll) => {
-                    self.several_looked_up(context, http, key, poll, found, has_failed);
+                    self.multi_poll_looked_up(context, http, key, poll, found, has_failed);
                 }
                 LookupMember::Poll(poll) => {
                     self.looked_up(context, http, key, poll, found, has_failed);

@@ -24,7 +24,7 @@ fn sent(options: &str, first: &str, second: &str) -> usize {
         client
     });
     edge.turn_until(|edge| {
-        edge.front.polls.waiters.polls().len() + edge.front.polls.waiters.several().len() == 2
+        edge.front.polls.waiters.polls().len() + edge.front.polls.waiters.multi_polls().len() == 2
     });
     let sent = edge.driver.front.polls.misses.fetches();
     for number in 0..sent {

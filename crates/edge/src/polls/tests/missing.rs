@@ -150,7 +150,7 @@ fn a_poll_of_several_keys_waits_for_the_application_and_then_for_the_cache() {
         edge.front
             .polls
             .waiters
-            .all_several_mut()
+            .all_multi_polls_mut()
             .any(|poll| poll.is_held)
     });
     edge.set("/poll/b", "new");
@@ -179,7 +179,7 @@ fn a_poll_of_several_keys_outlives_an_application_that_fails() {
         edge.front
             .polls
             .waiters
-            .all_several_mut()
+            .all_multi_polls_mut()
             .any(|poll| poll.is_held)
     });
     edge.set("/poll/a", "back");

@@ -80,7 +80,7 @@ fn is_held(edge: &mut Edge) -> bool {
         .front
         .polls
         .waiters
-        .all_several_mut()
+        .all_multi_polls_mut()
         .all(|poll| poll.is_held)
 }
 
@@ -272,7 +272,7 @@ fn play(steps: Vec<Step>) -> TestCaseResult {
     for step in steps {
         take(&mut edge, &mut clients, step);
         if matches!(step, Step::Turn) {
-            let mut polls = edge.driver.front.polls.waiters.all_several_mut();
+            let mut polls = edge.driver.front.polls.waiters.all_multi_polls_mut();
             let waits = polls.all(|poll| poll.is_held || poll.asking > 0);
             prop_assert!(waits, "a poll waits for nothing");
         }

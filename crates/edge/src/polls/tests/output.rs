@@ -62,7 +62,10 @@ fn a_large_change_is_told_to_many_over_several_turns() {
     edge.turn_until(|edge| edge.servers.websockets.connections() == 12);
     let told = |edge: &Edge| {
         let events = edge.driver.metrics.stream_events.value() as usize;
-        (12 - edge.driver.front.polls.waiters.several().len(), events)
+        (
+            12 - edge.driver.front.polls.waiters.multi_polls().len(),
+            events,
+        )
     };
     assert_eq!(told(&edge), (0, 0));
     edge.set("/poll/a", &"a".repeat(VALUE_BYTES - 1000));

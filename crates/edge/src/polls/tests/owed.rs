@@ -99,8 +99,8 @@ fn what_lost_its_place_is_found() {
     recheck(&mut edge);
     assert_eq!(edge.answer(&mut one).0, 504);
     edge.assert_nothing_left();
-    let mut held = hold_several(&mut edge);
-    for poll in edge.driver.front.polls.waiters.all_several_mut() {
+    let mut held = hold_multi_poll(&mut edge);
+    for poll in edge.driver.front.polls.waiters.all_multi_polls_mut() {
         poll.is_held = false;
     }
     recheck(&mut edge);
@@ -118,7 +118,7 @@ fn what_lost_its_place_is_found() {
     edge.assert_nothing_left();
 }
 
-fn hold_several(edge: &mut Edge) -> Client {
+fn hold_multi_poll(edge: &mut Edge) -> Client {
     edge.set("/poll/a", "one");
     edge.set("/poll/b", "two");
     let since = format!("{}.{}", cursor("one"), cursor("two"));

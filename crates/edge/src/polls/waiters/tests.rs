@@ -2,9 +2,9 @@
 
 use super::super::ask::{Ask, Condition, Method};
 use super::super::decide::Content;
+use super::super::key_state::KeyState;
 use super::super::places::{Event, PollPlace};
 use super::super::tables::SocketSet;
-use super::super::wanted::Wanted;
 use super::*;
 use crate::ids::{LookupId, Packed, Place};
 use crate::metrics::Metrics;
@@ -89,8 +89,8 @@ fn wait(waiters: &mut Waiters, name: &str) -> PollId {
     waiters.insert(poll(Event::Current, key)).unwrap()
 }
 
-fn several(keys: usize) -> Several {
-    let wanted = (0..keys).map(|number| Wanted {
+fn multi_poll(keys: usize) -> MultiPoll {
+    let keys = (0..keys).map(|number| KeyState {
         label: number.to_string().into(),
         key: None,
         said: Condition::Foreign,
@@ -99,12 +99,12 @@ fn several(keys: usize) -> Several {
         is_joined: false,
         is_apps: false,
     });
-    Several {
+    MultiPoll {
         exchange: exchange(),
         arrived: Instant::now(),
         request: None,
         ask: ask(),
-        wanted: wanted.collect(),
+        keys: keys.collect(),
         asking: 0,
         route: RouteId::FIRST,
         origin: None,
@@ -254,19 +254,19 @@ fn a_poll_waits_for_a_key_once_its_place_is_one() {
 #[test]
 fn a_poll_of_several_keys_waits_for_each_of_them() {
     let (mut waiters, store, has_told) = embedded();
-    let token = waiters.insert_several(several(2)).unwrap();
+    let token = waiters.insert_multi_poll(multi_poll(2)).unwrap();
     for (place, name) in ["a", "b"].iter().enumerate() {
         let (key, _) = waiters.enter(name.as_bytes(), NOW).unwrap();
-        waiters.join_several(token, place, key);
+        waiters.join_multi_poll(token, place, key);
     }
     let b = waiters.keys.find(b"b").unwrap();
-    let (record, name) = waiters.several_and_name(token, b).unwrap();
+    let (record, name) = waiters.multi_poll_and_name(token, b).unwrap();
     assert_eq!((record.places_of(b), name), (vec![1], &b"b"[..]));
     assert_eq!((waiters.waiting(), waiters.watchers_of(b).total()), (2, 1));
-    waiters.remove_several(token).unwrap();
+    waiters.remove_multi_poll(token).unwrap();
     set(&store, "b", "one");
     assert!(waiters.has_nothing() && told(&has_told) == 0);
-    let rest = (0..=HELD_MAX).filter_map(|_| waiters.insert_several(several(1)));
+    let rest = (0..=HELD_MAX).filter_map(|_| waiters.insert_multi_poll(multi_poll(1)));
     assert_eq!(rest.count(), HELD_MAX);
 }
 

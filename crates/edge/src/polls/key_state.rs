@@ -1,4 +1,4 @@
-//! One poll of several keys: what it wants, and what it is to be told.
+//! The record of a poll of several keys: the state of each, and the news for the client.
 
 use super::answers::Found;
 use super::ask::{Ask, Condition};
@@ -21,14 +21,14 @@ const BYTES_AT_ONCE: usize = 256 * 1024;
 /// One poll of several keys.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct Several {
+pub(super) struct MultiPoll {
     pub(super) exchange: ExchangeId,
     pub(super) arrived: Instant,
     /// The request, for the access log.
     pub(super) request: Option<Box<KeptRequest>>,
     pub(super) ask: Ask,
     /// In the order in which the client has named the keys.
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) keys: Vec<KeyState>,
     /// Lookups under way for it.
     pub(super) asking: usize,
     pub(super) route: RouteId,
@@ -48,7 +48,7 @@ pub(super) struct Several {
     pub(super) is_ripe: bool,
 }
 
-impl HeldRequest for Several {
+impl HeldRequest for MultiPoll {
     fn exchange(&self) -> ExchangeId {
         self.exchange
     }
@@ -75,7 +75,7 @@ pub(super) struct Unasked {
 
 /// One key of such a poll.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct KeyState {
     pub(super) label: Box<str>,
     /// The record of its key, once the poll needs one.
     pub(super) key: Option<KeyId>,
@@ -98,7 +98,7 @@ pub(super) enum Entry {
     Value(Bytes),
 }
 
-impl Several {
+impl MultiPoll {
     /// Takes in what there is under one of the keys; whether that is news to tell. `members` writes
     /// a value as members of an object.
     pub(super) fn note(
@@ -108,34 +108,34 @@ impl Several {
         on_delete: OnDelete,
         members: impl FnOnce(&Found<'_>) -> Bytes,
     ) -> bool {
-        let others = self.wanted.iter().enumerate();
+        let others = self.keys.iter().enumerate();
         let bytes = others.filter(|(other, _)| *other != place);
-        let bytes: usize = bytes.map(|(_, wanted)| wanted.news_bytes()).sum();
+        let bytes: usize = bytes.map(|(_, state)| state.news_bytes()).sum();
         let has_room = bytes < BYTES_AT_ONCE;
         let is_unasked = self.unasked.is_some();
-        let Some(wanted) = self.wanted.get_mut(place) else {
+        let Some(state) = self.keys.get_mut(place) else {
             return false;
         };
-        if found.is_none() && wanted.is_apps {
+        if found.is_none() && state.is_apps {
             return false;
         }
-        wanted.news = None;
-        wanted.is_apps = false;
-        wanted.current = match found {
+        state.news = None;
+        state.is_apps = false;
+        state.current = match found {
             Some(found) => Condition::Since(found.content.cursor),
             // For whoever keeps waiting it is as if nothing had happened.
             None if on_delete == OnDelete::KeepWaiting => return false,
             None => Condition::None,
         };
-        let is_news = match (found, wanted.said) {
+        let is_news = match (found, state.said) {
             // The application may have one.
             (None, _) if is_unasked => false,
-            (_, said) if said == wanted.current => false,
+            (_, said) if said == state.current => false,
             (_, Condition::Any) => false,
             _ => has_room,
         };
         if is_news {
-            wanted.news = Some(found.map_or(Entry::Gone, |found| Entry::Value(members(found))));
+            state.news = Some(found.map_or(Entry::Gone, |found| Entry::Value(members(found))));
         }
         is_news
     }
@@ -155,35 +155,35 @@ impl Several {
 
     /// The places of the keys that have no value, as far as is known.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let all = self.wanted.iter().enumerate();
+        let all = self.keys.iter().enumerate();
         let is_missing =
-            |wanted: &Wanted| wanted.current == Condition::None && wanted.said != Condition::Any;
-        let missing = all.filter(|(_, wanted)| is_missing(wanted));
+            |state: &KeyState| state.current == Condition::None && state.said != Condition::Any;
+        let missing = all.filter(|(_, state)| is_missing(state));
         missing.map(|(place, _)| place).collect()
     }
 
     /// Bytes of what it is to be told.
     pub(super) fn news_bytes(&self) -> usize {
-        self.wanted.iter().map(Wanted::news_bytes).sum()
+        self.keys.iter().map(KeyState::news_bytes).sum()
     }
 
     pub(super) fn has_news(&self) -> bool {
-        self.wanted.iter().any(|wanted| wanted.news.is_some())
+        self.keys.iter().any(|state| state.news.is_some())
     }
 
     /// Returns true if it is held while there is no change.
     pub(super) fn waits(&self) -> bool {
-        let is_any = |wanted: &Wanted| wanted.said == Condition::Any;
-        self.ask.waits() && !self.wanted.iter().any(is_any)
+        let is_any = |state: &KeyState| state.said == Condition::Any;
+        self.ask.waits() && !self.keys.iter().any(is_any)
     }
 
     /// The cursors of what the client has when it has read the answer.
     pub(super) fn cursor(&self) -> String {
-        let told = |wanted: &Wanted| match (&wanted.news, wanted.said) {
-            (Some(_), _) | (None, Condition::Any) => wanted.current,
+        let told = |state: &KeyState| match (&state.news, state.said) {
+            (Some(_), _) | (None, Condition::Any) => state.current,
             (None, said) => said,
         };
-        cursors::join(self.wanted.iter().map(told))
+        cursors::join(self.keys.iter().map(told))
     }
 
     /// The body of an answer.
@@ -192,12 +192,12 @@ impl Several {
         body.text().extend_from_slice(b"{\"cursor\":");
         json::string(body.text(), cursor);
         body.text().extend_from_slice(b",\"values\":{");
-        let news = self.wanted.iter().filter(|wanted| wanted.news.is_some());
-        for (place, wanted) in news.enumerate() {
+        let news = self.keys.iter().filter(|state| state.news.is_some());
+        for (place, state) in news.enumerate() {
             if place > 0 {
                 body.text().push(b',');
             }
-            wanted.append_to(&mut body);
+            state.append_to(&mut body);
         }
         body.text().extend_from_slice(b"}}\n");
         body
@@ -206,23 +206,23 @@ impl Several {
     /// The keys whose values are other than what the client says it has, and that it is not told
     /// of: there was no room.
     pub(super) fn left_out(&self) -> Vec<KeyId> {
-        let is_left_out = |wanted: &&Wanted| {
-            let is_value = matches!(wanted.current, Condition::Since(_));
-            let is_other = wanted.current != wanted.said && wanted.said != Condition::Any;
-            wanted.is_joined && wanted.news.is_none() && is_value && is_other
+        let is_left_out = |state: &&KeyState| {
+            let is_value = matches!(state.current, Condition::Since(_));
+            let is_other = state.current != state.said && state.said != Condition::Any;
+            state.is_joined && state.news.is_none() && is_value && is_other
         };
-        let left_out = self.wanted.iter().filter(is_left_out);
-        left_out.filter_map(|wanted| wanted.key).collect()
+        let left_out = self.keys.iter().filter(is_left_out);
+        left_out.filter_map(|state| state.key).collect()
     }
 
     pub(super) fn places_of(&self, key: KeyId) -> Vec<usize> {
-        let all = self.wanted.iter().enumerate();
-        let of_key = all.filter(|(_, wanted)| wanted.key == Some(key));
+        let all = self.keys.iter().enumerate();
+        let of_key = all.filter(|(_, state)| state.key == Some(key));
         of_key.map(|(place, _)| place).collect()
     }
 }
 
-impl Wanted {
+impl KeyState {
     /// The key, if the poll is among those that wait for it.
     pub(super) fn joined(&self) -> Option<KeyId> {
         self.key.filter(|_| self.is_joined)

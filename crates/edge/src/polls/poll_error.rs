@@ -10,8 +10,8 @@ use dwell_evloop::Context;
 /// The reason why a request is refused whose path may be read as that of another route.
 pub(super) const AMBIGUOUS: &str = "the path may be read as that of another route";
 
-/// Why a poll makes no sense.
-pub(super) enum Senseless {
+/// The reason why a poll is refused.
+pub(super) enum PollError {
     Ask(AskError),
     Key(KeyError),
     /// More keys than one request may name.
@@ -19,10 +19,10 @@ pub(super) enum Senseless {
     /// A stream has a key that cannot be told from a deletion.
     Label,
     /// A key that must not be named beside the path of the request, and why.
-    Beside(&'static str),
+    ForeignKey(&'static str),
 }
 
-impl Senseless {
+impl PollError {
     pub(super) fn refuse(&self, context: &mut Context, to: &mut Responder<'_, '_>) {
         match self {
             Self::Ask(AskError::Method(methods)) => {
@@ -43,7 +43,7 @@ impl Senseless {
                     &format!("a stream of keys has none named {DELETE}"),
                 );
             }
-            Self::Beside(why) => {
+            Self::ForeignKey(why) => {
                 to.ends(PollOutcome::BadKey);
                 to.text(context, 400, why);
             }

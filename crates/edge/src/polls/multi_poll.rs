@@ -9,11 +9,11 @@ use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
 use super::follow::Asked;
+use super::key_state::{KeyState, MultiPoll, Unasked};
 use super::misses::{FetchedValue, OriginRequest};
 use super::owed::OVERDUE;
 use super::parts::Parts;
 use super::tables::KeptRequest;
-use super::wanted::{Several, Unasked, Wanted};
 use super::{Polls, seconds};
 use crate::held::hold;
 use crate::ids::{KeyId, MultiPollId};
@@ -24,7 +24,7 @@ use dwell_evloop::{Context, Id};
 
 impl Polls {
     /// Answers a poll of several keys, holds it, or asks memcached.
-    pub(super) fn poll_several(
+    pub(super) fn begin_multi_poll(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
@@ -38,7 +38,7 @@ impl Polls {
             .into_iter()
             .map(|asked| (asked.label.unwrap_or_default(), asked.name))
             .unzip();
-        let wanted = labels.into_iter().zip(said).map(|(label, said)| Wanted {
+        let keys = labels.into_iter().zip(said).map(|(label, said)| KeyState {
             label,
             key: None,
             said,
@@ -48,14 +48,14 @@ impl Polls {
             is_apps: false,
         });
         let is_logged = self.responses.log.is_written();
-        let mut poll = Several {
+        let mut poll = MultiPoll {
             exchange: request.exchange,
             arrived: context.now(),
             unasked: None,
             is_fetched: false,
             request: is_logged.then(|| Box::new(KeptRequest::request_line(request.head_bytes))),
             ask,
-            wanted: wanted.collect(),
+            keys: keys.collect(),
             asking: 0,
             route,
             origin: admitted.origin(),
@@ -70,7 +70,7 @@ impl Polls {
             poll.unasked = Some(Box::new(Unasked { behalf, names }));
         }
         if !self.lookups.is_immediate() {
-            return self.ask_for_several(context, poll, &names, to);
+            return self.ask_for_multi_poll(context, poll, &names, to);
         }
         let on_delete = self.routes.get(route).rules.on_delete;
         for (place, name) in names.iter().enumerate() {
@@ -86,14 +86,14 @@ impl Polls {
                 .has_written(Now::of(context), MAKING * poll.news_bytes());
             return Outcome::Answered;
         }
-        self.hold_several(context, poll, &names, to)
+        self.hold_multi_poll(context, poll, &names, to)
     }
 
     /// Registers the waits in the embedded store and then looks again.
-    fn hold_several(
+    fn hold_multi_poll(
         &mut self,
         context: &mut Context,
-        poll: Several,
+        poll: MultiPoll,
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
@@ -101,28 +101,28 @@ impl Polls {
         if waits && !self.has_room(context, names.len(), to) {
             return Outcome::Answered;
         }
-        let Some(token) = self.waiters.insert_several(poll) else {
+        let Some(token) = self.waiters.insert_multi_poll(poll) else {
             return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
             if let Some((key, _)) = self.waiters.enter(name, seconds(context)) {
-                self.waiters.join_several(token, place, key);
+                self.waiters.join_multi_poll(token, place, key);
             }
         }
-        self.look_at_several(context, token);
+        self.look_at_multi_poll(context, token);
         if self.asks_for_missing(context, token) {
             return to.hold(context, token.to_bits(), self.owed_time());
         }
-        let is_ready = |poll: &Several| poll.has_news() || !poll.waits();
-        if self.waiters.several().get(token).is_some_and(is_ready) {
-            if let Some(poll) = self.waiters.remove_several(token) {
+        let is_ready = |poll: &MultiPoll| poll.has_news() || !poll.waits();
+        if self.waiters.multi_polls().get(token).is_some_and(is_ready) {
+            if let Some(poll) = self.waiters.remove_multi_poll(token) {
                 answer(context, &poll, Moment::Arrived, to);
                 self.delivery
                     .has_written(Now::of(context), MAKING * poll.news_bytes());
             }
             return Outcome::Answered;
         }
-        if let Some(poll) = self.waiters.several_mut(token) {
+        if let Some(poll) = self.waiters.multi_poll_mut(token) {
             poll.is_held = true;
             poll.unasked = None;
         }
@@ -132,23 +132,23 @@ impl Polls {
 
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
     /// asked.
-    fn look_at_several(&mut self, context: &Context, token: MultiPollId) {
+    fn look_at_multi_poll(&mut self, context: &Context, token: MultiPollId) {
         if !self.lookups.is_immediate() {
             return;
         }
-        let Some(poll) = self.waiters.several().get(token) else {
+        let Some(poll) = self.waiters.multi_polls().get(token) else {
             return;
         };
         let on_delete = self.routes.get(poll.route).rules.on_delete;
-        for place in 0..poll.wanted.len() {
-            let wanted = |polls: &Self| {
-                let wanted = polls.waiters.several().get(token)?.wanted.get(place)?;
-                wanted.joined()
+        for place in 0..poll.keys.len() {
+            let joined = |polls: &Self| {
+                let poll = polls.waiters.multi_polls().get(token)?;
+                poll.keys.get(place)?.joined()
             };
-            let Some(key) = wanted(self) else { continue };
+            let Some(key) = joined(self) else { continue };
             let item = self.last_look(context, key);
             let found = item.as_ref().map(Found::stored);
-            if let Some((poll, name)) = self.waiters.several_and_name(token, key) {
+            if let Some((poll, name)) = self.waiters.multi_poll_and_name(token, key) {
                 poll.note(place, found.as_ref(), on_delete, |found| {
                     self.delivery.encodings.members(name, found)
                 });
@@ -157,14 +157,14 @@ impl Polls {
     }
 
     /// Puts every key among the lookups of this turn.
-    fn ask_for_several(
+    fn ask_for_multi_poll(
         &mut self,
         context: &mut Context,
-        poll: Several,
+        poll: MultiPoll,
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let Some(token) = self.waiters.insert_several(poll) else {
+        let Some(token) = self.waiters.insert_multi_poll(poll) else {
             return self.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate() {
@@ -177,11 +177,11 @@ impl Polls {
             });
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
-                self.waiters.remove_several(token);
+                self.waiters.remove_multi_poll(token);
                 return self.refuse_busy(context, to);
             };
-            if let Some(poll) = self.waiters.several_mut(token) {
-                poll.wanted[place].key = Some(key);
+            if let Some(poll) = self.waiters.multi_poll_mut(token) {
+                poll.keys[place].key = Some(key);
                 poll.asking += 1;
             }
             self.lookups.join(lookup, token.into());
@@ -190,7 +190,7 @@ impl Polls {
     }
 
     /// memcached has answered for one key of a poll, or failed to.
-    pub(super) fn several_looked_up(
+    pub(super) fn multi_poll_looked_up(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -199,7 +199,7 @@ impl Polls {
         found: Option<&Found<'_>>,
         has_failed: bool,
     ) {
-        let Some(poll) = self.waiters.several_mut(token) else {
+        let Some(poll) = self.waiters.multi_poll_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
@@ -209,24 +209,24 @@ impl Polls {
         let waits = poll.waits();
         let places = poll.places_of(key);
         if !has_failed {
-            self.note_several(token, key, found);
+            self.note_multi_poll(token, key, found);
         }
         for place in places {
-            let poll = self.waiters.several().get(token);
-            let is_joined = poll.is_none_or(|poll| poll.wanted[place].is_joined);
+            let poll = self.waiters.multi_polls().get(token);
+            let is_joined = poll.is_none_or(|poll| poll.keys[place].is_joined);
             // It has to be told of every change from here on.
             if waits && !is_joined {
-                self.waiters.join_several(token, place, key);
+                self.waiters.join_multi_poll(token, place, key);
             }
         }
-        let poll = self.waiters.several().get(token);
+        let poll = self.waiters.multi_polls().get(token);
         if poll.is_some_and(|poll| poll.asking == 0) {
-            self.several_asked(context, http, token);
+            self.multi_poll_asked(context, http, token);
         }
     }
 
     /// Every lookup of a poll has ended.
-    pub(super) fn several_asked(
+    pub(super) fn multi_poll_asked(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -237,7 +237,7 @@ impl Polls {
         }
         // Its keys count among those that wait already.
         let no_waits = self.waiters.no_waits(0);
-        let Some(poll) = self.waiters.several_mut(token) else {
+        let Some(poll) = self.waiters.multi_poll_mut(token) else {
             return;
         };
         if poll.has_news() {
@@ -262,7 +262,7 @@ impl Polls {
             hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }
-        let Some(poll) = self.waiters.remove_several(token) else {
+        let Some(poll) = self.waiters.remove_multi_poll(token) else {
             return;
         };
         let mut to = Responder::held(http, &poll, &self.responses);
@@ -274,17 +274,17 @@ impl Polls {
     }
 
     /// Takes in what a key of a poll has now; whether that is news to it.
-    pub(super) fn note_several(
+    pub(super) fn note_multi_poll(
         &mut self,
         token: MultiPollId,
         key: KeyId,
         found: Option<&Found<'_>>,
     ) -> bool {
-        let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.multi_polls().get(token).map(|poll| poll.route) else {
             return false;
         };
         let on_delete = self.routes.get(route).rules.on_delete;
-        let Some((poll, name)) = self.waiters.several_and_name(token, key) else {
+        let Some((poll, name)) = self.waiters.multi_poll_and_name(token, key) else {
             return false;
         };
         let mut is_news = false;
@@ -301,7 +301,7 @@ impl Polls {
 
     /// Has a poll answered when the turn ends, or one after it.
     fn ripen(&mut self, token: MultiPollId) {
-        if let Some(poll) = self.waiters.several_mut(token)
+        if let Some(poll) = self.waiters.multi_poll_mut(token)
             && !std::mem::replace(&mut poll.is_ripe, true)
         {
             self.delivery.ripe.push(token);
@@ -316,20 +316,20 @@ impl Polls {
         while !budget.is_spent()
             && let Some(token) = ripe.next()
         {
-            if let Some(poll) = self.waiters.several_mut(token) {
+            if let Some(poll) = self.waiters.multi_poll_mut(token) {
                 poll.is_ripe = false;
             }
-            self.look_at_several(context, token);
+            self.look_at_multi_poll(context, token);
             if !self
                 .waiters
-                .several()
+                .multi_polls()
                 .get(token)
-                .is_some_and(Several::has_news)
+                .is_some_and(MultiPoll::has_news)
             {
                 self.waits_after_all(context, http, token);
                 continue;
             }
-            let Some(poll) = self.waiters.remove_several(token) else {
+            let Some(poll) = self.waiters.remove_multi_poll(token) else {
                 continue;
             };
             if !poll.is_held {
@@ -355,17 +355,17 @@ impl Polls {
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: MultiPollId) {
         if self
             .waiters
-            .several()
+            .multi_polls()
             .get(token)
-            .is_some_and(Several::is_stuck)
+            .is_some_and(MultiPoll::is_stuck)
         {
-            self.several_asked(context, http, token);
+            self.multi_poll_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
         if !self.lookups.is_immediate()
             && let Some(poll) = self
                 .waiters
-                .several()
+                .multi_polls()
                 .get(token)
                 .filter(|poll| poll.is_held)
         {
@@ -376,15 +376,15 @@ impl Polls {
     }
 
     /// The wait of a poll has ended, or the time in which its keys are to be known.
-    pub(crate) fn several_expired(
+    pub(crate) fn multi_poll_expired(
         &mut self,
         context: &mut Context,
         token: MultiPollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let is_overdue = self.is_asking(token);
-        self.look_at_several(context, token);
-        let Some(poll) = self.waiters.remove_several(token) else {
+        self.look_at_multi_poll(context, token);
+        let Some(poll) = self.waiters.remove_multi_poll(token) else {
             return Outcome::Close;
         };
         let mut to = Responder::ended(reply, &poll, &self.responses);
@@ -400,32 +400,38 @@ impl Polls {
     /// Returns true if lookups of a poll are open.
     pub(crate) fn is_asking(&self, token: MultiPollId) -> bool {
         self.waiters
-            .several()
+            .multi_polls()
             .get(token)
             .is_some_and(|poll| !poll.is_held)
     }
 
     /// The client of a poll has left.
-    pub(crate) fn several_abandoned(&mut self, token: MultiPollId) {
-        if self.waiters.remove_several(token).is_some() {
+    pub(crate) fn multi_poll_abandoned(&mut self, token: MultiPollId) {
+        if self.waiters.remove_multi_poll(token).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
 
     /// The server ends: at most `count` polls that wait end now.
-    pub(super) fn drain_several(&mut self, context: &mut Context, http: &mut Http, count: usize) {
-        let is_idle = |poll: &Several| poll.is_held || poll.is_stuck();
-        let is_held = |token: &MultiPollId| self.waiters.several().get(*token).is_some_and(is_idle);
+    pub(super) fn drain_multi_polls(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        count: usize,
+    ) {
+        let is_idle = |poll: &MultiPoll| poll.is_held || poll.is_stuck();
+        let is_held =
+            |token: &MultiPollId| self.waiters.multi_polls().get(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self
             .waiters
-            .several()
+            .multi_polls()
             .tokens()
             .filter(is_held)
             .take(count)
             .collect();
         for token in tokens {
-            self.look_at_several(context, token);
-            if let Some(poll) = self.waiters.remove_several(token) {
+            self.look_at_multi_poll(context, token);
+            if let Some(poll) = self.waiters.remove_multi_poll(token) {
                 let mut to = Responder::held(http, &poll, &self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
@@ -437,7 +443,7 @@ impl Polls {
     fn asks_for_missing(&mut self, context: &Context, token: MultiPollId) -> bool {
         let Some(poll) = self
             .waiters
-            .several_mut(token)
+            .multi_poll_mut(token)
             .filter(|poll| poll.is_to_ask())
         else {
             return false;
@@ -451,32 +457,32 @@ impl Polls {
         for place in missing {
             let label = |polls: &Self| {
                 Some(
-                    polls.waiters.several().get(token)?.wanted[place]
+                    polls.waiters.multi_polls().get(token)?.keys[place]
                         .label
                         .clone(),
                 )
             };
             let label = label(self).unwrap_or_default();
             let is_asked = self.seek_for(context, &behalf, &label, &names[place], (token, place));
-            let Some(poll) = self.waiters.several_mut(token) else {
+            let Some(poll) = self.waiters.multi_poll_mut(token) else {
                 return false;
             };
             if is_asked {
-                poll.wanted[place].is_apps = true;
+                poll.keys[place].is_apps = true;
                 poll.asking += 1;
                 asked += 1;
             } else {
                 poll.note(place, None, on_delete, members);
             }
         }
-        if let Some(poll) = self.waiters.several_mut(token) {
+        if let Some(poll) = self.waiters.multi_poll_mut(token) {
             poll.is_fetched = asked > 0;
         }
         asked > 0
     }
 
     /// The application has said what a key of a poll has.
-    pub(super) fn several_answered(
+    pub(super) fn multi_poll_answered(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -484,16 +490,16 @@ impl Polls {
         place: usize,
         said: &FetchedValue,
     ) {
-        let Some(route) = self.waiters.several().get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.multi_polls().get(token).map(|poll| poll.route) else {
             return;
         };
         let on_delete = self.routes.get(route).rules.on_delete;
-        let Some(poll) = self.waiters.several_mut(token) else {
+        let Some(poll) = self.waiters.multi_poll_mut(token) else {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
         // Where it is none any more, the cache has had a value meanwhile.
-        if std::mem::take(&mut poll.wanted[place].is_apps) {
+        if std::mem::take(&mut poll.keys[place].is_apps) {
             let found = match said {
                 FetchedValue::Value(body, flags) => Some(Found::remembered(body.clone(), *flags)),
                 FetchedValue::Nothing | FetchedValue::Unknown => None,
@@ -502,10 +508,10 @@ impl Polls {
             if !matches!(said, FetchedValue::Unknown) {
                 poll.note(place, found.as_ref(), on_delete, members);
             }
-            poll.wanted[place].is_apps = !matches!(said, FetchedValue::Nothing);
+            poll.keys[place].is_apps = !matches!(said, FetchedValue::Nothing);
         }
         if poll.asking == 0 {
-            self.several_asked(context, http, token);
+            self.multi_poll_asked(context, http, token);
         }
     }
 }
@@ -519,12 +525,9 @@ enum Moment {
 }
 
 /// Answers with the news there is, or that there is none.
-fn answer(context: &mut Context, poll: &Several, moment: Moment, to: &mut Responder<'_, '_>) {
+fn answer(context: &mut Context, poll: &MultiPoll, moment: Moment, to: &mut Responder<'_, '_>) {
     let (has_news, ask) = (poll.has_news(), &poll.ask);
-    let knows_nothing = poll
-        .wanted
-        .iter()
-        .all(|wanted| wanted.said == Condition::None);
+    let knows_nothing = poll.keys.iter().all(|state| state.said == Condition::None);
     let (outcome, status) = match moment {
         Moment::Woken if has_news => (PollOutcome::Woken, 200),
         _ if has_news => (PollOutcome::Hit, 200),
