@@ -1,4 +1,4 @@
-//! What the files of the repository may contain.
+//! The rules for the files of the repository.
 
 use crate::{assert_clean, workspace_root};
 use std::fs;
@@ -133,10 +133,14 @@ fn every_manifest_inherits_lints_and_versions() {
 #[test]
 fn each_rule_finds_its_bad_sample_and_passes_a_good_one() {
     let long = "x();\n".repeat(LINES_MAX + 1);
-    let tested = format!("x();\n#[cfg(test)]\n{long}");
+    let tested = format!("x();\n#[cfg(test)]\nmod tests {{\n{long}");
+    let method = format!("#[cfg(test)]\nfn f() {{}}\n{long}");
+    let declared = format!("#[cfg(test)]\nmod tests;\n{long}");
     let wide = format!("{}\n", "x".repeat(COLUMNS_MAX + 1));
     let sized: &[Sample<'_>] = &[
         (long_file, "a.rs", &long, &tested),
+        (long_file, "a.rs", &method, &tested),
+        (long_file, "a.rs", &declared, &tested),
         (bad_line, "a.rs", &wide, "let x = 1;\n"),
         (bad_line, "a.rs", "let x = 1; \n", "\n"),
         (bad_line, "a.rs", "\tlet x = 1;\n", "    let x = 1;\n"),
@@ -286,10 +290,12 @@ fn has_extension(path: &Path, extensions: &[&str]) -> bool {
 
 fn long_file(path: &str, text: &str) -> Vec<String> {
     let is_test = path.contains("/tests/") || path.ends_with("/tests.rs");
-    let before_tests = text
-        .lines()
-        .take_while(|line| line.trim() != "#[cfg(test)]")
-        .count();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let begins_tests = |pair: &[&str]| {
+        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    };
+    let before_tests = lines.windows(2).position(begins_tests);
+    let before_tests = before_tests.unwrap_or(lines.len());
     let found = before_tests > LINES_MAX && !is_test;
     found
         .then(|| format!("{path}: {before_tests} lines, at most {LINES_MAX}"))
