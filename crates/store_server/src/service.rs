@@ -30,7 +30,7 @@ pub struct StoreServerLimits {
     pub bytes_max: usize,
     /// Lines and items.
     pub request: RequestLimits,
-    /// Which protocols are spoken. Default: both.
+    /// The protocols that are spoken. Default: both.
     pub protocols: Protocols,
     /// True gives items a cas unique; without, every one is 0. Default: true.
     pub cas_enabled: bool,
@@ -105,7 +105,7 @@ pub struct StoreService {
     pub(super) counters: Counters,
     pub(super) listening: OnceLock<Listening>,
     connections: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
-    /// When a delayed `flush_all` comes; the past means nothing.
+    /// The second of a delayed `flush_all`; the past means nothing.
     flush_at: Mutex<Seconds>,
     shutdown_asked: AtomicBool,
     /// The users that may log in now.
@@ -133,7 +133,7 @@ pub(super) struct ConnectionRecord {
     pub(super) id: u64,
     /// The peer; `None` by unix socket.
     pub(super) peer: Option<SocketAddr>,
-    /// When its last command was executed, or when it came.
+    /// The second in which its last command was executed, or in which it came.
     pub(super) last_command: AtomicU32,
     /// The state that it is in: a [`Doing`].
     pub(super) doing: AtomicU8,
@@ -225,7 +225,7 @@ impl StoreService {
         self.store.flush_all(i64::from(at), now);
     }
 
-    /// When everything stored by then goes, if that is still to come.
+    /// The second at which everything stored by then goes, if that is still to come.
     pub fn pending_flush(&self, now: Seconds) -> Option<Seconds> {
         let flush_at = self.flush_at.lock().unwrap_or_else(PoisonError::into_inner);
         Some(*flush_at).filter(|at| *at > now)

@@ -71,13 +71,13 @@ impl SnapshotSummary {
     }
 }
 
-/// Why a snapshot could not be used.
+/// The reason for which a snapshot could not be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The system refuses the file.
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
         /// The error of the system.
         source: io::Error,

@@ -1,7 +1,7 @@
-//! Test helpers: real servers on free loopback ports and scripted peers. A dev-dependency only.
+//! Servers and peers for tests: real ones on free loopback ports, scripted ones, simulated ones.
 //!
 //! Everything here panics when it cannot do what a test asked for, saying what is missing: a test
-//! that is skipped in silence is worse than one that fails.
+//! that is skipped in silence is worse than one that fails. A dev-dependency only.
 #![forbid(unsafe_code)]
 
 mod beside;
@@ -26,7 +26,7 @@ pub use scripted::{Script, ScriptedServer};
 #[cfg(feature = "serving")]
 pub use serving::Serving;
 
-/// How long a helper waits for a server or a peer before it gives up.
+/// Time that a test waits for a server or a peer before it fails.
 ///
 /// Longer than a busy machine needs: reaching it means that something is broken.
 pub const GUARD: Duration = Duration::from_secs(20);

@@ -123,7 +123,7 @@ impl Memcached {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether every thread of the process is frozen; `None` where the system does not tell.
+    /// Returns true if all threads of the process are frozen; `None` where the system can't tell.
     fn is_stopped(&self) -> Option<bool> {
         for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid()?)).ok()? {
             // The process's own file tells of its first thread alone.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A loop with its driver on which nothing happens but in a turn of the test.
 pub trait Rig {
-    /// What the loop drives.
+    /// The driver of the loop.
     type Driver: Driver;
 
     /// The longest wait of a turn; shorter than the default where clients are told of nothing by
@@ -23,7 +23,7 @@ pub trait Rig {
         &mut Self::Driver,
     );
 
-    /// What is shown where a test waits in vain.
+    /// Describes the state, for a test that waits in vain.
     fn describe(&mut self) -> String {
         String::new()
     }

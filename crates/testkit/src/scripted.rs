@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{GUARD, loopback, port_of};
 
-/// What to do on one connection, step by step; it is closed at the end.
+/// The steps of one connection, which is closed at the end.
 ///
 /// ```
 /// use std::time::Duration;

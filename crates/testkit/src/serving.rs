@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 pub struct Serving<A> {
     /// The component.
     pub http: Http,
-    /// What it serves.
+    /// The app that it serves.
     pub app: A,
-    /// How often the loop has called for a connection or a listener.
+    /// Calls of the loop for a connection or a listener.
     pub visits: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The real memcached under the helper's control.
+//! The real memcached, as the testkit starts, stops and ends it.
 #![expect(
     clippy::unwrap_used,
     reason = "clippy sees only `#[test]` functions as tests"

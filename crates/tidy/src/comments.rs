@@ -19,6 +19,9 @@ pub const BANNED: &[&str] = &[
     "How",
     "Where",
     "Wherever",
+    "Which",
+    "Why",
+    "When",
     "Those",
     "That",
     "Nobody",
@@ -34,6 +37,9 @@ pub fn banned(sources: &Sources) -> Vec<String> {
     let mut found = Vec::new();
     for file in &sources.files {
         let mut seen = Docs::default();
+        for attribute in &file.attributes {
+            seen.visit_attribute(attribute);
+        }
         for item in &file.items {
             seen.visit_item(item);
         }
@@ -95,7 +101,10 @@ impl<'ast> Visit<'ast> for Docs {
         };
         if let (true, Lit::Str(text)) = (begins, &literal.lit) {
             let text = text.value();
-            let word = text.split_whitespace().next().unwrap_or_default();
+            let mut words = text
+                .trim_start()
+                .split(|sign: char| !sign.is_alphanumeric());
+            let word = words.next().unwrap_or_default();
             if BANNED.contains(&word) {
                 self.found.push(format!("{line}: {word}"));
             }

@@ -1,7 +1,7 @@
-//! Which file names which: by `use`, or by a path in the code.
+//! Imports: a file names another by `use`, or by a path in the code.
 
 use crate::sources::{Sources, uses};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ItemMod, ItemUse, Path, Visibility};
 
@@ -47,6 +47,22 @@ pub fn imports(sources: &Sources) -> BTreeSet<(usize, usize)> {
 pub fn room(sources: &Sources, file: usize) -> &str {
     let module = &sources.files[file].module;
     module.first().map_or("", String::as_str)
+}
+
+/// Rooms of which the first imports the second, with how many of `arrows` do.
+#[must_use]
+pub fn between_rooms<'a>(
+    sources: &'a Sources,
+    arrows: &BTreeSet<(usize, usize)>,
+) -> BTreeMap<(&'a str, &'a str), usize> {
+    let mut rooms = BTreeMap::new();
+    for (from, to) in arrows {
+        let pair = (room(sources, *from), room(sources, *to));
+        if pair.0 != pair.1 {
+            *rooms.entry(pair).or_default() += 1;
+        }
+    }
+    rooms
 }
 
 /// Arrows between rooms that run against `order`, whose first room is the highest: each with the

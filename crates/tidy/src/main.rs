@@ -3,7 +3,6 @@
 
 use dwell_tidy::types::{FIELDS_MAX, FILES_MAX};
 use dwell_tidy::{Sources, comments, imports, rings, types};
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,15 +34,8 @@ fn print(sources: &Sources) -> io::Result<()> {
         sources.files.len(),
         arrows.len()
     )?;
-    let mut rooms: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for (from, to) in &arrows {
-        let pair = (imports::room(sources, *from), imports::room(sources, *to));
-        if pair.0 != pair.1 {
-            *rooms.entry(pair).or_default() += 1;
-        }
-    }
     writeln!(out, "\nimports between rooms:")?;
-    for ((from, to), count) in rooms {
+    for ((from, to), count) in imports::between_rooms(sources, &arrows) {
         writeln!(out, "  {from} -> {to}: {count}")?;
     }
     writeln!(out, "\nrings of files:")?;

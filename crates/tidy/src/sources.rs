@@ -15,6 +15,8 @@ pub struct SourceFile {
     pub path: String,
     /// The module that the file is.
     pub module: ModulePath,
+    /// Attributes of the file itself, its `//!` comment among them.
+    pub attributes: Vec<Attribute>,
     /// Items outside of tests.
     pub items: Vec<Item>,
     /// Paths that a `use` gives a name in this file, public ones included.
@@ -79,6 +81,7 @@ impl Sources {
             files.push(SourceFile {
                 path: path.clone(),
                 module,
+                attributes: parsed.attrs,
                 items,
                 names,
             });

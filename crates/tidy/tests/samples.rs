@@ -93,7 +93,11 @@ fn an_import_against_the_order_of_rooms_is_found() {
             "low.rs -> high/mod.rs"
         ]
     );
-    let found = rings::rings(sources.files.len(), &imports::imports(&sources));
+    let arrows = imports::imports(&sources);
+    let between = imports::between_rooms(&sources, &arrows).into_iter();
+    let expected = [(("high", "low"), 1), (("low", "high"), 1)];
+    assert_eq!(between.collect::<Vec<_>>(), expected);
+    let found = rings::rings(sources.files.len(), &arrows);
     assert_eq!(found.len(), 1);
 }
 
@@ -116,6 +120,15 @@ fn fields_and_files_of_a_type_are_counted() {
     assert_eq!((thing.changing_fields(), thing.files.len()), (2, 2));
     assert_eq!(found["a.rs Plain"].changing_fields(), 0);
     assert_eq!(found["b.rs Thin"].files.len(), 0);
+}
+
+#[test]
+fn the_comment_of_a_file_is_read() {
+    let sources = sources(&[("lib.rs", "//! Which file.\n\n/// Why.\nfn a() {}")]);
+    assert_eq!(
+        comments::banned(&sources),
+        ["lib.rs:1: Which", "lib.rs:3: Why"]
+    );
 }
 
 #[test]

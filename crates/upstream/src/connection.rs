@@ -15,9 +15,9 @@ use super::{Unanswered, UpstreamError, UpstreamOptions, UpstreamRequest};
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Exchange {
     pub(super) request: UpstreamRequest,
-    /// When it must have ended.
+    /// The time by which it must have ended.
     pub(super) deadline: Instant,
-    /// When it must have got a connection.
+    /// The time by which it must have got a connection.
     pub(super) queue_deadline: Instant,
     /// A connection that had been used before failed under it.
     pub(super) retried: bool,
@@ -29,7 +29,7 @@ pub(super) struct Exchange {
     pub(super) witness: Witness,
     /// True until its connection is announced for its body.
     pub(super) unannounced: bool,
-    /// When all of it was sent, as far as it was there.
+    /// The time at which all of it was sent, as far as it was there.
     pub(super) sent_at: Instant,
     /// Part of its body was written and is not kept any more.
     pub(super) committed: bool,
@@ -54,7 +54,7 @@ pub(super) struct Connection {
     pub(super) is_read_closed: bool,
     /// There may be input that was not granted.
     pub(super) is_unread: bool,
-    /// Why a body could not be written. It is no failure before its answer was looked for.
+    /// The error of writing a body. It is no failure before its answer was looked for.
     pub(super) write_error: Option<ErrorKind>,
 }
 
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// When what the exchange waits for is late; `None` where it waits for its client.
+    /// The time at which the next step is late; `None` where the exchange waits for its client.
     pub(super) fn stage_deadline(
         &self,
         options: &UpstreamOptions,

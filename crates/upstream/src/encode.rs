@@ -29,7 +29,7 @@ pub enum Sharing<'s> {
     /// its client only: conditions, ranges, `Accept-Encoding`, the proxies it has passed, and all
     /// other fields that are not let through.
     Shared {
-        /// Which fields go along, `Host` among them.
+        /// Returns true for a field that goes along, `Host` among them.
         passes: &'s dyn Fn(&str) -> bool,
         /// The client that is named as the one that asks.
         client: Client,

@@ -1,4 +1,4 @@
-//! Why the application gave no answer.
+//! Reasons for which the application gave no answer.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -6,7 +6,7 @@ use std::{fmt, io};
 use dwell_proto::http1::{BodyError, HeadError};
 use rustix::io::Errno;
 
-/// Why a request got no answer.
+/// The reason for which a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UpstreamError {
@@ -49,7 +49,7 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// Why a connection could not be begun.
+    /// The reason for which a connection could not be begun.
     pub(super) fn connect(error: &io::Error) -> Self {
         // Of the process, and of the system.
         match Errno::from_io_error(error) {

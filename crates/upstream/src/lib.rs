@@ -232,7 +232,7 @@ pub enum UpstreamEvent {
     Failed {
         /// The tag of the request.
         tag: u64,
-        /// Why.
+        /// The reason.
         error: UpstreamError,
         /// The evidence by which its server is judged.
         witness: Witness,

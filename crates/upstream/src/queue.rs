@@ -51,7 +51,7 @@ impl FairQueue {
         self.waiting.values()
     }
 
-    /// When the first of them is late.
+    /// The time at which the first of them is late.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let ((deadline, _), _) = self.waiting.first_key_value()?;
         Some(*deadline)

@@ -1,4 +1,4 @@
-//! What a request asks for: read once from its head, by its route and the identity of its client.
+//! Requests of polls, each read once from its head, by its route and the identity of its client.
 
 use crate::access::{CorsGrant, Identity, KeyInputs};
 use crate::config::{Methods, RouteConfig, RouteId};
@@ -119,7 +119,7 @@ pub(crate) enum Condition {
     Since(Cursor),
 }
 
-/// Why a poll makes no sense.
+/// The reason for which a head is no poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AskError {
     /// The route answers only these methods.

@@ -11,7 +11,7 @@ pub(crate) struct Content {
     pub(crate) is_empty: bool,
 }
 
-/// When the question is decided.
+/// The moment of a poll at which the question is decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// The poll has just come.

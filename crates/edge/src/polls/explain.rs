@@ -126,7 +126,7 @@ fn route_topic(config: &Config, route: Option<&RouteConfig>, head: &RequestHead<
     topic.fact("prefix", json!(route.prefix))
 }
 
-/// Why a path is refused that leads to one route as it came, and to another as it may be read.
+/// Tells that a path is refused which leads to one route as it came, to another as it may be read.
 fn ambiguous_topic(path: &str, ambiguous: Ambiguous) -> Topic {
     let Ambiguous { reading, prefix } = ambiguous;
     let mut topic = Topic::new(

@@ -216,7 +216,7 @@ impl EventStreams<'_> {
         exchange.hold(context, stream.to_bits(), timeout)
     }
 
-    /// When a quiet stream is next heard of: at random around the interval, and not after its end.
+    /// Draws the time until the heartbeat of a quiet stream: around the interval, at most its end.
     fn next_heartbeat(&mut self, context: &Context, stream: StreamId) -> Duration {
         let heartbeat = self.config.limits.stream_heartbeat;
         let interval = self.spread.around(heartbeat, 3, 5);

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 /// Bytes of events after which a stream waits for its client, and for its turn.
 const BYTES_AT_ONCE: usize = 64 * 1024;
-/// When a stream that has not told all goes on, if its client has taken everything.
+/// Time after which a stream that has not told all goes on, if its client has taken everything.
 const SOON: Duration = Duration::from_millis(10);
 const NO_SLASH: &str = "keys of this route are named behind a path that ends with a slash";
 

@@ -76,7 +76,7 @@ use spread::Spread;
 use std::sync::Arc;
 use waiters::Waiters;
 
-/// Which of how many loops it is, and what they know together.
+/// The place of a loop among the others, and the memory that they share.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopMember {
     pub(crate) memory: Arc<Memory>,

@@ -516,7 +516,7 @@ impl Polls {
     }
 }
 
-/// When a poll is answered.
+/// The moment of a poll at which it is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Arrived,

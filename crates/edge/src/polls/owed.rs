@@ -11,7 +11,7 @@ use dwell_engine::{Http, Outcome, Reply};
 use dwell_evloop::{Context, Id};
 use std::time::Duration;
 
-/// Why an answer is given up.
+/// The reason for which an answer is given up, for the log.
 pub(super) const OVERDUE: &str = "no answer in time";
 /// Beyond the time that memcached and the application have.
 const SPARE: Duration = Duration::from_secs(5);

@@ -334,7 +334,7 @@ impl Group {
         }
     }
 
-    /// Everybody, and perhaps some who left.
+    /// All members, and possibly some that have left.
     pub(crate) fn members(&self) -> &[WaiterId] {
         match self {
             Self::Nobody => &[],

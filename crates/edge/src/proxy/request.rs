@@ -1,4 +1,4 @@
-//! What is known of one proxied request.
+//! The record of one proxied request.
 
 use super::response::ProxiedResponse;
 use super::upload::Upload;

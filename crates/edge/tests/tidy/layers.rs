@@ -1,4 +1,4 @@
-//! Which crate may depend on which.
+//! The layers: the crates that each crate may depend on.
 
 use crate::{assert_clean, workspace_root};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};

@@ -1,4 +1,4 @@
-//! How a manager ends.
+//! The end of a manager.
 
 use super::{Inner, Manager};
 use std::time::Duration;

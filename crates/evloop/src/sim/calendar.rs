@@ -1,4 +1,4 @@
-//! What is going to happen, by its time.
+//! Events to come, by their time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! What loops and peers are told, and when: the waits of all, and the calls between them.
+//! Deliveries to loops and peers: the waits of all, and the calls between them.
 
 use super::calendar::Event;
 use super::current::with;

@@ -1,4 +1,4 @@
-//! What has happened, as numbers.
+//! Events of the past, as numbers.
 
 /// The number of things that have happened on a network, and a hash of them in their order: times,
 /// ends, lengths and samples of bytes, and what was delivered to which loop.

@@ -108,7 +108,7 @@ pub enum Error {
     System {
         /// The place.
         place: Box<Place>,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
 }

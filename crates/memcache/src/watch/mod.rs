@@ -42,7 +42,7 @@ pub struct ChangeFeed {
     found: Found,
     metrics: Arc<WatchMetrics>,
     connect_timeout: Duration,
-    /// When it goes on.
+    /// The timer with which it goes on.
     beat: Token,
     is_awake: bool,
     /// Beats since polls last waited for anything.

@@ -19,7 +19,7 @@ pub(super) struct Watch {
     connection: Option<Connection>,
     decoder: WatchDecoder,
     phase: Phase,
-    /// Which of [`COMMANDS`] it has come to.
+    /// The place in [`COMMANDS`] that it has come to.
     command: usize,
     pace: Pace,
     is_refusal_logged: bool,

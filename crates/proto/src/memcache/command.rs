@@ -73,7 +73,7 @@ pub enum Command<'b> {
     },
     /// `flush_all`.
     FlushAll {
-        /// When, as an exptime; 0 and negative mean now.
+        /// The time of it, as an exptime; 0 and negative mean now.
         delay: i64,
         /// True to leave the reply out.
         noreply: bool,

@@ -26,7 +26,7 @@ pub enum WatchLine<'b> {
     Item {
         /// Its key.
         key: WatchedKey<'b>,
-        /// When, by the server's clock, since the Unix epoch.
+        /// The time of it by the server's clock, since the Unix epoch.
         at: Duration,
         /// True if the item may have changed. Commands that the server has read and not carried
         /// out, because their condition was not met, are reported as well.

@@ -95,7 +95,7 @@ struct Shard {
     order: VecDeque<Box<[u8]>>,
     bytes: usize,
     verdicts: usize,
-    /// When the first of too many verdicts is over; before that none makes room.
+    /// The end of the first of too many verdicts; before that none makes room.
     full_until: Option<Instant>,
 }
 

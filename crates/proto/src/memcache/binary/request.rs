@@ -74,7 +74,7 @@ pub enum Command<'b> {
     Quit,
     /// Remove everything.
     Flush {
-        /// When, as an exptime; 0 is now.
+        /// The time of it, as an exptime; 0 is now.
         delay: u32,
     },
     /// Answer.
@@ -121,7 +121,7 @@ pub enum Progress<'b> {
     Refused {
         /// The parts that the refusal repeats.
         echo: Echo,
-        /// Why.
+        /// The reason.
         status: Status,
         /// True if the connection is closed after it, because its framing is not to be trusted.
         closes: bool,
