@@ -65,9 +65,10 @@ impl Gate {
         }
     }
 
-    /// Goes by another configuration from now on.
-    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
+    /// Goes by another configuration from now on, with room for `subrequests_max`.
+    pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, subrequests_max: usize) {
         self.config = Arc::clone(config);
+        self.subrequests.reconfigure(subrequests_max);
     }
 
     /// Goes by other tokens, keys and rates from now on.

@@ -47,6 +47,13 @@ impl AuthSubrequests {
         }
     }
 
+    /// Makes room for `questions_max` from now on, and forgets the cached decisions: each has only
+    /// the fields that the keys of the routes named before.
+    pub(crate) fn reconfigure(&mut self, questions_max: usize) {
+        self.questions.set_capacity_max(questions_max);
+        self.known.clear();
+    }
+
     /// Digests everything that the application at `path` decides a request by.
     pub(crate) fn credential(
         &self,
@@ -188,11 +195,27 @@ mod tests {
     }
 
     #[test]
+    fn other_options_forget_decisions_and_change_the_room() {
+        let (mut subrequests, now) = (AuthSubrequests::new(1), Instant::now());
+        let question = subrequests.begin([1; 32]).unwrap();
+        let ended = subrequests.end(question).unwrap();
+        subrequests.remember(&ended, &granted(), Duration::from_secs(1), now);
+        assert!(subrequests.decision(&[1; 32], now).is_some());
+        let open = subrequests.begin([2; 32]).unwrap();
+        subrequests.reconfigure(2);
+        assert!(subrequests.decision(&[1; 32], now).is_none());
+        assert!(subrequests.is_open(open));
+        assert!(subrequests.begin([1; 32]).is_some(), "there is more room");
+        assert!(subrequests.begin([3; 32]).is_none());
+    }
+
+    #[test]
     fn an_answer_that_is_not_remembered_is_asked_for_again() {
         let mut subrequests = AuthSubrequests::new(4);
         let question = subrequests.begin([1; 32]).unwrap();
-        subrequests.end(question);
-        assert!(subrequests.decision(&[1; 32], Instant::now()).is_none());
+        let (ended, now) = (subrequests.end(question).unwrap(), Instant::now());
+        subrequests.remember(&ended, &granted(), Duration::ZERO, now);
+        assert!(subrequests.decision(&[1; 32], now).is_none());
         assert_ne!(subrequests.begin([1; 32]), Some(question), "another one");
     }
 }

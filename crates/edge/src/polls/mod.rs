@@ -1,8 +1,8 @@
 //! The polls of one loop: answered, held or forwarded; and the streams that last.
 //!
 //! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
-//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of three places: waiting
-//! for memcached, for a change of its key, or for the upstream. [`Polls`] never does I/O: its
+//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of the four places of
+//! [`places`]: an access subrequest, a lookup, a wait, a fetch. [`Polls`] never does I/O: its
 //! [`Lookups`] and its [`Misses`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
 
@@ -171,7 +171,7 @@ impl Polls {
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.0);
         self.misses.reconfigure(&self.config.routes, rooms);
-        self.gate.reconfigure(config);
+        self.gate.reconfigure(config, rooms.0);
     }
 
     /// Goes by other tokens, keys and rates from now on.

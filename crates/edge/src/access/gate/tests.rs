@@ -261,7 +261,7 @@ fn other_rates_and_keys_are_taken_at_once() {
     let fields = authorization("alice", NOW + 100);
     assert!(of.admit("1.2.3.4", &fields, 0).is_ok());
     let other = Fixture::new("rate_per_address = \"2/h\"");
-    of.gate.reconfigure(&other.config);
+    of.gate.reconfigure(&other.config, 4);
     of.gate.change_access(&other.gate.access);
     of.config = Arc::clone(&other.config);
     assert_eq!(

@@ -1,8 +1,8 @@
 //! What is held goes by its route over reloads.
 
-use super::harness::{Client, Edge, cursor};
+use super::harness::{App, Client, Edge, cursor};
 use super::sockets::Socket;
-use crate::config::{EmptyAnswer, RouteConfig, RouteId};
+use crate::config::{self, EmptyAnswer, RouteConfig, RouteId};
 use std::sync::Arc;
 
 /// Reads another configuration, which has these routes.
@@ -77,4 +77,37 @@ fn a_route_that_has_gone_is_kept_for_everything_that_is_held_under_it() {
         reload(&mut edge, vec![RouteConfig::new("/last/")]);
         assert_eq!(edge.driver.front.polls.routes.by_id().len(), 1, "{request}");
     }
+}
+
+#[test]
+fn an_application_that_decides_on_access_is_asked_again_after_a_reload() {
+    let route = |key: &str| {
+        format!(
+            "[[route]]\nprefix = \"/poll/\"\nauth = \"/auth\"\nauth_time = \"1h\"\n\
+             key = \"{key}\""
+        )
+    };
+    let app = App::start();
+    let mut edge = Edge::before(&app, &route("{path}"));
+    edge.set("/poll/a", "of all");
+    edge.set("/poll/a:alice", "of alice");
+    let mut client = edge.ask("GET /poll/a");
+    let (mut exchange, _) = app.accept(&mut edge);
+    exchange.answer(200, "X-User: alice\r\n", "");
+    assert_eq!(edge.answer(&mut client), (200, "of all".to_owned()));
+    // The decision that is cached names no user.
+    let text = format!(
+        "upstream.url = \"http://{}\"\n{}",
+        app.address(),
+        route("{path}:{auth.x-user}")
+    );
+    let other = config::parse("test.toml", &text, &[]).unwrap();
+    let mut config = (*edge.driver.front.polls.config).clone();
+    config.routes = other.routes;
+    edge.driver.front.reconfigure(&config.into());
+    let mut client = edge.ask("GET /poll/a");
+    exchange.request(&mut edge);
+    exchange.answer(200, "X-User: alice\r\n", "");
+    assert_eq!(edge.answer(&mut client), (200, "of alice".to_owned()));
+    edge.assert_nothing_left();
 }
