@@ -14,7 +14,7 @@ use super::lookups::Lookups;
 use super::parts::Parts;
 use super::spread::Spread;
 use super::tables::{Feed, News, Poll, Sink};
-use super::waiters::{Waiters, Watch};
+use super::waiters::{BUSY, Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes, Rules};
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use crate::metrics::{LoopMetrics, PollOutcome, StreamEnd};
@@ -107,7 +107,11 @@ impl EventStreams<'_> {
             self.spread.refused(context, to, reason);
             return None;
         }
-        let (key, now) = (self.waiters.keys.enter(opening.name)?, Now::of(context));
+        let Some(key) = self.waiters.keys.enter(opening.name) else {
+            self.spread.refused(context, to, BUSY);
+            return None;
+        };
+        let now = Now::of(context);
         let item = match self.waiters.watch(key, now.seconds) {
             Watch::Begun(item) => item,
             Watch::Running => self.lookups.stored(opening.name, now.seconds),

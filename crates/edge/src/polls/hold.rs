@@ -61,18 +61,21 @@ impl Polls {
         }
     }
 
-    /// Returns true if one more poll may wait for `name`; otherwise sends 503.
+    /// Enters `name`; sends 503 and returns `None` if one more poll may not wait.
     pub(super) fn room_to_wait(
         &mut self,
         context: &mut Context,
         name: &[u8],
         to: &mut Responder<'_, '_>,
     ) -> Option<KeyId> {
-        if self.has_room(context, 1, to) {
-            self.waiters.keys.enter(name)
-        } else {
-            None
+        if !self.has_room(context, 1, to) {
+            return None;
         }
+        let key = self.waiters.keys.enter(name);
+        if key.is_none() {
+            self.refuse_busy(context, to);
+        }
+        key
     }
 
     /// Returns true if `count` more polls may wait; otherwise sends 503.

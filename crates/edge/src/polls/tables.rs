@@ -464,6 +464,12 @@ impl Keys {
         }
     }
 
+    /// Leaves room for no further key.
+    #[cfg(test)]
+    pub(crate) fn leave_no_room(&mut self) {
+        self.slab.set_capacity_max(self.slab.len());
+    }
+
     /// Returns true if no key has a record.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,6 +1,7 @@
 //! What is owed an answer that never comes, as it should not happen: its time ends, and the looks
 //! at everything that waits find it before.
 
+use super::feeds::Events;
 use super::harness::{App, Client, Edge, cursor, scripted};
 use super::{before_memcached, wait_for};
 use crate::event_loop::{EdgeLoop, kind};
@@ -90,6 +91,23 @@ fn every_kind_that_waits_for_memcached_has_a_deadline() {
 }
 
 #[test]
+fn a_request_whose_key_has_no_room_is_refused() {
+    let since = format!("?since={}&wait=50s", cursor("one"));
+    for request in [
+        format!("GET /poll/a{since}"),
+        "GET /poll/a\nAccept: text/event-stream\r\n".to_owned(),
+    ] {
+        let mut edge = Edge::new("");
+        edge.set("/poll/a", "one");
+        edge.driver.front.polls.waiters.keys.leave_no_room();
+        let mut client = edge.ask(&request);
+        let answer = (503, "too many requests are under way\n".to_owned());
+        assert_eq!(edge.answer(&mut client), answer, "{request}");
+        edge.assert_nothing_left();
+    }
+}
+
+#[test]
 fn what_lost_its_place_is_found() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
@@ -115,6 +133,27 @@ fn what_lost_its_place_is_found() {
         "it is where it belongs"
     );
     drop((waiting, held, one));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_stream_ends_whose_key_has_lost_its_record() {
+    let mut edge = Edge::new("");
+    edge.set("/poll/a", "one");
+    let mut stream = Events::follow(&edge, "/poll/a", "");
+    edge.turn_until(|_| stream.data() == ["one"]);
+    recheck(&mut edge);
+    assert_eq!(
+        edge.driver.front.polls.streams(),
+        1,
+        "it is told of changes"
+    );
+    let waiters = &mut edge.driver.front.polls.waiters;
+    let key = waiters.keys.find(b"/poll/a").unwrap();
+    waiters.take_members(key).unwrap();
+    waiters.end_watch(key);
+    recheck(&mut edge);
+    edge.turn_until(|_| stream.text().ends_with("\r\n0\r\n\r\n"));
     edge.assert_nothing_left();
 }
 
