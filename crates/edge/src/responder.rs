@@ -175,8 +175,8 @@ impl<'r> Exchange<'_, 'r> {
     }
 }
 
-/// The outcome of a request that is no poll.
-const FORWARDED: &str = "forward";
+/// Outcome, in the access log, of every response that is no poll's.
+pub(crate) const FORWARDED: &str = "forward";
 
 impl<'a, 'r> Responder<'a, 'r> {
     /// To the request at hand.

@@ -67,7 +67,7 @@ impl Work {
 /// The time at which a request or message is served.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
-    /// The wall clock as the store counts it.
+    /// Seconds as the store counts them ([`Context::steady_seconds`]).
     pub(super) seconds: u32,
     /// It was put off in an earlier turn.
     is_repeating: bool,

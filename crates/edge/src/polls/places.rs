@@ -83,16 +83,15 @@ impl PollPlace {
     /// source; should that bring nothing, the client is answered at the deadline of its exchange.
     pub(super) fn moves(&mut self, event: Event, to: impl Into<Packed<Place>>) {
         let to = to.into();
-        if cfg!(debug_assertions) {
-            let made = (At::of(self.source()), event, At::of(Some(to.id())));
-            let (from, _, to) = made;
-            debug_assert!(
-                MOVES.contains(&made),
-                "no move of a poll from {from:?} to {to:?}, by {event:?}"
-            );
-            #[cfg(test)]
-            seen::note(made);
-        }
+        let made = (At::of(self.source()), event, At::of(Some(to.id())));
+        debug_assert!(
+            MOVES.contains(&made),
+            "no move of a poll from {:?} to {:?}, by {event:?}",
+            made.0,
+            made.2
+        );
+        #[cfg(test)]
+        seen::note(made);
         self.0 = Some(to);
     }
 }

@@ -36,8 +36,8 @@ pub(super) const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// that has left. (nginx does not probe: it treats such a client as gone.)
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Interval at which a held exchange is checked; its request and response have deadlines of their
-/// own.
+/// Time after which a held exchange is held again, if its record still exists; its request and
+/// response have deadlines of their own.
 pub(super) const HOLD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The proxied requests of one loop.
@@ -115,6 +115,7 @@ impl Proxy {
     pub(super) fn retry_after(&mut self, context: &Context, status: u16) -> Option<String> {
         (status == 503).then(|| self.retry_after.next(context.now()))
     }
+
     /// The way a request body is read: completely, or its begin, before the request gets a
     /// connection.
     pub(crate) fn body_plan(&self) -> BodyPlan {

@@ -1,6 +1,7 @@
 //! The response to a proxied request: how far it is passed on, and errors in its place.
 
 use super::upload::{Interim, Upload};
+use crate::responder::FORWARDED;
 use dwell_engine::{Body, Reply, Response};
 use dwell_proto::http1::BodyFraming;
 use dwell_upstream::{AnswerHead, AnswerPart};
@@ -43,7 +44,7 @@ impl ProxyReason {
     /// The outcome in the access log.
     fn outcome(self) -> &'static str {
         match self {
-            Self::Bypass => "forward",
+            Self::Bypass => FORWARDED,
             Self::Miss => "miss",
         }
     }
