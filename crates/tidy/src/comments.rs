@@ -1,8 +1,8 @@
 //! First words of doc comments.
 
-use crate::sources::Sources;
+use crate::sources::{self, Sources};
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ItemEnum, ItemMod, ItemStruct, Lit, Meta};
+use syn::{Attribute, Expr, ImplItem, Item, ItemEnum, ItemStruct, Lit, Meta, Stmt};
 
 /// Words with which no doc comment begins: the thing is named first, or what it does.
 ///
@@ -60,9 +60,21 @@ struct Docs {
 }
 
 impl<'ast> Visit<'ast> for Docs {
-    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
-        if !inner.attrs.iter().any(crate::sources::names_tests) {
-            visit::visit_item_mod(self, inner);
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !sources::is_of_tests(item) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item(&mut self, member: &'ast ImplItem) {
+        if !sources::is_member_of_tests(member) {
+            visit::visit_impl_item(self, member);
+        }
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        if !sources::is_statement_of_tests(statement) {
+            visit::visit_stmt(self, statement);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Imports: a file names another by `use`, or by a path in the code.
 
-use crate::sources::{Sources, uses};
+use crate::sources::{self, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
-use syn::{Attribute, ItemMod, ItemUse, Path, Visibility};
+use syn::{Attribute, ImplItem, Item, ItemMod, ItemUse, Path, Stmt, Visibility};
 
 /// Arrows from a file to one whose items it names, by their places in [`Sources::files`].
 ///
@@ -13,17 +13,11 @@ use syn::{Attribute, ItemMod, ItemUse, Path, Visibility};
 pub fn imports(sources: &Sources) -> BTreeSet<(usize, usize)> {
     let mut arrows = BTreeSet::new();
     for (place, file) in sources.files.iter().enumerate() {
-        let mut paths: Vec<Vec<String>> = uses(&file.items)
-            .into_iter()
-            .filter(|used| !used.is_export)
-            .map(|used| used.path)
-            .collect();
         let mut seen = Paths::default();
         for item in &file.items {
             seen.visit_item(item);
         }
-        paths.append(&mut seen.paths);
-        for path in paths {
+        for path in seen.paths {
             // A path of one segment names what a `use` has brought, or what the file has.
             let within = matches!(
                 path.first().map(String::as_str),
@@ -95,26 +89,65 @@ pub fn upward(sources: &Sources, order: &[&str]) -> Vec<String> {
 #[derive(Default)]
 struct Paths {
     paths: Vec<Vec<String>>,
+    /// Modules within the file around what is visited.
+    depth: usize,
+}
+
+impl Paths {
+    /// Adds a path as the file's own module would write it, but for those within the file.
+    fn add(&mut self, mut path: Vec<String>) {
+        let is_relative = path.first().is_some_and(|it| it == "super" || it == "self");
+        if self.depth > 0 && is_relative {
+            let supers = path.iter().take_while(|it| *it == "super").count();
+            if supers <= self.depth {
+                return;
+            }
+            path.drain(..self.depth);
+        }
+        self.paths.push(path);
+    }
 }
 
 impl<'ast> Visit<'ast> for Paths {
-    fn visit_item_use(&mut self, _: &'ast ItemUse) {}
+    fn visit_item_use(&mut self, declared: &'ast ItemUse) {
+        let brought = sources::used(declared).into_iter();
+        for used in brought.filter(|used| !used.is_export) {
+            self.add(used.path);
+        }
+    }
 
     /// `pub(crate)` names the root and imports nothing.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 
-    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
-        if !inner.attrs.iter().any(crate::sources::names_tests) {
-            visit::visit_item_mod(self, inner);
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !sources::is_of_tests(item) {
+            visit::visit_item(self, item);
         }
+    }
+
+    fn visit_impl_item(&mut self, member: &'ast ImplItem) {
+        if !sources::is_member_of_tests(member) {
+            visit::visit_impl_item(self, member);
+        }
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        if !sources::is_statement_of_tests(statement) {
+            visit::visit_stmt(self, statement);
+        }
+    }
+
+    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
+        self.depth += 1;
+        visit::visit_item_mod(self, inner);
+        self.depth -= 1;
     }
 
     fn visit_path(&mut self, path: &'ast Path) {
         let segments = path.segments.iter();
-        self.paths
-            .push(segments.map(|segment| segment.ident.to_string()).collect());
+        self.add(segments.map(|segment| segment.ident.to_string()).collect());
         visit::visit_path(self, path);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use syn::{Attribute, Item, UseTree, Visibility};
+use syn::{Attribute, Expr, ImplItem, Item, ItemUse, Stmt, UseTree, Visibility};
 
 /// A path of modules below the root of the crate; empty for the root itself.
 pub type ModulePath = Vec<String>;
@@ -167,10 +167,18 @@ pub fn uses(items: &[Item]) -> Vec<Used> {
     let mut found = Vec::new();
     for item in items {
         if let Item::Use(declared) = item {
-            let is_export = !matches!(declared.vis, Visibility::Inherited);
-            spread(&declared.tree, &mut Vec::new(), is_export, &mut found);
+            found.append(&mut used(declared));
         }
     }
+    found
+}
+
+/// The names that one `use` declaration brings.
+#[must_use]
+pub fn used(declared: &ItemUse) -> Vec<Used> {
+    let mut found = Vec::new();
+    let is_export = !matches!(declared.vis, Visibility::Inherited);
+    spread(&declared.tree, &mut Vec::new(), is_export, &mut found);
     found
 }
 
@@ -218,7 +226,9 @@ fn module_of(path: &str) -> ModulePath {
     parts
 }
 
-fn is_of_tests(item: &Item) -> bool {
+/// The item is compiled for tests alone.
+#[must_use]
+pub fn is_of_tests(item: &Item) -> bool {
     let attributes = match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,
@@ -236,13 +246,44 @@ fn is_of_tests(item: &Item) -> bool {
     attributes.iter().any(names_tests)
 }
 
-/// The attribute is `#[cfg(test)]`, alone or within `any` or `all`.
+/// The member of an `impl` block is compiled for tests alone.
+#[must_use]
+pub fn is_member_of_tests(member: &ImplItem) -> bool {
+    let attributes = match member {
+        ImplItem::Const(member) => &member.attrs,
+        ImplItem::Fn(member) => &member.attrs,
+        ImplItem::Macro(member) => &member.attrs,
+        ImplItem::Type(member) => &member.attrs,
+        _ => return false,
+    };
+    attributes.iter().any(names_tests)
+}
+
+/// The statement is compiled for tests alone.
+#[must_use]
+pub fn is_statement_of_tests(statement: &Stmt) -> bool {
+    let attributes = match statement {
+        Stmt::Item(item) => return is_of_tests(item),
+        Stmt::Local(statement) => &statement.attrs,
+        Stmt::Macro(statement) => &statement.attrs,
+        Stmt::Expr(Expr::Assign(expression), _) => &expression.attrs,
+        Stmt::Expr(Expr::Binary(expression), _) => &expression.attrs,
+        Stmt::Expr(Expr::Block(expression), _) => &expression.attrs,
+        Stmt::Expr(Expr::Call(expression), _) => &expression.attrs,
+        Stmt::Expr(Expr::If(expression), _) => &expression.attrs,
+        Stmt::Expr(Expr::MethodCall(expression), _) => &expression.attrs,
+        Stmt::Expr(..) => return false,
+    };
+    attributes.iter().any(names_tests)
+}
+
+/// The attribute is `#[cfg(test)]`, alone or within `all`; code of `any(test, ..)` is in products.
 #[must_use]
 pub fn names_tests(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
         && attribute.meta.require_list().is_ok_and(|list| {
             let words = list.tokens.to_string();
-            words == "test" || words.starts_with("all (test") || words.starts_with("any (test")
+            words == "test" || words.starts_with("all (test")
         })
 }
 

@@ -1,8 +1,9 @@
 //! Sizes of types, and the files over which their methods are spread.
 
-use crate::sources::Sources;
+use crate::sources::{Sources, is_member_of_tests, names_tests};
 use std::collections::{BTreeMap, BTreeSet};
-use syn::{Fields, FnArg, ImplItem, Item, ReceiverKind, Type};
+use syn::punctuated::Punctuated;
+use syn::{Field, Fields, FnArg, ImplItem, Item, ReceiverKind, Type};
 
 /// Fields that a struct with methods of its own to change it may have.
 pub const FIELDS_MAX: usize = 15;
@@ -43,10 +44,12 @@ pub fn measure(sources: &Sources) -> BTreeMap<String, Measured> {
             match item {
                 Item::Struct(declared) => {
                     let fields = match &declared.fields {
-                        Fields::Named(fields) => fields.named.len(),
-                        Fields::Unnamed(fields) => fields.unnamed.len(),
-                        Fields::Unit => 0,
+                        Fields::Named(fields) => &fields.named,
+                        Fields::Unnamed(fields) => &fields.unnamed,
+                        Fields::Unit => &Punctuated::new(),
                     };
+                    let is_of_tests = |field: &&Field| field.attrs.iter().any(names_tests);
+                    let fields = fields.iter().filter(|field| !is_of_tests(field)).count();
                     let key = (place, declared.ident.to_string());
                     types.entry(key).or_default().fields = fields;
                 }
@@ -82,7 +85,8 @@ pub fn measure(sources: &Sources) -> BTreeMap<String, Measured> {
                 continue;
             };
             measured.files.insert(file.path.clone());
-            let changes = block.trait_.is_none() && block.items.iter().any(takes_mut_self);
+            let mut members = block.items.iter().filter(|it| !is_member_of_tests(it));
+            let changes = block.trait_.is_none() && members.any(takes_mut_self);
             measured.is_of_behaviour |= changes;
         }
     }

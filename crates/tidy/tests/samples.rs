@@ -79,6 +79,62 @@ fn code_of_tests_imports_nothing() {
 }
 
 #[test]
+fn methods_and_statements_of_tests_import_nothing() {
+    let sources = sources(&[
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a.rs",
+            "struct S; impl S { #[cfg(test)] fn f(&self) { crate::b::g(); } }
+             fn f() { #[cfg(test)] crate::b::g(); #[cfg(test)] let x = crate::b::g(); }",
+        ),
+        ("b.rs", "pub(crate) fn g() {}"),
+    ]);
+    assert_eq!(arrows(&sources), []);
+}
+
+#[test]
+fn code_of_tests_and_of_products_counts() {
+    let sources = sources(&[
+        ("lib.rs", "mod a; mod b;"),
+        (
+            "a.rs",
+            "#[cfg(any(test, feature = \"x\"))] fn f() { crate::b::g(); }",
+        ),
+        ("b.rs", "pub(crate) fn g() {}"),
+    ]);
+    assert_eq!(arrows(&sources), [("a.rs", "b.rs")]);
+}
+
+#[test]
+fn imports_within_functions_and_modules_of_a_file_are_found() {
+    let sources = sources(&[
+        ("lib.rs", "mod a; mod b; mod c; mod d;"),
+        (
+            "a.rs",
+            "fn f() { use crate::b::g; g(); }
+             mod inner { use crate::c::g; use super::f; use super::super::d; }",
+        ),
+        ("b.rs", "pub(crate) fn g() {}"),
+        ("c.rs", "pub(crate) fn g() {}"),
+        ("d.rs", "pub(crate) fn g() {}"),
+    ]);
+    assert_eq!(
+        arrows(&sources),
+        [("a.rs", "b.rs"), ("a.rs", "c.rs"), ("a.rs", "d.rs")]
+    );
+}
+
+#[test]
+fn fields_and_methods_of_tests_make_no_type_wider() {
+    let sources = sources(&[(
+        "lib.rs",
+        "struct S { a: u8, #[cfg(test)] b: u8 } impl S { #[cfg(test)] fn f(&mut self) {} }",
+    )]);
+    let found = &types::measure(&sources)["lib.rs S"];
+    assert_eq!((found.fields, found.changing_fields()), (1, 0));
+}
+
+#[test]
 fn an_import_against_the_order_of_rooms_is_found() {
     let sources = sources(&[
         ("lib.rs", "mod high; mod low; mod new;"),
