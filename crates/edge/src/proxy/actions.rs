@@ -17,13 +17,13 @@ pub(super) enum Action {
     Send(Box<UpstreamRequest>),
     /// Writes a piece of a request body, framed already.
     Write {
-        forward: ProxiedId,
+        id: ProxiedId,
         piece: Vec<u8>,
         is_last: bool,
     },
     /// Reads more of a response.
     Grant {
-        forward: ProxiedId,
+        id: ProxiedId,
         connection: Token,
         bytes: usize,
     },
@@ -31,13 +31,10 @@ pub(super) enum Action {
     TakeOver {
         connection: Token,
         fetch: FetchId,
-        forward: ProxiedId,
+        id: ProxiedId,
     },
     /// Checks that a client which has closed its sending side is still there.
-    Probe {
-        forward: ProxiedId,
-        exchange: ExchangeId,
-    },
+    Probe { id: ProxiedId, exchange: ExchangeId },
     /// Cancels a response that no client waits for.
     Cancel { connection: Option<Token>, tag: u64 },
     /// Begins a tunnel: the application has switched the protocol.
@@ -61,11 +58,11 @@ impl Actions {
     pub(super) fn piece_of(&mut self, of: ProxiedId, ends: bool) -> &mut Vec<u8> {
         let is_same = matches!(
             self.0.last(),
-            Some(Action::Write { forward, is_last: false, .. }) if *forward == of
+            Some(Action::Write { id, is_last: false, .. }) if *id == of
         );
         if !is_same {
             self.push(Action::Write {
-                forward: of,
+                id: of,
                 piece: Vec::new(),
                 is_last: false,
             });

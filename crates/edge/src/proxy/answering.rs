@@ -63,18 +63,14 @@ impl Proxy {
     }
 
     /// Handles the connection of a request whose body follows.
-    fn started(&mut self, context: &mut Context, http: &mut Http, forward: ProxiedId, on: Token) {
+    fn started(&mut self, context: &mut Context, http: &mut Http, id: ProxiedId, on: Token) {
         let window = self.config.upstream.window_bytes;
-        let Some(record) = self.records.get_mut(forward) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         record.connection = Some(on);
         if let Some((piece, is_last)) = record.upload.take_kept() {
-            self.actions.push(Action::Write {
-                forward,
-                piece,
-                is_last,
-            });
+            self.actions.push(Action::Write { id, piece, is_last });
         }
         let exchange = record.client.exchange;
         match record.upload.start() {
@@ -82,20 +78,15 @@ impl Proxy {
                 http.grant(context, exchange, window);
             }
             Start::AwaitsContinue => {
-                hold(http, context, exchange, forward.to_bits(), CONTINUE_TIMEOUT);
+                hold(http, context, exchange, id.to_bits(), CONTINUE_TIMEOUT);
             }
             Start::Unchanged => {}
         }
     }
 
     /// Handles body bytes that the application has read: as many more are granted.
-    pub(super) fn body_taken(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        forward: ProxiedId,
-    ) {
-        if let Some(record) = self.records.get_mut(forward)
+    pub(super) fn body_taken(&mut self, context: &mut Context, http: &mut Http, id: ProxiedId) {
+        if let Some(record) = self.records.get_mut(id)
             && let Some(bytes) = record.upload.taken()
         {
             http.grant(context, record.client.exchange, bytes);
@@ -107,12 +98,12 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: ProxiedId,
+        id: ProxiedId,
         connection: Token,
         parts: &[AnswerPart],
     ) {
         let window = self.config.upstream.window_bytes;
-        let Some(record) = self.records.get_mut(forward) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         record.connection = Some(connection);
@@ -138,13 +129,13 @@ impl Proxy {
         match passed {
             Some(passed) if passed.is_broken => {
                 http.abort(context, exchange);
-                self.abandoned(context, forward);
+                self.abandoned(context, id);
             }
             Some(passed) if passed.is_ended => {
                 self.count_answer(status);
-                self.end(context, forward);
+                self.end(context, id);
             }
-            Some(passed) => self.go_on(context, http, forward, passed.bytes),
+            Some(passed) => self.go_on(context, http, id, passed.bytes),
             // The clients' server reports its end in this turn or the next.
             None => {}
         }
@@ -161,8 +152,8 @@ impl Proxy {
     }
 
     /// Grants the bytes that were passed on at once if the client has read them, else when it has.
-    fn go_on(&mut self, context: &mut Context, http: &mut Http, forward: ProxiedId, bytes: usize) {
-        let Some(record) = self.records.get_mut(forward).filter(|_| bytes > 0) else {
+    fn go_on(&mut self, context: &mut Context, http: &mut Http, id: ProxiedId, bytes: usize) {
+        let Some(record) = self.records.get_mut(id).filter(|_| bytes > 0) else {
             return;
         };
         record.response.add_unread(bytes);
@@ -171,7 +162,7 @@ impl Proxy {
         if let (Some(0), Some(connection)) = (queued, record.connection) {
             let bytes = record.response.take_unread();
             self.actions.push(Action::Grant {
-                forward,
+                id,
                 connection,
                 bytes,
             });
@@ -183,11 +174,11 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: ProxiedId,
+        id: ProxiedId,
         error: &UpstreamError,
     ) {
         let outcome = UpstreamOutcome::from(error);
-        let Some(record) = self.records.get_mut(forward) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         let exchange = record.client.exchange;
@@ -205,7 +196,7 @@ impl Proxy {
             });
         }
         self.metrics().upstream_requests.increment(outcome);
-        self.end(context, forward);
+        self.end(context, id);
     }
 
     /// Switches the client's connection to the protocol that the application has chosen.
@@ -213,16 +204,16 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        forward: ProxiedId,
+        id: ProxiedId,
         head: &AnswerHead,
         upstream: Detached,
     ) {
-        let Some(record) = self.records.get_mut(forward) else {
+        let Some(record) = self.records.get_mut(id) else {
             return;
         };
         record.response.begin(head.status);
         let exchange = record.client.exchange;
-        self.end(context, forward);
+        self.end(context, id);
         let Some(client) = http.detach(context, exchange) else {
             return;
         };
@@ -273,7 +264,7 @@ impl Proxy {
             upload: Upload::complete(),
             response: ProxiedResponse::new(ProxyReason::Miss, poll.is_head),
         };
-        let Ok(forward) = self.records.insert(record) else {
+        let Ok(id) = self.records.insert(record) else {
             return false;
         };
         let Adopted {
@@ -285,10 +276,10 @@ impl Proxy {
         self.actions.push(Action::TakeOver {
             connection,
             fetch,
-            forward,
+            id,
         });
-        hold(http, context, exchange, forward.to_bits(), HOLD_TIMEOUT);
-        self.parts(context, http, forward, connection, parts);
+        hold(http, context, exchange, id.to_bits(), HOLD_TIMEOUT);
+        self.parts(context, http, id, connection, parts);
         true
     }
 }

@@ -87,25 +87,25 @@ impl Proxy {
     }
 
     /// True while the request is open.
-    pub(super) fn contains(&self, forward: ProxiedId) -> bool {
-        self.records.get(forward).is_some()
+    pub(super) fn contains(&self, id: ProxiedId) -> bool {
+        self.records.get(id).is_some()
     }
 
     /// The connection that carries the response.
-    pub(super) fn connection(&self, forward: ProxiedId) -> Option<Token> {
-        self.records.get(forward)?.connection
+    pub(super) fn connection(&self, id: ProxiedId) -> Option<Token> {
+        self.records.get(id)?.connection
     }
 
     /// Keeps a piece of a body until the request has another connection.
-    pub(super) fn keep(&mut self, forward: ProxiedId, piece: &[u8], is_last: bool) {
-        if let Some(record) = self.records.get_mut(forward) {
+    pub(super) fn keep(&mut self, id: ProxiedId, piece: &[u8], is_last: bool) {
+        if let Some(record) = self.records.get_mut(id) {
             record.upload.keep(piece, is_last);
         }
     }
 
     /// Removes a request, and writes its line of the access log.
-    pub(super) fn end(&mut self, context: &Context, forward: ProxiedId) {
-        let record = self.records.remove(forward);
+    pub(super) fn end(&mut self, context: &Context, id: ProxiedId) {
+        let record = self.records.remove(id);
         if let Some(logged) = record.as_ref().and_then(ProxiedRequest::logged) {
             self.log.write(context, &logged);
         }
@@ -178,10 +178,10 @@ impl Proxy {
             },
             response: ProxiedResponse::new(ProxyReason::Bypass, is_head),
         };
-        let Ok(forward) = self.records.insert(record) else {
+        let Ok(id) = self.records.insert(record) else {
             return Outcome::Close;
         };
-        let tag = forward.to_bits();
+        let tag = id.to_bits();
         self.actions.push(Action::Send(Box::new(UpstreamRequest {
             bytes,
             is_head,
@@ -213,53 +213,53 @@ impl Proxy {
     }
 
     /// Handles a piece of a request body.
-    pub(crate) fn body_data(&mut self, forward: ProxiedId, data: &[u8]) -> Outcome {
-        if let Some(record) = self.records.get_mut(forward) {
-            let piece = self.actions.piece_of(forward, false);
+    pub(crate) fn body_data(&mut self, id: ProxiedId, data: &[u8]) -> Outcome {
+        if let Some(record) = self.records.get_mut(id) {
+            let piece = self.actions.piece_of(id, false);
             record.upload.receive(data, piece);
         }
-        held_on(forward)
+        held_on(id)
     }
 
     /// Handles the end of a request body.
-    pub(crate) fn body_end(&mut self, forward: ProxiedId, trailers: Trailers<'_>) -> Outcome {
-        if let Some(record) = self.records.get_mut(forward) {
-            let piece = self.actions.piece_of(forward, true);
+    pub(crate) fn body_end(&mut self, id: ProxiedId, trailers: Trailers<'_>) -> Outcome {
+        if let Some(record) = self.records.get_mut(id) {
+            let piece = self.actions.piece_of(id, true);
             record.upload.finish(trailers, &self.config.routes, piece);
         }
-        held_on(forward)
+        held_on(id)
     }
 
     /// Handles a client that has read all response bytes so far.
-    pub(crate) fn drained(&mut self, forward: ProxiedId) -> Outcome {
-        if let Some(record) = self.records.get_mut(forward)
+    pub(crate) fn drained(&mut self, id: ProxiedId) -> Outcome {
+        if let Some(record) = self.records.get_mut(id)
             && let Some(connection) = record.connection
         {
             let bytes = record.response.take_unread();
             self.actions.push(Action::Grant {
-                forward,
+                id,
                 connection,
                 bytes,
             });
         }
-        held_on(forward)
+        held_on(id)
     }
 
     /// Handles a timeout: sends a body that the application has not asked for, or else checks the
     /// exchange.
-    pub(crate) fn expired(&mut self, forward: ProxiedId, reply: &mut Reply<'_>) -> Outcome {
-        let Some(record) = self.records.get_mut(forward) else {
+    pub(crate) fn expired(&mut self, id: ProxiedId, reply: &mut Reply<'_>) -> Outcome {
+        let Some(record) = self.records.get_mut(id) else {
             return Outcome::Close;
         };
         if record.connection.is_some() && record.upload.release() {
             reply.grant(self.config.upstream.window_bytes);
             // It may now be lost with its connection, so it is not retried on another.
-            self.actions.piece_of(forward, false);
+            self.actions.piece_of(id, false);
         } else if record.is_probed() {
             // A client that reads on skips it; the system of one that has left sends a reset.
             reply.informational(100, &[]);
         }
-        held_on(forward)
+        held_on(id)
     }
 
     /// Handles the end of what a client sends; returns true if that means that the client has left.
@@ -268,31 +268,31 @@ impl Proxy {
     /// it is probed with an interim response, which every client has to skip (RFC 9110 section
     /// 15.2). Later, writing the response finds out. An event stream may be silent for long, but
     /// its clients keep their side open.
-    pub(crate) fn peer_closed(&mut self, forward: ProxiedId) -> bool {
-        let Some(record) = self.records.get_mut(forward) else {
+    pub(crate) fn peer_closed(&mut self, id: ProxiedId) -> bool {
+        let Some(record) = self.records.get_mut(id) else {
             return true;
         };
         if record.half_close() {
             let exchange = record.client.exchange;
-            self.actions.push(Action::Probe { forward, exchange });
+            self.actions.push(Action::Probe { id, exchange });
         }
         record.response.is_stream()
     }
 
     /// Handles a client that has left.
-    pub(crate) fn abandoned(&mut self, context: &Context, forward: ProxiedId) {
-        let record = self.records.get(forward);
+    pub(crate) fn abandoned(&mut self, context: &Context, id: ProxiedId) {
+        let record = self.records.get(id);
         let connection = record.and_then(|record| record.connection);
         if let Some(record) = record.filter(|record| record.response.has_begun()) {
             self.count_answer(record.response.status());
         }
-        self.end(context, forward);
-        let tag = forward.to_bits();
+        self.end(context, id);
+        let tag = id.to_bits();
         self.actions.push(Action::Cancel { connection, tag });
     }
 }
 
 /// Keeps the exchange held.
-fn held_on(forward: ProxiedId) -> Outcome {
-    held(forward.to_bits(), HOLD_TIMEOUT)
+fn held_on(id: ProxiedId) -> Outcome {
+    held(id.to_bits(), HOLD_TIMEOUT)
 }

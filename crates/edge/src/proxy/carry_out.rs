@@ -28,46 +28,42 @@ pub(crate) fn carry_out(
         for action in actions {
             match action {
                 Action::Send(request) => {
-                    let forward = ProxiedId::from_bits(request.tag);
+                    let id = ProxiedId::from_bits(request.tag);
                     if let Err(error) = upstreams.send(context, *request) {
-                        errors.push(lose(context, proxy, http, forward, error));
+                        errors.push(lose(context, proxy, http, id, error));
                     }
                 }
-                Action::Write {
-                    forward,
-                    piece,
-                    is_last,
-                } => {
+                Action::Write { id, piece, is_last } => {
                     let piece = Bytes::from(piece);
                     let copy = piece.clone();
-                    match write(context, upstreams, proxy, forward, copy, is_last) {
-                        Written::Taken => proxy.body_taken(context, http, forward),
+                    match write(context, upstreams, proxy, id, copy, is_last) {
+                        Written::Taken => proxy.body_taken(context, http, id),
                         Written::Queued => {}
                         // Its response has ended, or its client has left.
-                        Written::Gone if !proxy.contains(forward) => {}
+                        Written::Gone if !proxy.contains(id) => {}
                         // Its connection has ended, and it is being retried on another.
-                        Written::Gone if upstreams.is_unannounced(forward.to_bits()) => {
-                            proxy.keep(forward, &piece, is_last);
+                        Written::Gone if upstreams.is_unannounced(id.to_bits()) => {
+                            proxy.keep(id, &piece, is_last);
                         }
                         // Its body can no longer be completed.
                         Written::Gone => {
-                            upstreams.cancel(context, forward.to_bits());
-                            errors.push(lose(context, proxy, http, forward, UpstreamError::Closed));
+                            upstreams.cancel(context, id.to_bits());
+                            errors.push(lose(context, proxy, http, id, UpstreamError::Closed));
                         }
                     }
                 }
                 Action::Grant {
-                    forward,
+                    id,
                     connection,
                     bytes,
-                } => grant(context, upstreams, forward, connection, bytes),
+                } => grant(context, upstreams, id, connection, bytes),
                 Action::TakeOver {
                     connection,
                     fetch,
-                    forward,
-                } => take_over(context, upstreams, connection, fetch, forward),
-                Action::Probe { forward, exchange } => {
-                    hold(http, context, exchange, forward.to_bits(), PROBE_TIMEOUT);
+                    id,
+                } => take_over(context, upstreams, connection, fetch, id),
+                Action::Probe { id, exchange } => {
+                    hold(http, context, exchange, id.to_bits(), PROBE_TIMEOUT);
                 }
                 Action::Cancel { connection, tag } => cancel(context, upstreams, connection, tag),
                 Action::Tunnel(tunnel) => tunnels.open(context, *tunnel),
@@ -80,12 +76,12 @@ fn write(
     context: &mut Context,
     upstreams: &mut Upstreams,
     proxy: &Proxy,
-    forward: ProxiedId,
+    id: ProxiedId,
     piece: Bytes,
     is_last: bool,
 ) -> Written {
-    let tag = forward.to_bits();
-    let Some(connection) = proxy.connection(forward) else {
+    let tag = id.to_bits();
+    let Some(connection) = proxy.connection(id) else {
         return Written::Gone;
     };
     match upstreams.client_of(connection) {
@@ -98,12 +94,12 @@ fn write(
 fn grant(
     context: &mut Context,
     upstreams: &mut Upstreams,
-    forward: ProxiedId,
+    id: ProxiedId,
     connection: Token,
     bytes: usize,
 ) {
     if let Some(upstream) = upstreams.client_of(connection) {
-        upstream.grant(context, connection, forward.to_bits(), bytes);
+        upstream.grant(context, connection, id.to_bits(), bytes);
     }
 }
 
@@ -112,10 +108,10 @@ fn take_over(
     upstreams: &mut Upstreams,
     connection: Token,
     fetch: FetchId,
-    forward: ProxiedId,
+    id: ProxiedId,
 ) {
     if let Some(upstream) = upstreams.client_of(connection) {
-        upstream.take_over(context, connection, fetch.to_bits(), forward.to_bits());
+        upstream.take_over(context, connection, fetch.to_bits(), id.to_bits());
     }
 }
 
@@ -131,9 +127,9 @@ fn lose(
     context: &mut Context,
     proxy: &mut Proxy,
     http: &mut Http,
-    forward: ProxiedId,
+    id: ProxiedId,
     error: UpstreamError,
 ) -> UpstreamError {
-    proxy.failed(context, http, forward, &error);
+    proxy.failed(context, http, id, &error);
     error
 }

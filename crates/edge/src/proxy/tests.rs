@@ -103,8 +103,8 @@ fn pieces_that_came_while_the_connection_changed_go_to_the_next() {
     edge.turn_until(|proxy| proxy.has_actions());
     let (piece, is_last) = pieces(&mut edge);
     assert!(is_last);
-    let forward = ProxiedId::from_bits(tag);
-    edge.with(|_, _, proxy, _| proxy.keep(forward, &piece, is_last));
+    let id = ProxiedId::from_bits(tag);
+    edge.with(|_, _, proxy, _| proxy.keep(id, &piece, is_last));
     assert_eq!(pieces(&mut edge), (Vec::new(), false));
     edge.tell(started(tag));
     assert_eq!(pieces(&mut edge), (b"body".to_vec(), true));
@@ -284,10 +284,10 @@ fn a_client_that_has_ended_its_side_is_probed_once_and_gets_its_answer() {
     let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (tag, _) = edge.request();
     client.socket.shutdown_write().unwrap();
-    let Action::Probe { forward, exchange } = edge.action() else {
+    let Action::Probe { id, exchange } = edge.action() else {
         panic!("it may still read");
     };
-    assert_eq!(forward.to_bits(), tag);
+    assert_eq!(id.to_bits(), tag);
     edge.settle();
     assert!(!edge.driver.app.0.has_actions());
     edge.with(|context, http, _, _| hold(http, context, exchange, tag, PROBE_TIMEOUT));
