@@ -21,7 +21,7 @@ pub(crate) mod kind {
     /// The kind of the one tag of all values that the cache is given.
     pub(crate) const FILL: u8 = 18;
     pub(crate) const PROXIED: u8 = 20;
-    pub(crate) const LOOK: u8 = 30;
+    pub(crate) const EXPLAINED: u8 = 30;
 }
 
 macro_rules! ids {
@@ -271,7 +271,7 @@ impl CacheOperation {
             kind::KEY => Self::Version(KeyId::from_token(token)),
             kind::PUBLISH => Self::Publish(PublishId::from_token(token)),
             kind::FILL => Self::Fill,
-            kind::LOOK => Self::Explained(token),
+            kind::EXPLAINED => Self::Explained(token),
             _ => Self::Lookup(LookupId::from_token(token)),
         }
     }

@@ -18,7 +18,7 @@ pub(crate) struct AuthSubrequests {
     known: ExpiringCache<AuthDecision>,
     /// Open subrequests, by their credentials.
     open: HashMap<Digest, SubrequestId>,
-    questions: Slab<AuthSubrequest, SubrequestId>,
+    records: Slab<AuthSubrequest, SubrequestId>,
     started: Option<Instant>,
 }
 
@@ -36,21 +36,21 @@ const KNOWN_MAX: usize = 4096;
 const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 impl AuthSubrequests {
-    /// Makes room for `questions_max` concurrent subrequests.
-    pub(crate) fn new(questions_max: usize) -> Self {
+    /// Makes room for `subrequests_max` concurrent subrequests.
+    pub(crate) fn new(subrequests_max: usize) -> Self {
         Self {
             digester: Digester::new(),
             known: ExpiringCache::new(KNOWN_MAX),
             open: HashMap::new(),
-            questions: SubrequestId::slab(questions_max),
+            records: SubrequestId::slab(subrequests_max),
             started: None,
         }
     }
 
-    /// Makes room for `questions_max` from now on, and forgets the cached decisions: each has only
+    /// Makes room for `subrequests_max` from now on, and forgets the cached decisions: each has only
     /// the fields that the keys of the routes named before.
-    pub(crate) fn reconfigure(&mut self, questions_max: usize) {
-        self.questions.set_capacity_max(questions_max);
+    pub(crate) fn reconfigure(&mut self, subrequests_max: usize) {
+        self.records.set_capacity_max(subrequests_max);
         self.known.clear();
     }
 
@@ -78,30 +78,30 @@ impl AuthSubrequests {
     /// Begins a subrequest; `None` if there are too many.
     pub(crate) fn begin(&mut self, credential: Digest) -> Option<SubrequestId> {
         let waiting = Vec::new();
-        let question = AuthSubrequest {
+        let subrequest = AuthSubrequest {
             credential,
             waiting,
         };
-        let token = self.questions.insert(question).ok()?;
+        let token = self.records.insert(subrequest).ok()?;
         self.open.insert(credential, token);
         Some(token)
     }
 
     /// Adds a request that waits for the response to a subrequest.
-    pub(crate) fn join(&mut self, question: SubrequestId, request: PollId) {
-        if let Some(question) = self.questions.get_mut(question) {
-            question.waiting.push(request);
+    pub(crate) fn join(&mut self, subrequest: SubrequestId, request: PollId) {
+        if let Some(subrequest) = self.records.get_mut(subrequest) {
+            subrequest.waiting.push(request);
         }
     }
 
     /// True until the subrequest has its response.
-    pub(crate) fn is_open(&self, question: SubrequestId) -> bool {
-        self.questions.get(question).is_some()
+    pub(crate) fn is_open(&self, subrequest: SubrequestId) -> bool {
+        self.records.get(subrequest).is_some()
     }
 
     /// Ends a subrequest that has its response.
-    pub(crate) fn end(&mut self, question: SubrequestId) -> Option<AuthSubrequest> {
-        let ended = self.questions.remove(question)?;
+    pub(crate) fn end(&mut self, subrequest: SubrequestId) -> Option<AuthSubrequest> {
+        let ended = self.records.remove(subrequest)?;
         self.open.remove(&ended.credential);
         Some(ended)
     }
@@ -154,8 +154,8 @@ mod tests {
     fn remembered_ms(decision: &AuthDecision, time_ms: u64) -> u64 {
         let start = Instant::now();
         let mut subrequests = AuthSubrequests::new(1);
-        let question = subrequests.begin([1; 32]).unwrap();
-        let ended = subrequests.end(question).unwrap();
+        let subrequest = subrequests.begin([1; 32]).unwrap();
+        let ended = subrequests.end(subrequest).unwrap();
         subrequests.remember(&ended, decision, Duration::from_millis(time_ms), start);
         let is_known = |subrequests: &mut AuthSubrequests, after: u64| {
             let now = start + Duration::from_millis(after);
@@ -175,21 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_has_one_question_at_a_time() {
+    fn a_credential_has_one_subrequest_at_a_time() {
         let mut subrequests = AuthSubrequests::new(1);
         let (alice, bob) = ([1; 32], [2; 32]);
-        let question = subrequests.begin(alice).unwrap();
-        assert_eq!(subrequests.find(&alice), Some(question));
+        let subrequest = subrequests.begin(alice).unwrap();
+        assert_eq!(subrequests.find(&alice), Some(subrequest));
         assert_eq!(subrequests.find(&bob), None);
         assert_eq!(subrequests.begin(bob), None, "there is room for one");
         let requests = [5, 6].map(PollId::nth);
         for request in requests {
-            subrequests.join(question, request);
+            subrequests.join(subrequest, request);
         }
-        assert!(subrequests.is_open(question));
-        assert_eq!(subrequests.end(question).unwrap().waiting, requests);
-        assert!(!subrequests.is_open(question));
-        assert!(subrequests.end(question).is_none(), "it has ended");
+        assert!(subrequests.is_open(subrequest));
+        assert_eq!(subrequests.end(subrequest).unwrap().waiting, requests);
+        assert!(!subrequests.is_open(subrequest));
+        assert!(subrequests.end(subrequest).is_none(), "it has ended");
         assert_eq!(subrequests.find(&alice), None);
         assert!(subrequests.begin(bob).is_some(), "there is room again");
     }
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn other_options_forget_decisions_and_change_the_room() {
         let (mut subrequests, now) = (AuthSubrequests::new(1), Instant::now());
-        let question = subrequests.begin([1; 32]).unwrap();
-        let ended = subrequests.end(question).unwrap();
+        let subrequest = subrequests.begin([1; 32]).unwrap();
+        let ended = subrequests.end(subrequest).unwrap();
         subrequests.remember(&ended, &granted(), Duration::from_secs(1), now);
         assert!(subrequests.decision(&[1; 32], now).is_some());
         let open = subrequests.begin([2; 32]).unwrap();
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_remembered_is_asked_for_again() {
         let mut subrequests = AuthSubrequests::new(4);
-        let question = subrequests.begin([1; 32]).unwrap();
-        let (ended, now) = (subrequests.end(question).unwrap(), Instant::now());
+        let subrequest = subrequests.begin([1; 32]).unwrap();
+        let (ended, now) = (subrequests.end(subrequest).unwrap(), Instant::now());
         subrequests.remember(&ended, &granted(), Duration::ZERO, now);
         assert!(subrequests.decision(&[1; 32], now).is_none());
-        assert_ne!(subrequests.begin([1; 32]), Some(question), "another one");
+        assert_ne!(subrequests.begin([1; 32]), Some(subrequest), "another one");
     }
 }

@@ -87,15 +87,15 @@ impl Front {
         self.follow_outage(context, &event);
         match Requested::from_bits(event.tag()) {
             Requested::Fetch(fetch) => {
-                if let Some(large) = self.polls.told(context, http, fetch, event) {
+                if let Some(large) = self.polls.fetch_event(context, http, fetch, event) {
                     self.pass_on(context, http, &large);
                 }
             }
-            Requested::AuthSubrequest(question) => {
+            Requested::AuthSubrequest(subrequest) => {
                 self.polls
-                    .answered_question(context, http, question, &event);
+                    .subrequest_event(context, http, subrequest, &event);
                 if let UpstreamEvent::Large { connection, .. } = event {
-                    self.proxy.cancel(connection, question.into());
+                    self.proxy.cancel(connection, subrequest.into());
                 }
             }
             Requested::Proxied(_) => self.proxy.upstream_event(context, http, event),
@@ -253,7 +253,7 @@ impl App for Front {
             Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
             Held::Stream(stream) => self.polls.event_streams().expired(context, stream, reply),
             Held::MultiPoll(poll) => self.polls.multi_poll_expired(context, poll, reply),
-            Held::Publish(order) => self.polls.order_expired(order),
+            Held::Publish(publish) => self.polls.publish_expired(publish),
             Held::Proxied(proxied) => self.proxy.expired(proxied, reply),
         }
     }

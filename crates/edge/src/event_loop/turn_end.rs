@@ -179,7 +179,7 @@ impl EdgeLoop {
         self.tell_joins(context);
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
         self.cache.send_fills(context, polls, &mut servers.http);
-        polls.answer_ripe(context, &mut servers.http);
+        polls.answer_ready(context, &mut servers.http);
         polls.tell_changes(context, &mut servers.http, &mut servers.websockets);
         polls.begin_turn();
         if self.front.has_left() {

@@ -20,7 +20,7 @@ pub(crate) struct Ask {
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) preferred: bool,
     /// The application's answer may be given to others who ask for the same key.
-    pub(crate) anybodys: bool,
+    pub(crate) shareable: bool,
     /// It wants the values as a stream of events.
     pub(crate) is_stream: bool,
 }
@@ -160,7 +160,7 @@ impl Ask {
             condition: Condition::None,
             wait_ms: 0,
             preferred: false,
-            anybodys: is_anybodys(head, route, method),
+            shareable: is_shareable(head, route, method),
             is_stream: method == Method::Get && wants_events(head),
         };
         if ask.is_stream {
@@ -230,7 +230,7 @@ impl Ask {
     /// others.
     pub(super) fn is_shared(&self, route: &RouteConfig) -> bool {
         match self.method {
-            _ if !self.anybodys => false,
+            _ if !self.shareable => false,
             Method::Get | Method::Query => true,
             Method::Head => false,
             Method::Post => route.coalesce_post,
@@ -269,7 +269,7 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
         condition: Condition::None,
         wait_ms: 0,
         preferred: false,
-        anybodys: false,
+        shareable: false,
         is_stream: false,
     }
 }
@@ -277,7 +277,7 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
 /// Tells whether the answer of the application to a request may go to other clients.
 ///
 /// Source: RFC 9111 section 3.5, for `Authorization`.
-fn is_anybodys(head: &RequestHead<'_, '_>, route: &RouteConfig, method: Method) -> bool {
+fn is_shareable(head: &RequestHead<'_, '_>, route: &RouteConfig, method: Method) -> bool {
     // The content of a QUERY is its question, and the answer may differ for another one.
     let is_of_key = method != Method::Query || route.coalesce_post || !has_body(head);
     head.fields.find("authorization").is_none() && is_of_key && is_for_all(route, head)

@@ -59,15 +59,15 @@ impl Polls {
         if self.waiters.polls().is_full() {
             return Err(self.refuse_busy(context, to));
         }
-        let Some(auth_request) = self.auth_subrequest(admitted, path, credential, to) else {
+        let Some(subrequest) = self.auth_subrequest(admitted, path, credential, to) else {
             return Err(self.refuse_busy(context, to));
         };
         let arrival = admitted.arrival(plain_ask(request.head), &[]);
         let mut poll = self.record(context, &arrival, Keep::Request);
-        poll.place.moves(Event::AccessUnknown, auth_request);
+        poll.place.moves(Event::AccessUnknown, subrequest);
         let poll = self.waiters.insert(poll).ok();
         if let Some(poll) = poll {
-            self.gate.subrequests.join(auth_request, poll);
+            self.gate.subrequests.join(subrequest, poll);
         }
         Err(self.hold_or_refuse(context, poll, to))
     }
@@ -99,11 +99,11 @@ impl Polls {
     }
 
     /// Takes the answer of the application to a question, or its failure.
-    pub(crate) fn answered_question(
+    pub(crate) fn subrequest_event(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        auth_request: SubrequestId,
+        subrequest: SubrequestId,
         event: &UpstreamEvent,
     ) {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
@@ -112,10 +112,10 @@ impl Polls {
             // A word of such a size is none.
             _ => Ok(None),
         };
-        let Some(auth_request) = self.gate.subrequests.end(auth_request) else {
+        let Some(ended) = self.gate.subrequests.end(subrequest) else {
             return;
         };
-        let route = auth_request
+        let route = ended
             .waiting
             .iter()
             .find_map(|poll| self.waiters.polls().get(*poll))
@@ -133,9 +133,9 @@ impl Polls {
         self.metrics.auth.increment(outcome);
         if let Ok(Some(decision)) = &decision {
             let subrequests = &mut self.gate.subrequests;
-            subrequests.remember(&auth_request, decision, time, context.now());
+            subrequests.remember(&ended, decision, time, context.now());
         }
-        for poll in auth_request.waiting {
+        for poll in ended.waiting {
             if let Ok(Some(AuthDecision::Granted(granted))) = &decision
                 && self.is_upgrade(poll)
             {

@@ -93,7 +93,7 @@ mod tests {
             condition,
             wait_ms: seconds * 1000,
             preferred: false,
-            anybodys: true,
+            shareable: true,
             is_stream: false,
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Delivery {
     /// Polls and feeds that are still to be told of changes of their keys.
     pub(super) changes: Changes,
     /// Polls of several keys that have news; what else the turn brings of their keys goes along.
-    pub(super) ripe: Vec<MultiPollId>,
+    pub(super) ready: Vec<MultiPollId>,
     /// Feeds of whose keys the application has said something.
     pub(super) answered: Vec<FeedId>,
     /// Connections that have become WebSockets, by their streams.
@@ -38,7 +38,7 @@ pub(super) struct Delivery {
     /// Frames for one WebSocket each.
     pub(super) replies: Vec<(Token, String)>,
     /// WebSockets that end with the server.
-    pub(super) farewells: Vec<Token>,
+    pub(super) closing: Vec<Token>,
     /// Large values as streams and polls of several keys bring them.
     pub(super) encodings: Encodings,
     /// The rest of what this turn may spend on them.
@@ -111,11 +111,11 @@ impl Delivery {
 
     /// True if the end of a turn has left something to be told.
     pub(super) fn has_left(&self) -> bool {
-        !(self.ripe.is_empty()
+        !(self.ready.is_empty()
             && self.answered.is_empty()
             && self.changes.is_empty()
             && self.replies.is_empty()
-            && self.farewells.is_empty())
+            && self.closing.is_empty())
     }
 }
 

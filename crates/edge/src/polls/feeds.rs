@@ -394,7 +394,7 @@ impl EventStreams<'_> {
             Sink::Events(exchange) => {
                 http.with_reply(context, exchange, |reply| events::end(reply, retry));
             }
-            Sink::Socket(socket) => self.delivery.farewells.push(socket),
+            Sink::Socket(socket) => self.delivery.closing.push(socket),
             Sink::Leaving(_) => {}
         }
     }

@@ -31,7 +31,7 @@ pub(super) enum Member {
 impl Polls {
     /// Takes an event of a request of polls to the application; returns an answer that is too large
     /// for them.
-    pub(crate) fn told(
+    pub(crate) fn fetch_event(
         &mut self,
         context: &mut Context,
         http: &mut Http,

@@ -208,14 +208,14 @@ impl EventStreams<'_> {
                 .lookups
                 .stored_key(&self.waiters.keys, key, now.seconds);
             let is_stored = item.is_some();
-            let is_apps = answered.is_some() && !is_stored;
+            let from_origin = answered.is_some() && !is_stored;
             let found = item.as_ref().map(Found::stored).or(answered);
             let current = found.as_ref().map(|found| found.content);
             let is_news = feed.news(current, self.rules(feed)) != News::None;
             if is_news && out.len() > BYTES_AT_ONCE {
                 return false;
             }
-            if is_news && !is_apps && self.delivery.is_busy(now) {
+            if is_news && !from_origin && self.delivery.is_busy(now) {
                 // It is read when there is room to tell of it.
                 self.delivery
                     .note_change(self.lookups, key, None, [token.into()]);

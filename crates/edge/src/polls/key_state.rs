@@ -45,7 +45,7 @@ pub(super) struct MultiPoll {
     /// It waits for a change.
     pub(super) is_held: bool,
     /// It is among those that are answered when the turn ends.
-    pub(super) is_ripe: bool,
+    pub(super) is_ready: bool,
 }
 
 impl HeldRequest for MultiPoll {
@@ -69,7 +69,7 @@ impl HeldRequest for MultiPoll {
 /// Inputs of requests to the application for the keys of a poll.
 #[derive(Debug)]
 pub(super) struct Unasked {
-    pub(super) behalf: OriginRequest,
+    pub(super) origin_request: OriginRequest,
     pub(super) names: Vec<Box<[u8]>>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct KeyState {
     pub(super) news: Option<Entry>,
     pub(super) is_joined: bool,
     /// The application is asked for it, or has said what there is. That was never in the cache.
-    pub(super) is_apps: bool,
+    pub(super) from_origin: bool,
 }
 
 /// The entry of one key in a response.
@@ -116,11 +116,11 @@ impl MultiPoll {
         let Some(state) = self.keys.get_mut(place) else {
             return false;
         };
-        if found.is_none() && state.is_apps {
+        if found.is_none() && state.from_origin {
             return false;
         }
         state.news = None;
-        state.is_apps = false;
+        state.from_origin = false;
         state.current = match found {
             Some(found) => Condition::Since(found.content.cursor),
             // For whoever keeps waiting it is as if nothing had happened.

@@ -166,8 +166,8 @@ impl Polls {
             && let Some(socket_set) = self.waiters.feeds.socket_set(set)
         {
             let (path, route) = (&socket_set.path, socket_set.route);
-            let behalf = OriginRequest::nameless(path, route, peer);
-            self.seek(context, feed, &behalf);
+            let origin_request = OriginRequest::nameless(path, route, peer);
+            self.seek(context, feed, &origin_request);
         }
         self.socket_streams().tell(now, feed, socket);
         Ok(())

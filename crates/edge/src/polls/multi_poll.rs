@@ -1,6 +1,6 @@
 //! Polls of several keys: one answer for all that is new, as JSON.
 //!
-//! Such a poll is one record that waits for each of its keys. The first change makes it ripe, and
+//! Such a poll is one record that waits for each of its keys. The first change makes it ready, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
@@ -45,7 +45,7 @@ impl Polls {
             current: Condition::None,
             news: None,
             is_joined: false,
-            is_apps: false,
+            from_origin: false,
         });
         let is_logged = self.responses.log.is_written();
         let mut poll = MultiPoll {
@@ -62,12 +62,15 @@ impl Polls {
             is_by_tag,
             has_failed: false,
             is_held: false,
-            is_ripe: false,
+            is_ready: false,
         };
         if self.has_upstream() {
-            let behalf = OriginRequest::of(request, &poll.ask, route, to.peer_address());
+            let origin_request = OriginRequest::of(request, &poll.ask, route, to.peer_address());
             let names = names.clone();
-            poll.unasked = Some(Box::new(Unasked { behalf, names }));
+            poll.unasked = Some(Box::new(Unasked {
+                origin_request,
+                names,
+            }));
         }
         if !self.lookups.is_immediate() {
             return self.ask_for_multi_poll(context, poll, &names, to);
@@ -113,8 +116,13 @@ impl Polls {
         if self.asks_for_missing(context, token) {
             return to.hold(context, token.to_bits(), self.owed_time());
         }
-        let is_ready = |poll: &MultiPoll| poll.has_news() || !poll.waits();
-        if self.waiters.multi_polls().get(token).is_some_and(is_ready) {
+        let has_answer = |poll: &MultiPoll| poll.has_news() || !poll.waits();
+        if self
+            .waiters
+            .multi_polls()
+            .get(token)
+            .is_some_and(has_answer)
+        {
             if let Some(poll) = self.waiters.remove_multi_poll(token) {
                 answer(context, &poll, Moment::Arrived, to);
                 self.delivery
@@ -241,7 +249,7 @@ impl Polls {
             return;
         };
         if poll.has_news() {
-            return self.ripen(token);
+            return self.make_ready(token);
         }
         let reason = if poll.has_failed && !poll.waits() {
             let who = if poll.is_fetched {
@@ -294,30 +302,30 @@ impl Polls {
             });
         }
         if is_news && poll.is_held {
-            self.ripen(token);
+            self.make_ready(token);
         }
         is_news
     }
 
     /// Has a poll answered when the turn ends, or one after it.
-    fn ripen(&mut self, token: MultiPollId) {
+    fn make_ready(&mut self, token: MultiPollId) {
         if let Some(poll) = self.waiters.multi_poll_mut(token)
-            && !std::mem::replace(&mut poll.is_ripe, true)
+            && !std::mem::replace(&mut poll.is_ready, true)
         {
-            self.delivery.ripe.push(token);
+            self.delivery.ready.push(token);
         }
     }
 
     /// Answers the polls of several keys for which the turn has brought news, as far as its budget
     /// goes.
-    pub(crate) fn answer_ripe(&mut self, context: &mut Context, http: &mut Http) {
+    pub(crate) fn answer_ready(&mut self, context: &mut Context, http: &mut Http) {
         let mut budget = Budget::of_turn();
-        let mut ripe = std::mem::take(&mut self.delivery.ripe).into_iter();
+        let mut ready = std::mem::take(&mut self.delivery.ready).into_iter();
         while !budget.is_spent()
-            && let Some(token) = ripe.next()
+            && let Some(token) = ready.next()
         {
             if let Some(poll) = self.waiters.multi_poll_mut(token) {
-                poll.is_ripe = false;
+                poll.is_ready = false;
             }
             self.look_at_multi_poll(context, token);
             if !self
@@ -347,7 +355,7 @@ impl Polls {
             budget.encoded(self.delivery.encodings.take_work());
         }
         // They come before whatever the next turn brings.
-        self.delivery.ripe.splice(0..0, ripe);
+        self.delivery.ready.splice(0..0, ready);
     }
 
     /// Returns a poll to waiting, as its changes were reverted before it was answered. The
@@ -449,7 +457,11 @@ impl Polls {
             return false;
         };
         let (missing, route) = (poll.missing(), poll.route);
-        let Some(Unasked { behalf, names }) = poll.unasked.take().map(|unasked| *unasked) else {
+        let Some(Unasked {
+            origin_request,
+            names,
+        }) = poll.unasked.take().map(|unasked| *unasked)
+        else {
             return false;
         };
         let on_delete = self.routes.get(route).rules.on_delete;
@@ -463,12 +475,18 @@ impl Polls {
                 )
             };
             let label = label(self).unwrap_or_default();
-            let is_asked = self.seek_for(context, &behalf, &label, &names[place], (token, place));
+            let is_asked = self.seek_for(
+                context,
+                &origin_request,
+                &label,
+                &names[place],
+                (token, place),
+            );
             let Some(poll) = self.waiters.multi_poll_mut(token) else {
                 return false;
             };
             if is_asked {
-                poll.keys[place].is_apps = true;
+                poll.keys[place].from_origin = true;
                 poll.asking += 1;
                 asked += 1;
             } else {
@@ -499,7 +517,7 @@ impl Polls {
         };
         poll.asking = poll.asking.saturating_sub(1);
         // Where it is none any more, the cache has had a value meanwhile.
-        if std::mem::take(&mut poll.keys[place].is_apps) {
+        if std::mem::take(&mut poll.keys[place].from_origin) {
             let found = match said {
                 FetchedValue::Value(body, flags) => Some(Found::remembered(body.clone(), *flags)),
                 FetchedValue::Nothing | FetchedValue::Unknown => None,
@@ -508,7 +526,7 @@ impl Polls {
             if !matches!(said, FetchedValue::Unknown) {
                 poll.note(place, found.as_ref(), on_delete, members);
             }
-            poll.keys[place].is_apps = !matches!(said, FetchedValue::Nothing);
+            poll.keys[place].from_origin = !matches!(said, FetchedValue::Nothing);
         }
         if poll.asking == 0 {
             self.multi_poll_asked(context, http, token);

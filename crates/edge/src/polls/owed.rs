@@ -47,11 +47,11 @@ impl Polls {
         Outcome::Answered
     }
 
-    /// The time of an order is over: memcached has not said what came of it.
-    pub(crate) fn order_expired(&mut self, order: PublishId) -> Outcome {
-        if self.publisher.expire(order) || self.publisher.has_finished() {
+    /// Handles a publish whose result memcached has not sent in time.
+    pub(crate) fn publish_expired(&mut self, publish: PublishId) -> Outcome {
+        if self.publisher.expire(publish) || self.publisher.has_finished() {
             // It is answered when the turn ends.
-            return held(order.to_bits(), AT_ONCE);
+            return held(publish.to_bits(), AT_ONCE);
         }
         Outcome::Close
     }

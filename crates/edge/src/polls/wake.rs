@@ -83,7 +83,7 @@ impl Polls {
             return 0;
         };
         let current = found.as_ref().map(|found| found.content);
-        let (mut due, mut sockets, mut ripe) = (Vec::new(), Vec::new(), 0);
+        let (mut due, mut sockets, mut ready) = (Vec::new(), Vec::new(), 0);
         group.retain(|waiter| match waiter.id() {
             Waiter::Feed(feed) => {
                 let rules = |route| self.routes.get(route).rules;
@@ -97,7 +97,7 @@ impl Polls {
                 news.is_some()
             }
             Waiter::MultiPoll(poll) => {
-                ripe += usize::from(self.note_multi_poll(poll, key, found.as_ref()));
+                ready += usize::from(self.note_multi_poll(poll, key, found.as_ref()));
                 self.waiters.multi_polls().get(poll).is_some()
             }
             Waiter::Poll(poll) => {
@@ -113,7 +113,7 @@ impl Polls {
             }
         });
         if !self.waiters.put_members_back(key, group) {
-            return ripe;
+            return ready;
         }
         let is_shared = found.as_ref().is_some_and(Found::is_large) && !due.is_empty();
         if let (Some(found), true) = (&mut found, is_shared)
@@ -121,7 +121,7 @@ impl Polls {
         {
             self.delivery.encodings.share(&record.name, found);
         }
-        let (count, found) = (due.len() + sockets.len() + ripe, found.as_ref());
+        let (count, found) = (due.len() + sockets.len() + ready, found.as_ref());
         // Those who are to be told already come first.
         let told = if self.delivery.changes.contains(key) {
             0
@@ -180,7 +180,7 @@ impl Polls {
                 budget.encoded(self.delivery.encodings.take_work());
             }
             Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling.found),
-            // It is answered when it is ripe.
+            // It is answered when it is ready.
             Waiter::MultiPoll(_) => {}
         }
     }
@@ -238,7 +238,7 @@ impl Polls {
             // A client that has left needs no answer.
             let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
         }
-        for socket in std::mem::take(&mut self.delivery.farewells) {
+        for socket in std::mem::take(&mut self.delivery.closing) {
             websockets.close(context, socket, CloseCode::GOING_AWAY, SHUTTING_DOWN);
         }
     }
@@ -401,7 +401,7 @@ impl Polls {
                 }
             }
             CacheOperation::Version(key) => self.version_came(context, http, key, completion),
-            CacheOperation::Publish(order) => self.publisher.completed(order, completion),
+            CacheOperation::Publish(publish) => self.publisher.completed(publish, completion),
             CacheOperation::Fill => {}
             CacheOperation::Explained(tag) => {
                 let value = Valued::of(&completion.outcome);

@@ -154,7 +154,7 @@ impl PendingQueries {
         self.lookups
             .retain(|(_, query)| Arc::strong_count(query) > 1);
         self.lookup_number = self.lookup_number.wrapping_add(1);
-        let token = Token::new(kind::LOOK, 0, self.lookup_number & LOOKUP_MAX);
+        let token = Token::new(kind::EXPLAINED, 0, self.lookup_number & LOOKUP_MAX);
         self.lookups.push((token, Arc::clone(query)));
         token
     }

@@ -96,7 +96,7 @@ fn cut(left_ms: Option<u64>, is_stream: bool) -> u32 {
         condition: Condition::None,
         wait_ms: 25_000,
         preferred: false,
-        anybodys: false,
+        shareable: false,
         is_stream,
     };
     ask.cut(left_ms.map(Duration::from_millis));

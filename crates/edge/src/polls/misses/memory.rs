@@ -67,7 +67,7 @@ impl StaleValue {
     /// True if it may be given to a request: not to a client that shows an identity, and the answer
     /// to a GET to no other method.
     pub(crate) fn stands_for(&self, ask: &Ask) -> bool {
-        ask.anybodys && (ask.method != Method::Post || !self.is_answer)
+        ask.shareable && (ask.method != Method::Post || !self.is_answer)
     }
 }
 

@@ -72,7 +72,7 @@ impl OriginRequest {
             condition: Condition::None,
             wait_ms: 0,
             preferred: false,
-            anybodys: true,
+            shareable: true,
             is_stream: true,
         };
         Self {

@@ -63,7 +63,7 @@ fn ask() -> Ask {
         condition: Condition::Foreign,
         wait_ms: 50_000,
         preferred: false,
-        anybodys: true,
+        shareable: true,
         is_stream: false,
     }
 }
@@ -97,7 +97,7 @@ fn multi_poll(keys: usize) -> MultiPoll {
         current: Condition::None,
         news: None,
         is_joined: false,
-        is_apps: false,
+        from_origin: false,
     });
     MultiPoll {
         exchange: exchange(),
@@ -113,7 +113,7 @@ fn multi_poll(keys: usize) -> MultiPoll {
         is_fetched: false,
         has_failed: false,
         is_held: true,
-        is_ripe: false,
+        is_ready: false,
     }
 }
 
