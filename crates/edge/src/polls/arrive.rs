@@ -5,7 +5,7 @@ use super::ask::{Admitted, Arrival, Ask, wants_events};
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening};
-use super::follow::Asked;
+use super::follow::NamedKey;
 use super::poll_error::{AMBIGUOUS, PollError};
 use super::tables::Poll;
 use super::{Polls, seconds};
@@ -132,9 +132,9 @@ impl Polls {
             return self.upgrade(context, admitted, to);
         }
         if request.head.query.is_some_and(names_keys) {
-            match Asked::of(&self.routes, admitted) {
-                Ok(asked) if asked.is_empty() => {}
-                Ok(asked) => return self.several_keys(context, admitted, asked, to),
+            match NamedKey::of(&self.routes, admitted) {
+                Ok(keys) if keys.is_empty() => {}
+                Ok(keys) => return self.several_keys(context, admitted, keys, to),
                 Err(error) => {
                     error.refuse(context, to);
                     return Outcome::Answered;
@@ -164,20 +164,20 @@ impl Polls {
         let mut scratch = Vec::new();
         let read = self.read(context, admitted, &mut scratch);
         let keys = read.and_then(|(ask, name)| {
-            let mut asked = Asked::of(&self.routes, admitted)?;
-            if asked.is_empty() {
+            let mut keys = NamedKey::of(&self.routes, admitted)?;
+            if keys.is_empty() {
                 let name = name.into();
-                asked.push(Asked { label: None, name });
+                keys.push(NamedKey { label: None, name });
             }
-            Ok((ask, asked))
+            Ok((ask, keys))
         });
         match keys {
-            Ok((_, asked)) if !self.are_within_key_rate(context, route, &asked, to) => {
+            Ok((_, keys)) if !self.are_within_key_rate(context, route, &keys, to) => {
                 Outcome::Answered
             }
-            Ok((ask, asked)) => {
-                self.count_further_keys(context, admitted, asked.len(), to);
-                self.open_socket(context, admitted, &ask, asked, to)
+            Ok((ask, keys)) => {
+                self.count_further_keys(context, admitted, keys.len(), to);
+                self.open_socket(context, admitted, &ask, keys, to)
             }
             Err(error) => {
                 error.refuse(context, to);
@@ -191,17 +191,17 @@ impl Polls {
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let route = admitted.route;
-        if !self.are_within_key_rate(context, route, &asked, to) {
+        if !self.are_within_key_rate(context, route, &keys, to) {
             return Outcome::Answered;
         }
-        self.count_further_keys(context, admitted, asked.len(), to);
+        self.count_further_keys(context, admitted, keys.len(), to);
         match self.read_ask(context, admitted) {
-            Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, asked, to),
-            Ok(ask) => self.begin_multi_poll(context, admitted, ask, asked, to),
+            Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, keys, to),
+            Ok(ask) => self.begin_multi_poll(context, admitted, ask, keys, to),
             Err(error) => {
                 error.refuse(context, to);
                 Outcome::Answered
@@ -213,11 +213,10 @@ impl Polls {
         &mut self,
         context: &mut Context,
         route: RouteId,
-        asked: &[Asked],
+        keys: &[NamedKey],
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        asked
-            .iter()
+        keys.iter()
             .all(|one| self.is_within_key_rate(context, route, &one.name, to))
     }
 

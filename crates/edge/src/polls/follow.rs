@@ -28,30 +28,30 @@ const BYTES_AT_ONCE: usize = 64 * 1024;
 const SOON: Duration = Duration::from_millis(10);
 const NO_SLASH: &str = "keys of this route are named behind a path that ends with a slash";
 
-/// One key that a client asks for beside others.
-pub(super) struct Asked {
+/// One of the keys that a request names, in its path or by `k`.
+pub(super) struct NamedKey {
     /// Nothing where the path of the request names it.
     pub(super) label: Option<Box<str>>,
     pub(super) name: Box<[u8]>,
 }
 
-impl Asked {
+impl NamedKey {
     /// The keys of a request that names several; nothing where it names none.
     pub(super) fn of(routes: &Routes, admitted: Admitted<'_>) -> Result<Vec<Self>, PollError> {
         let (route, head) = (admitted.route, admitted.request.head);
         let inputs = admitted.key_inputs();
-        let mut asked: Vec<Self> = Vec::new();
+        let mut keys: Vec<Self> = Vec::new();
         let template = &routes.get(route).key;
         let query = head.query.filter(|_| template.takes_path());
         let mut scratch = Vec::new();
         for (_, label) in parameters(query.unwrap_or("")).filter(|(name, _)| name == "k") {
-            if asked
+            if keys
                 .iter()
                 .any(|other| other.label.as_deref() == Some(&*label))
             {
                 continue;
             }
-            if asked.len() == KEYS_MAX {
+            if keys.len() == KEYS_MAX {
                 return Err(PollError::Keys);
             }
             let path = [head.path, &label].concat();
@@ -59,16 +59,16 @@ impl Asked {
             let name = name.map_err(PollError::Key)?.into();
             // A path that makes a key is short.
             check_foreign_key(routes, route, head.path, &path)?;
-            asked.push(Self {
+            keys.push(Self {
                 name,
                 label: Some(label.into()),
             });
         }
-        Ok(asked)
+        Ok(keys)
     }
 }
 
-/// Makes sure that whoever may ask for `asked` may name what `path` leads to.
+/// Checks that a request for the path `asked` may name the key of `path`, which is below it.
 ///
 /// Shape: a longer path can be that of another route, which lets other clients in. The application
 /// knows what stands below a path with a slash at its end, and not what begins like any other.
@@ -100,18 +100,15 @@ impl EventStreams<'_> {
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         to: &mut Responder<'_, '_>,
     ) -> Result<SetId, Outcome> {
         let Admitted { route, request, .. } = admitted;
-        if asked
-            .iter()
-            .any(|asked| asked.label.as_deref() == Some(DELETE))
-        {
+        if keys.iter().any(|key| key.label.as_deref() == Some(DELETE)) {
             PollError::Label.refuse(context, to);
             return Err(Outcome::Answered);
         }
-        if let Some(reason) = self.waiters.no_records(asked.len()) {
+        if let Some(reason) = self.waiters.no_records(keys.len()) {
             return Err(self.spread.refused(context, to, reason));
         }
         let Some(set) = self.waiters.feeds.open_set(None) else {
@@ -121,9 +118,9 @@ impl EventStreams<'_> {
         let lifetime = self.config.limits.stream_lifetime;
         let most = left.unwrap_or(Duration::MAX);
         let ends = self.spread.end_of_life(context.tick(), lifetime, most);
-        let has = cursors::of_stream(request.head, asked.len());
+        let has = cursors::of_stream(request.head, keys.len());
         let now = Now::of(context).seconds;
-        for (Asked { label, name }, has) in asked.into_iter().zip(has) {
+        for (NamedKey { label, name }, has) in keys.into_iter().zip(has) {
             // There is room, as was made sure of before.
             self.waiters.follow_in_set(&name, label, now, |key| Feed {
                 sink: Sink::Events(request.exchange),

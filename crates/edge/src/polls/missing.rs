@@ -10,7 +10,7 @@ use super::ask::{Admitted, Ask};
 use super::budget::Now;
 use super::common::target_of;
 use super::fetch::{Kept, Missed};
-use super::follow::Asked;
+use super::follow::NamedKey;
 use super::misses::{
     FetchedValue, OriginRequest, StaleValue, SubFetch, UpstreamResult, is_whole_value,
 };
@@ -31,10 +31,10 @@ impl Polls {
         context: &mut Context,
         admitted: Admitted<'_>,
         ask: &Ask,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let opened = self.event_streams().open_set(context, admitted, asked, to);
+        let opened = self.event_streams().open_set(context, admitted, keys, to);
         let set = match opened {
             Ok(set) => set,
             Err(outcome) => return outcome,
@@ -49,7 +49,7 @@ impl Polls {
         context: &mut Context,
         admitted: Admitted<'_>,
         ask: &Ask,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let left = admitted.time_left(context.unix_seconds());
@@ -59,7 +59,7 @@ impl Polls {
         );
         let ends = self.spread.end_of_life(context.tick(), lifetime, most);
         let mut sockets = self.socket_streams();
-        match sockets.open(context, admitted, ask, asked, ends, to) {
+        match sockets.open(context, admitted, ask, keys, ends, to) {
             Ok(stream) => {
                 self.seek_all(context, stream, admitted, ask, to);
                 let tag = stream.to_bits();

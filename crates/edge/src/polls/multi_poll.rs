@@ -8,7 +8,7 @@ use super::ask::{Admitted, Ask, Condition, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
-use super::follow::Asked;
+use super::follow::NamedKey;
 use super::key_state::{KeyState, MultiPoll, Unasked};
 use super::misses::{FetchedValue, OriginRequest};
 use super::owed::OVERDUE;
@@ -29,14 +29,14 @@ impl Polls {
         context: &mut Context,
         admitted: Admitted<'_>,
         ask: Ask,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let Admitted { route, request, .. } = admitted;
-        let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, asked.len());
-        let (labels, names): (Vec<_>, Vec<_>) = asked
+        let (said, is_by_tag) = cursors::of_poll(request.head, ask.method, keys.len());
+        let (labels, names): (Vec<_>, Vec<_>) = keys
             .into_iter()
-            .map(|asked| (asked.label.unwrap_or_default(), asked.name))
+            .map(|key| (key.label.unwrap_or_default(), key.name))
             .unzip();
         let keys = labels.into_iter().zip(said).map(|(label, said)| KeyState {
             label,

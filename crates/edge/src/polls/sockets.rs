@@ -9,7 +9,7 @@ use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::delivery::Delivery;
-use super::follow::{Asked, stays_below};
+use super::follow::{NamedKey, stays_below};
 use super::lookups::Lookups;
 use super::poll_error::PollError;
 use super::tables::{Feed, News, Sink, SocketSet};
@@ -69,7 +69,7 @@ impl Sockets<'_> {
         context: &mut Context,
         admitted: Admitted<'_>,
         ask: &Ask,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         ends: Tick,
         to: &mut Responder<'_, '_>,
     ) -> Result<StreamId, NotOpened> {
@@ -95,11 +95,11 @@ impl Sockets<'_> {
                 return Err(NotOpened::Answered);
             }
         };
-        if let Some(reason) = self.waiters.no_records(asked.len()) {
+        if let Some(reason) = self.waiters.no_records(keys.len()) {
             return Err(NotOpened::NoRoom(reason));
         }
         let sink = Sink::Leaving(upgrade.negotiated().to_bits());
-        let stream = self.enter(Now::of(context), admitted, ask, asked, (sink, ends));
+        let stream = self.enter(Now::of(context), admitted, ask, keys, (sink, ends));
         let stream = stream.ok_or(NotOpened::NoRoom(BUSY))?;
         let mut fields = Vec::new();
         upgrade.for_each_field(|name, value| fields.push((name, value.to_vec())));
@@ -125,12 +125,12 @@ impl Sockets<'_> {
         now: Now,
         admitted: Admitted<'_>,
         ask: &Ask,
-        asked: Vec<Asked>,
+        keys: Vec<NamedKey>,
         (sink, ends): (Sink, Tick),
     ) -> Option<StreamId> {
         let Admitted { route, request, .. } = admitted;
         let takes_path_alone = self.routes.get(route).key.is_path();
-        if let ([only], true) = (asked.as_slice(), takes_path_alone)
+        if let ([only], true) = (keys.as_slice(), takes_path_alone)
             && only.label.is_none()
         {
             let feed = self.waiters.follow(&only.name, now.seconds, |key| Feed {
@@ -145,9 +145,9 @@ impl Sockets<'_> {
             });
             return feed.map(StreamId::from);
         }
-        let has = match asked.as_slice() {
-            [Asked { label: None, .. }] => vec![since(ask.condition)],
-            _ => cursors::of_stream(request.head, asked.len()),
+        let has = match keys.as_slice() {
+            [NamedKey { label: None, .. }] => vec![since(ask.condition)],
+            _ => cursors::of_stream(request.head, keys.len()),
         };
         let socket = SocketSet {
             sink,
@@ -157,7 +157,7 @@ impl Sockets<'_> {
             given_up: Vec::new(),
         };
         let set = self.waiters.feeds.open_set(Some(socket))?;
-        for (Asked { label, name }, has) in asked.into_iter().zip(has) {
+        for (NamedKey { label, name }, has) in keys.into_iter().zip(has) {
             self.subscribe(now, set, label, &name, has);
         }
         Some(set.into())
