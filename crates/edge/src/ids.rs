@@ -236,7 +236,7 @@ one_of! {
     }
 
     /// The source of the response of a poll.
-    Place {
+    ResponseSource {
         /// A change of its key, until its wait ends.
         Key(KeyId): kind::KEY,
         Lookup(LookupId): kind::LOOKUP,
@@ -313,7 +313,7 @@ mod tests {
         survives([FetchMember::Poll(poll), sub_fetch.into()]);
         survives([SubFetchAsker::Feed(feed), multi_poll.into()]);
         survives([
-            Place::Key(key),
+            ResponseSource::Key(key),
             lookup.into(),
             subrequest.into(),
             fetch.into(),

@@ -4,7 +4,7 @@
 use super::key_state::MultiPoll;
 use super::{Polls, tables::Poll};
 use crate::held::held;
-use crate::ids::{Place, PollId, PublishId};
+use crate::ids::{PollId, PublishId, ResponseSource};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use dwell_engine::{Http, Outcome, Reply};
@@ -107,10 +107,12 @@ impl Polls {
     /// Returns true if the source of a poll's response is gone.
     fn is_lost(&self, poll: &Poll) -> bool {
         match poll.place.source() {
-            Some(Place::Key(key)) => self.waiters.keys.get(key).is_none(),
-            Some(Place::Lookup(lookup)) => !self.lookups.is_open(lookup),
-            Some(Place::Fetch(fetch)) => !self.misses.is_open(fetch),
-            Some(Place::Subrequest(subrequest)) => !self.gate.subrequests.is_open(subrequest),
+            Some(ResponseSource::Key(key)) => self.waiters.keys.get(key).is_none(),
+            Some(ResponseSource::Lookup(lookup)) => !self.lookups.is_open(lookup),
+            Some(ResponseSource::Fetch(fetch)) => !self.misses.is_open(fetch),
+            Some(ResponseSource::Subrequest(subrequest)) => {
+                !self.gate.subrequests.is_open(subrequest)
+            }
             None => false,
         }
     }

@@ -4,37 +4,37 @@
 //! is the source of its response. [`MOVES`] is the whole of its life; the place of a poll changes
 //! by nothing else.
 
-use crate::ids::{Packed, Place};
+use crate::ids::{Packed, ResponseSource};
 
 /// A move of a poll: its place, an event, and the place that it has then.
-pub(super) type Move = (At, Event, At);
+pub(super) type Move = (Place, Event, Place);
 
 /// Every move there is.
 pub(super) const MOVES: [Move; 15] = [
-    (At::Arrival, Event::AccessUnknown, At::Subrequest),
-    (At::Arrival, Event::Unread, At::Lookup),
-    (At::Arrival, Event::Current, At::Wait),
-    (At::Arrival, Event::Missing, At::Fetch),
-    (At::Lookup, Event::Current, At::Wait),
-    (At::Lookup, Event::Missing, At::Fetch),
+    (Place::Arrival, Event::AccessUnknown, Place::Subrequest),
+    (Place::Arrival, Event::Unread, Place::Lookup),
+    (Place::Arrival, Event::Current, Place::Wait),
+    (Place::Arrival, Event::Missing, Place::Fetch),
+    (Place::Lookup, Event::Current, Place::Wait),
+    (Place::Lookup, Event::Missing, Place::Fetch),
     // Its key was deleted, and the application is asked then (`on_delete = "origin"`).
-    (At::Wait, Event::Missing, At::Fetch),
+    (Place::Wait, Event::Missing, Place::Fetch),
     // A value that is stale stands for the response, and its client has that.
-    (At::Fetch, Event::Current, At::Wait),
+    (Place::Fetch, Event::Current, Place::Wait),
     // The request of another loop, which it shared, is lost.
-    (At::Fetch, Event::Missing, At::Fetch),
-    (At::Fetch, Event::NotShared, At::Fetch),
-    (At::Arrival, Event::Ended, At::Gone),
-    (At::Lookup, Event::Ended, At::Gone),
-    (At::Wait, Event::Ended, At::Gone),
-    (At::Fetch, Event::Ended, At::Gone),
+    (Place::Fetch, Event::Missing, Place::Fetch),
+    (Place::Fetch, Event::NotShared, Place::Fetch),
+    (Place::Arrival, Event::Ended, Place::Gone),
+    (Place::Lookup, Event::Ended, Place::Gone),
+    (Place::Wait, Event::Ended, Place::Gone),
+    (Place::Fetch, Event::Ended, Place::Gone),
     // Once access is granted, its request arrives again.
-    (At::Subrequest, Event::Ended, At::Gone),
+    (Place::Subrequest, Event::Ended, Place::Gone),
 ];
 
 /// A place of a poll.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum At {
+pub(super) enum Place {
     /// None yet: its request is at hand.
     Arrival,
     /// A subrequest that asks the application for access.
@@ -68,11 +68,11 @@ pub(super) enum Event {
 
 /// The place of one poll, in the room of an id.
 #[derive(Default, Debug)]
-pub(crate) struct PollPlace(Option<Packed<Place>>);
+pub(crate) struct PollPlace(Option<Packed<ResponseSource>>);
 
 impl PollPlace {
     /// The source of the response; `None` while the request is at hand.
-    pub(super) fn source(&self) -> Option<Place> {
+    pub(super) fn source(&self) -> Option<ResponseSource> {
         self.0.map(Packed::id)
     }
 
@@ -81,9 +81,9 @@ impl PollPlace {
     /// Shape: a move that is not among [`MOVES`] is a mistake in this crate, which a debug build
     /// stops at. A release build makes the move, as the caller has joined the poll to its new
     /// source; should that bring nothing, the client is answered at the deadline of its exchange.
-    pub(super) fn moves(&mut self, event: Event, to: impl Into<Packed<Place>>) {
+    pub(super) fn moves(&mut self, event: Event, to: impl Into<Packed<ResponseSource>>) {
         let to = to.into();
-        let made = (At::of(self.source()), event, At::of(Some(to.id())));
+        let made = (Place::of(self.source()), event, Place::of(Some(to.id())));
         debug_assert!(
             MOVES.contains(&made),
             "no move of a poll from {:?} to {:?}, by {event:?}",
@@ -96,14 +96,14 @@ impl PollPlace {
     }
 }
 
-impl At {
-    fn of(source: Option<Place>) -> Self {
+impl Place {
+    fn of(source: Option<ResponseSource>) -> Self {
         match source {
             None => Self::Arrival,
-            Some(Place::Subrequest(_)) => Self::Subrequest,
-            Some(Place::Lookup(_)) => Self::Lookup,
-            Some(Place::Key(_)) => Self::Wait,
-            Some(Place::Fetch(_)) => Self::Fetch,
+            Some(ResponseSource::Subrequest(_)) => Self::Subrequest,
+            Some(ResponseSource::Lookup(_)) => Self::Lookup,
+            Some(ResponseSource::Key(_)) => Self::Wait,
+            Some(ResponseSource::Fetch(_)) => Self::Fetch,
         }
     }
 }
@@ -111,7 +111,7 @@ impl At {
 #[cfg(test)]
 impl Drop for PollPlace {
     fn drop(&mut self) {
-        seen::note((At::of(self.source()), Event::Ended, At::Gone));
+        seen::note((Place::of(self.source()), Event::Ended, Place::Gone));
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use crate::ids::{FetchId, KeyId, LookupId, SubrequestId};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    const SOURCES: [At; 4] = [At::Subrequest, At::Lookup, At::Wait, At::Fetch];
+    const SOURCES: [Place; 4] = [Place::Subrequest, Place::Lookup, Place::Wait, Place::Fetch];
     const EVENTS: [Event; 6] = [
         Event::AccessUnknown,
         Event::Unread,
@@ -153,28 +153,28 @@ mod tests {
         Event::Ended,
     ];
 
-    fn source(at: At) -> Option<Packed<Place>> {
-        match at {
-            At::Arrival | At::Gone => None,
-            At::Subrequest => Some(SubrequestId::nth(1).into()),
-            At::Lookup => Some(LookupId::nth(1).into()),
-            At::Wait => Some(KeyId::nth(1).into()),
-            At::Fetch => Some(FetchId::nth(1).into()),
+    fn source(place: Place) -> Option<Packed<ResponseSource>> {
+        match place {
+            Place::Arrival | Place::Gone => None,
+            Place::Subrequest => Some(SubrequestId::nth(1).into()),
+            Place::Lookup => Some(LookupId::nth(1).into()),
+            Place::Wait => Some(KeyId::nth(1).into()),
+            Place::Fetch => Some(FetchId::nth(1).into()),
         }
     }
 
     /// Moves a poll; the message of the panic where that is no move.
-    fn moved((from, event, to): Move) -> Result<At, String> {
+    fn moved((from, event, to): Move) -> Result<Place, String> {
         let (mut place, to) = (PollPlace(source(from)), source(to).unwrap());
         let made = catch_unwind(AssertUnwindSafe(|| place.moves(event, to)));
         let made = made.map_err(|panic| *panic.downcast::<String>().unwrap());
-        made.map(|()| At::of(place.source()))
+        made.map(|()| Place::of(place.source()))
     }
 
     #[test]
     fn a_poll_moves_as_the_table_says_and_not_otherwise() {
         let mut legal = 0;
-        for from in [At::Arrival].into_iter().chain(SOURCES) {
+        for from in [Place::Arrival].into_iter().chain(SOURCES) {
             for (event, to) in EVENTS
                 .into_iter()
                 .flat_map(|event| SOURCES.map(|to| (event, to)))
@@ -192,20 +192,23 @@ mod tests {
                 }
             }
         }
-        let ends = MOVES.iter().filter(|(_, _, to)| *to == At::Gone).count();
+        let ends = MOVES.iter().filter(|(_, _, to)| *to == Place::Gone).count();
         assert_eq!(legal + ends, MOVES.len());
     }
 
     #[test]
     fn an_event_leads_from_a_place_to_one_other_and_every_poll_ends() {
         for (from, event, to) in MOVES {
-            assert_ne!(from, At::Gone);
-            assert_eq!(event == Event::Ended, to == At::Gone);
+            assert_ne!(from, Place::Gone);
+            assert_eq!(event == Event::Ended, to == Place::Gone);
             let same = MOVES
                 .iter()
                 .filter(|other| (other.0, other.1) == (from, event));
             assert_eq!(same.count(), 1, "{from:?} {event:?}");
-            assert!(MOVES.contains(&(from, Event::Ended, At::Gone)), "{from:?}");
+            assert!(
+                MOVES.contains(&(from, Event::Ended, Place::Gone)),
+                "{from:?}"
+            );
         }
     }
 }

@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::ids::{FeedId, FetchId, KeyId, LookupId, Place, SetId, WaiterId};
+use crate::ids::{FeedId, FetchId, KeyId, LookupId, ResponseSource, SetId, WaiterId};
 
 /// One exchange that is owed its answer.
 #[derive(Debug)]
@@ -40,8 +40,10 @@ impl Poll {
     /// The key whose change it is held for, if it is.
     pub(crate) fn waits_for(&self) -> Option<KeyId> {
         match self.place.source()? {
-            Place::Key(key) => Some(key),
-            Place::Lookup(_) | Place::Subrequest(_) | Place::Fetch(_) => None,
+            ResponseSource::Key(key) => Some(key),
+            ResponseSource::Lookup(_)
+            | ResponseSource::Subrequest(_)
+            | ResponseSource::Fetch(_) => None,
         }
     }
 }

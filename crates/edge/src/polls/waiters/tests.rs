@@ -6,7 +6,7 @@ use super::super::key_state::KeyState;
 use super::super::places::{Event, PollPlace};
 use super::super::tables::SocketSet;
 use super::*;
-use crate::ids::{LookupId, Packed, Place};
+use crate::ids::{LookupId, Packed, ResponseSource};
 use crate::metrics::Metrics;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
@@ -69,7 +69,7 @@ fn ask() -> Ask {
 }
 
 /// A poll that has come to this place.
-fn poll(event: Event, to: impl Into<Packed<Place>>) -> Poll {
+fn poll(event: Event, to: impl Into<Packed<ResponseSource>>) -> Poll {
     let mut place = PollPlace::default();
     place.moves(event, to);
     Poll {
