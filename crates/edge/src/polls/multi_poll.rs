@@ -117,12 +117,7 @@ impl Polls {
             return to.hold(context, token.to_bits(), self.owed_time());
         }
         let has_answer = |poll: &MultiPoll| poll.has_news() || !poll.waits();
-        if self
-            .waiters
-            .multi_polls()
-            .get(token)
-            .is_some_and(has_answer)
-        {
+        if self.waiters.multi_poll(token).is_some_and(has_answer) {
             if let Some(poll) = self.waiters.remove_multi_poll(token) {
                 answer(context, &poll, Moment::Arrived, to);
                 self.delivery
@@ -144,13 +139,13 @@ impl Polls {
         if !self.lookups.is_immediate() {
             return;
         }
-        let Some(poll) = self.waiters.multi_polls().get(token) else {
+        let Some(poll) = self.waiters.multi_poll(token) else {
             return;
         };
         let on_delete = self.routes.get(poll.route).rules.on_delete;
         for place in 0..poll.keys.len() {
             let joined = |polls: &Self| {
-                let poll = polls.waiters.multi_polls().get(token)?;
+                let poll = polls.waiters.multi_poll(token)?;
                 poll.keys.get(place)?.joined()
             };
             let Some(key) = joined(self) else { continue };
@@ -220,14 +215,14 @@ impl Polls {
             self.note_multi_poll(token, key, found);
         }
         for place in places {
-            let poll = self.waiters.multi_polls().get(token);
+            let poll = self.waiters.multi_poll(token);
             let is_joined = poll.is_none_or(|poll| poll.keys[place].is_joined);
             // It has to be told of every change from here on.
             if waits && !is_joined {
                 self.waiters.join_multi_poll(token, place, key);
             }
         }
-        let poll = self.waiters.multi_polls().get(token);
+        let poll = self.waiters.multi_poll(token);
         if poll.is_some_and(|poll| poll.asking == 0) {
             self.multi_poll_asked(context, http, token);
         }
@@ -288,7 +283,7 @@ impl Polls {
         key: KeyId,
         found: Option<&Found<'_>>,
     ) -> bool {
-        let Some(route) = self.waiters.multi_polls().get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.multi_poll(token).map(|poll| poll.route) else {
             return false;
         };
         let on_delete = self.routes.get(route).rules.on_delete;
@@ -330,8 +325,7 @@ impl Polls {
             self.look_at_multi_poll(context, token);
             if !self
                 .waiters
-                .multi_polls()
-                .get(token)
+                .multi_poll(token)
                 .is_some_and(MultiPoll::has_news)
             {
                 self.waits_after_all(context, http, token);
@@ -363,19 +357,14 @@ impl Polls {
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: MultiPollId) {
         if self
             .waiters
-            .multi_polls()
-            .get(token)
+            .multi_poll(token)
             .is_some_and(MultiPoll::is_stuck)
         {
             self.multi_poll_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
         if !self.lookups.is_immediate()
-            && let Some(poll) = self
-                .waiters
-                .multi_polls()
-                .get(token)
-                .filter(|poll| poll.is_held)
+            && let Some(poll) = self.waiters.multi_poll(token).filter(|poll| poll.is_held)
         {
             for key in poll.left_out() {
                 self.lookups.ask(&mut self.waiters.keys, key);
@@ -408,8 +397,7 @@ impl Polls {
     /// Returns true if lookups of a poll are open.
     pub(crate) fn is_asking(&self, token: MultiPollId) -> bool {
         self.waiters
-            .multi_polls()
-            .get(token)
+            .multi_poll(token)
             .is_some_and(|poll| !poll.is_held)
     }
 
@@ -428,8 +416,7 @@ impl Polls {
         count: usize,
     ) {
         let is_idle = |poll: &MultiPoll| poll.is_held || poll.is_stuck();
-        let is_held =
-            |token: &MultiPollId| self.waiters.multi_polls().get(*token).is_some_and(is_idle);
+        let is_held = |token: &MultiPollId| self.waiters.multi_poll(*token).is_some_and(is_idle);
         let tokens: Vec<_> = self
             .waiters
             .multi_polls()
@@ -467,13 +454,8 @@ impl Polls {
         let on_delete = self.routes.get(route).rules.on_delete;
         let mut asked = 0;
         for place in missing {
-            let label = |polls: &Self| {
-                Some(
-                    polls.waiters.multi_polls().get(token)?.keys[place]
-                        .label
-                        .clone(),
-                )
-            };
+            let label =
+                |polls: &Self| Some(polls.waiters.multi_poll(token)?.keys[place].label.clone());
             let label = label(self).unwrap_or_default();
             let is_asked = self.seek_for(
                 context,
@@ -508,7 +490,7 @@ impl Polls {
         place: usize,
         said: &FetchedValue,
     ) {
-        let Some(route) = self.waiters.multi_polls().get(token).map(|poll| poll.route) else {
+        let Some(route) = self.waiters.multi_poll(token).map(|poll| poll.route) else {
             return;
         };
         let on_delete = self.routes.get(route).rules.on_delete;

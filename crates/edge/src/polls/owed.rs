@@ -76,8 +76,7 @@ impl Polls {
         let stuck: Vec<_> = tokens
             .filter(|token| {
                 self.waiters
-                    .multi_polls()
-                    .get(*token)
+                    .multi_poll(*token)
                     .is_some_and(MultiPoll::is_stuck)
             })
             .collect();

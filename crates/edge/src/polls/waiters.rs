@@ -347,6 +347,10 @@ impl Waiters {
         &self.multi_polls
     }
 
+    pub(super) fn multi_poll(&self, poll: MultiPollId) -> Option<&MultiPoll> {
+        self.multi_polls.get(poll)
+    }
+
     /// The record of a poll of several keys, to be changed in everything but its keys.
     pub(super) fn multi_poll_mut(&mut self, poll: MultiPollId) -> Option<&mut MultiPoll> {
         self.multi_polls.get_mut(poll)

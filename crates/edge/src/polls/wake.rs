@@ -98,7 +98,7 @@ impl Polls {
             }
             Waiter::MultiPoll(poll) => {
                 ready += usize::from(self.note_multi_poll(poll, key, found.as_ref()));
-                self.waiters.multi_polls().get(poll).is_some()
+                self.waiters.multi_poll(poll).is_some()
             }
             Waiter::Poll(poll) => {
                 let poll = self.waiters.polls().get(poll);
