@@ -15,6 +15,7 @@ mod serving;
 pub mod sim;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,12 @@ fn port_of(listener: &TcpListener) -> u16 {
 
 fn loopback(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// A start for times that a test names: the same in all tests of a process.
+pub fn start() -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START
 }
 
 /// Looks until `condition` holds or [`GUARD`] has passed; whether it held.

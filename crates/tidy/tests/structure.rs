@@ -276,20 +276,41 @@ const REAL: &[&str] = &[
 #[test]
 fn polls_and_the_proxy_are_tested_without_sockets_and_without_waiting() {
     let edge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../edge/src");
-    let mut files = Vec::new();
-    for room in ["polls", "proxy"] {
-        let tests = std::fs::read_dir(edge.join(room).join("tests")).expect("the tests of a room");
-        files.extend(tests.map(|file| file.unwrap().path()));
-        files.push(edge.join(room).join("tests.rs"));
+    let mut pending: Vec<_> = ["polls", "proxy"].map(|room| edge.join(room)).into();
+    let (mut files, mut findings) = (0, Vec::new());
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            let inner = std::fs::read_dir(&path).expect("a folder of the edge");
+            pending.extend(inner.map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let Some(tests) = tests_of(path.strip_prefix(&edge).unwrap(), &text) else {
+            continue;
+        };
+        files += 1;
+        let found = REAL.iter().filter(|name| tests.contains(**name));
+        findings.extend(found.map(|name| format!("{}: {name}", path.display())));
     }
-    assert!(files.len() > 10, "{files:?}");
-    let mut findings = Vec::new();
-    for file in &files {
-        let text = std::fs::read_to_string(file).unwrap();
-        let found = REAL.iter().filter(|name| text.contains(**name));
-        findings.extend(found.map(|name| format!("{}: {name}", file.display())));
-    }
+    assert!(files > 40, "only {files} files have tests");
     assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+/// The tests of a file below `src`: all of one that has nothing else, or the module at the end.
+fn tests_of<'a>(path: &Path, text: &'a str) -> Option<&'a str> {
+    let is_whole = path.ends_with("tests.rs") || path.iter().any(|part| part == "tests");
+    let module = || text.find("\nmod tests {").map(|start| &text[start..]);
+    if is_whole { Some(text) } else { module() }
+}
+
+#[test]
+fn tests_of_a_file_are_told_from_its_code() {
+    let inline = "code\n#[cfg(test)]\nmod tests {\n}";
+    let tests = |path: &str| tests_of(Path::new(path), inline).map(str::len);
+    assert_eq!(tests("polls/a.rs"), Some("\nmod tests {\n}".len()));
+    assert_eq!(tests("polls/a/tests.rs"), Some(inline.len()));
+    assert_eq!(tests("polls/tests/a.rs"), Some(inline.len()));
+    assert_eq!(tests_of(Path::new("polls/a.rs"), "mod tests;"), None);
 }
 
 /// Fails with what `rule` finds in each crate.

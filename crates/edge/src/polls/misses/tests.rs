@@ -5,6 +5,7 @@ use super::super::tables::Keys;
 use super::*;
 use crate::ids::PollId;
 use crate::metrics::Metrics;
+use dwell_testkit::start;
 use dwell_upstream::{Answer, UpstreamError};
 use std::time::{Duration, Instant};
 
@@ -158,13 +159,13 @@ fn polls_of_one_key_share_a_request_if_the_application_gets_the_same() {
     assert_eq!(of.counted(UpstreamOutcome::Coalesced), 1);
     assert_eq!(of.misses.take_joins().into_iter().count(), 1);
     // Whichever ends first, the others are found.
-    let ended = of.answered(others[0], &Ok(answer(200)), Instant::now());
+    let ended = of.answered(others[0], &Ok(answer(200)), start());
     assert!(ended.is_led());
     assert_eq!(of.find(other(2)), None);
     assert_eq!(of.find(other(3)), Some(others[1]));
-    let ended = of.answered(fetch, &Ok(answer(200)), Instant::now());
+    let ended = of.answered(fetch, &Ok(answer(200)), start());
     assert_eq!(ended.members, [poll(0), poll(1)]);
-    of.answered(others[1], &Ok(answer(200)), Instant::now());
+    of.answered(others[1], &Ok(answer(200)), start());
     assert!(of.is_idle());
     assert!(of.keys.release(of.keys.find(NAME).unwrap()).is_some());
 }
@@ -188,7 +189,7 @@ fn one_loop_sends_a_request_and_the_others_are_told() {
         fetch: fetches[0].to_bits(),
     };
     assert_eq!((join.leader, join.member), (Some(leader), poll(0)));
-    let now = Instant::now();
+    let now = start();
     loops[0].answered(fetches[0], &Ok(answer(200)), now);
     let told = loops[0].misses.take_flight_results();
     assert_eq!(told.len(), 2);
@@ -216,10 +217,10 @@ fn what_is_not_for_all_is_not_told_to_other_loops() {
         let memory = memory();
         let (mut leader, mut follower) = (Loop::of(&memory, 0), Loop::of(&memory, 1));
         let (fetch, _) = (leader.open(common).unwrap(), follower.open(common).unwrap());
-        leader.answered(fetch, &result, Instant::now());
+        leader.answered(fetch, &result, start());
         let told = leader.misses.take_flight_results();
         assert!(matches!(&told[..], [FlightResult { result: None, .. }]));
-        assert!(leader.cached(Instant::now()).is_none(), "it is remembered");
+        assert!(leader.cached(start()).is_none(), "it is remembered");
     }
 }
 
@@ -242,7 +243,7 @@ fn a_follower_asks_for_itself_when_its_leader_is_gone() {
 #[test]
 fn a_fetch_whose_clients_have_all_left_is_still_shared() {
     let mut of = Loop::alone();
-    let (fetch, now) = (of.shared_by(1), Instant::now());
+    let (fetch, now) = (of.shared_by(1), start());
     // Its only poll has gone; nothing is told of that, as the answer is for the next one, too.
     assert_eq!(of.find(PLAIN), Some(fetch));
     of.misses.join(fetch, poll(7));
@@ -264,7 +265,7 @@ fn failures_are_remembered_for_as_long_as_the_route_says() {
     ];
     for (result, seconds) in cases {
         let mut of = Loop::alone();
-        let (fetch, start) = (of.shared_by(1), Instant::now());
+        let (fetch, start) = (of.shared_by(1), start());
         of.answered(fetch, &result, start);
         let after = |of: &Loop, time| of.cached(start + time).is_some();
         let Some(seconds) = seconds.map(Duration::from_secs) else {
@@ -279,7 +280,7 @@ fn failures_are_remembered_for_as_long_as_the_route_says() {
 #[test]
 fn a_substitute_ends_when_the_turn_does() {
     let mut of = Loop::alone();
-    let (fetch, now) = (of.shared_by(1), Instant::now());
+    let (fetch, now) = (of.shared_by(1), start());
     of.misses.take_requests();
     of.answered(fetch, &Ok(answer(404)), now);
     let outcome = of.cached(now).unwrap();
@@ -304,7 +305,7 @@ fn a_substitute_ends_when_the_turn_does() {
 #[test]
 fn a_stale_value_is_given_while_it_is_renewed_or_when_that_fails() {
     let mut of = Loop::alone();
-    let (fetch, start) = (of.shared_by(1), Instant::now());
+    let (fetch, start) = (of.shared_by(1), start());
     of.answered(fetch, &Ok(answer(200)), start);
     let after = |seconds| start + Duration::from_secs(seconds);
     let renewed = |seconds| match of.cached(after(seconds)) {
@@ -330,7 +331,7 @@ fn a_stale_value_is_given_while_it_is_renewed_or_when_that_fails() {
 fn members_of_a_queue_ask_for_themselves_in_order() {
     let mut of = Loop::alone();
     let fetch = of.shared_by(3);
-    let fetch = of.answered(fetch, &Ok(answer(403)), Instant::now());
+    let fetch = of.answered(fetch, &Ok(answer(403)), start());
     of.misses.take_requests();
     let queue = of.misses.open_queue(&fetch, &fetch.members).unwrap();
     let mut alone = Vec::new();

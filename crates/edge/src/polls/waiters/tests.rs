@@ -13,7 +13,6 @@ use dwell_evloop::Token;
 use dwell_store::{Expiry, Store, StoreConfig, WatcherId};
 use dwell_timers::Tick;
 use std::sync::Mutex;
-use std::time::Instant;
 
 const NOW: u32 = 1000;
 const HELD_MAX: usize = 3;
@@ -76,7 +75,7 @@ fn poll(event: Event, to: impl Into<Packed<ResponseSource>>) -> Poll {
         exchange: exchange(),
         ask: ask(),
         place,
-        arrived: Instant::now(),
+        arrived: dwell_testkit::start(),
         request: None,
         route: RouteId::FIRST,
         origin: None,
@@ -101,7 +100,7 @@ fn multi_poll(keys: usize) -> MultiPoll {
     });
     MultiPoll {
         exchange: exchange(),
-        arrived: Instant::now(),
+        arrived: dwell_testkit::start(),
         request: None,
         ask: ask(),
         keys: keys.collect(),

@@ -2,6 +2,7 @@
 
 use super::super::super::ask::Method;
 use super::*;
+use dwell_testkit::start;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -65,7 +66,7 @@ fn one_asks_and_the_others_follow() {
 #[test]
 fn a_verdict_counts_until_its_time_and_for_its_method() {
     let memory = Memory::new(0);
-    let now = Instant::now();
+    let now = start();
     let verdict = Err(UpstreamError::Closed);
     memory.refuse(NAME, GET, verdict, now + SECOND, now);
     assert!(memory.verdict(NAME, GET, now).is_some());
@@ -77,7 +78,7 @@ fn a_verdict_counts_until_its_time_and_for_its_method() {
 #[test]
 fn verdicts_are_bounded_and_old_ones_make_room() {
     let memory = Memory::new(0);
-    let now = Instant::now();
+    let now = start();
     let refuse = |number: usize, now: Instant| {
         let verdict = Err(UpstreamError::Closed);
         let name = number.to_string();
@@ -104,7 +105,7 @@ fn verdicts_are_bounded_and_old_ones_make_room() {
 #[test]
 fn the_last_value_is_known_with_the_time_it_has_been_stale() {
     let memory = Memory::new(1 << 20);
-    let now = Instant::now();
+    let now = start();
     note(&memory, NAME, b"one", now);
     note(&memory, NAME, b"two", now + SECOND);
     let known = memory.last_known(NAME, 1, now + 3 * SECOND).unwrap();
@@ -119,7 +120,7 @@ fn the_last_value_is_known_with_the_time_it_has_been_stale() {
 #[test]
 fn an_answer_is_known_to_those_who_ask_the_same() {
     let memory = Memory::new(1 << 20);
-    let now = Instant::now();
+    let now = start();
     let value = NewValue {
         of: Some(2),
         shared: Some(&Bytes::from_static(b"made")),
@@ -150,7 +151,7 @@ fn an_answer_is_known_to_those_who_ask_the_same() {
 #[test]
 fn a_value_that_is_asked_for_outlasts_those_that_are_not() {
     let memory = Memory::new(SHARDS * 4096);
-    let now = Instant::now();
+    let now = start();
     for number in 0..2000 {
         note(&memory, number.to_string().as_bytes(), b"value", now);
         assert!(
@@ -165,7 +166,7 @@ fn a_value_that_is_asked_for_outlasts_those_that_are_not() {
 #[test]
 fn what_is_too_large_is_not_kept_and_does_not_leave_an_older_value() {
     let memory = Memory::new(SHARDS * 4096);
-    let now = Instant::now();
+    let now = start();
     note(&memory, NAME, b"small", now);
     note(&memory, NAME, &[0; 4096], now);
     assert!(known(&memory, NAME, now).is_none());
@@ -182,7 +183,7 @@ proptest! {
         acts in prop::collection::vec((0_u8..40, prop::option::of(0_usize..1900)), 0..80),
     ) {
         let memory = Memory::new(SHARDS * 4096);
-        let now = Instant::now();
+        let now = start();
         let mut table: HashMap<u8, Vec<u8>> = HashMap::new();
         for (place, (key, length)) in acts.into_iter().enumerate() {
             let name = [b'k', key];
