@@ -47,8 +47,8 @@ impl AuthSubrequests {
         }
     }
 
-    /// Makes room for `subrequests_max` from now on, and forgets the cached decisions: each has only
-    /// the fields that the keys of the routes named before.
+    /// Makes room for `subrequests_max` from now on, and forgets the cached decisions: each has
+    /// only the fields that the keys of the routes named before.
     pub(crate) fn reconfigure(&mut self, subrequests_max: usize) {
         self.records.set_capacity_max(subrequests_max);
         self.known.clear();
