@@ -177,22 +177,20 @@ impl Polls {
         common: Common,
         is_shared: bool,
     ) -> Option<FetchId> {
-        let key = if is_shared {
-            self.waiters.keys.enter(missed.name)
-        } else {
-            None
+        let keys = &mut self.waiters.keys;
+        // Without room no record is made, so none has to be released that a caller still uses.
+        let key = match is_shared {
+            false => None,
+            true if self.misses.is_full() => keys.find(missed.name),
+            true => keys.enter(missed.name),
         };
-        let under_way = self.misses.find(&self.waiters.keys, key, common.variant);
-        if under_way.is_some() {
+        let under_way = self.misses.find(keys, key, common.variant);
+        if under_way.is_some() || self.misses.is_full() {
             return under_way;
         }
         let request = self.encode(missed, key.is_some());
         let of = (missed.name, missed.route, common);
-        let fetch = self.misses.open(&mut self.waiters.keys, key, of, request);
-        if let (None, Some(key)) = (fetch, key) {
-            self.waiters.keys.release(key);
-        }
-        fetch
+        self.misses.open(&mut self.waiters.keys, key, of, request)
     }
 
     /// Puts a poll among those that a fetch answers.

@@ -215,7 +215,8 @@ impl Lookups {
         Some(&record.name)
     }
 
-    /// Ends the lookup that memcached has answered, or failed to.
+    /// Ends the lookup that memcached has answered, or failed to; the record of its key stays until
+    /// [`leave`](Self::leave), as each of its members may need it.
     pub(super) fn completed(
         &mut self,
         keys: &mut Keys,
@@ -227,12 +228,19 @@ impl Lookups {
             .increment(lookup_outcome(&completion.outcome));
         let lookup = self.table.remove(lookup)?;
         if let Some(record) = keys.get_mut(lookup.key) {
-            record.lookups = record.lookups.saturating_sub(1);
             if let Outcome::Hit { cas_unique, .. } = completion.outcome {
                 record.version = Version::new(completion.epoch, cas_unique);
             }
         }
         Some(lookup)
+    }
+
+    /// Releases the key of a lookup that has ended, unless something else is under way for it.
+    pub(super) fn leave(keys: &mut Keys, key: KeyId) {
+        if let Some(record) = keys.get_mut(key) {
+            record.lookups = record.lookups.saturating_sub(1);
+        }
+        keys.release(key);
     }
 
     /// Begins to ask for the version of every key that is waited for.

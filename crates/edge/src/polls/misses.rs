@@ -287,6 +287,11 @@ impl Misses {
         }
     }
 
+    /// True while there is no room for another fetch.
+    pub(super) fn is_full(&self) -> bool {
+        self.fetches.is_full()
+    }
+
     /// True while a fetch has not ended.
     pub(super) fn is_open(&self, fetch: FetchId) -> bool {
         self.fetches.get(fetch).is_some()

@@ -13,7 +13,7 @@ use super::lookups::Lookup;
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
 use super::waiters::SHUTTING_DOWN;
-use super::{Polls, seconds};
+use super::{Lookups, Polls, seconds};
 use crate::ids::{CacheOperation, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
@@ -456,7 +456,7 @@ impl Polls {
             self.count_sweep_wake(woken, is_of_sweep);
         }
         self.lookups.follow_hint(&mut self.waiters.keys, lookup.key);
-        self.waiters.keys.release(lookup.key);
+        Lookups::leave(&mut self.waiters.keys, lookup.key);
     }
 
     /// Counts what became of a change that memcached told of: a version that moved and woke nobody

@@ -2,8 +2,9 @@
 
 use super::before_memcached;
 use super::feeds::Events;
-use super::harness::{App, Edge, cursor, memcached};
+use super::harness::{App, Client, Edge, cursor, memcached};
 use super::sockets::Socket;
+use crate::metrics::WakeOutcome;
 
 fn frame(key: &str, value: &str) -> String {
     let cursor = cursor(value);
@@ -203,4 +204,60 @@ fn whoever_leaves_while_the_application_is_asked_leaves_nothing() {
     of_a.answer(200, "", "one");
     of_b.answer(200, "", "two");
     edge.assert_nothing_left();
+}
+
+/// Has a poll take the room for all requests to the application, which does not answer.
+fn take_all_room(edge: &mut Edge) -> Client {
+    let poll = edge.ask("GET /poll/?k=1&k=2&k=3&k=4&k=5&k=6&wait=60");
+    edge.turn_until(|edge| edge.front.polls.misses.fetches() == 6);
+    poll
+}
+
+#[test]
+fn the_watch_of_a_key_ends_though_the_application_cannot_be_asked_for_it() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "limits.connections_max = 6");
+    edge.driver.front.polls.tell_presence();
+    let all = take_all_room(&mut edge);
+    for _ in 0..2 {
+        edge.set("/poll/k", "value");
+        let since = cursor("value");
+        let mut poll = edge.ask(&format!("GET /poll/k?since={since}&wait=60"));
+        edge.turn_until(|edge| edge.front.polls.watched_keys() == 7);
+        edge.driver.front.polls.take_presence();
+        edge.delete("/poll/k");
+        assert_eq!(edge.answer(&mut poll).0, 503);
+        let ended = edge.driver.front.polls.take_presence();
+        assert!(ended.len() == 1 && !ended[0].begins, "{ended:?}");
+    }
+    edge.set("/poll/k", "unseen");
+    edge.turn();
+    let unwatched = edge.driver.metrics.wakeups.of(WakeOutcome::Unwatched);
+    assert_eq!(unwatched.value(), 0);
+    drop(all);
+}
+
+#[test]
+fn a_poll_waits_for_a_key_that_another_cannot_have_asked_for() {
+    let (app, memcached) = (App::start(), memcached());
+    let options = format!(
+        "upstream.url = \"http://{}\"\nlimits.connections_max = 6",
+        app.address()
+    );
+    let mut edge = before_memcached(memcached.address(), &options);
+    memcached.set("/poll/j", "there");
+    let all = take_all_room(&mut edge);
+    let since = cursor("there");
+    // Both share the lookup of k.
+    let mut one = edge.ask("GET /poll/k");
+    let mut several = edge.ask(&format!("GET /poll/?k=k&k=j&wait=60&since=.{since}"));
+    assert_eq!(edge.answer(&mut one).0, 503);
+    edge.turn_until(|edge| edge.front.polls.watched_keys() == 8);
+    memcached.set("/poll/k", "news");
+    let (status, body) = edge.answer(&mut several);
+    assert!(
+        status == 200 && body.contains(&entry("k", "news")),
+        "{body}"
+    );
+    drop(all);
 }
