@@ -203,14 +203,10 @@ impl Changes {
         if queue.left.is_empty() {
             return;
         }
-        match self.queues.remove(&key) {
+        match self.queues.insert(key, queue) {
             None => self.order.push_back(key),
-            Some(newer) => {
-                self.queues.insert(key, queue);
-                return self.note(key, newer.change, newer.left);
-            }
+            Some(newer) => self.note(key, newer.change, newer.left),
         }
-        self.queues.insert(key, queue);
     }
 }
 
