@@ -149,6 +149,16 @@ pub(crate) trait HeldRequest {
     fn page(&self) -> Option<(RouteId, CorsGrant)>;
 }
 
+/// The client of a held request that another component answers.
+#[derive(Debug)]
+pub(crate) struct HeldClient<'a> {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) arrived: Instant,
+    /// Method and target, if they were kept for the access log.
+    pub(crate) line: Option<(&'a str, &'a str)>,
+    pub(crate) is_head: bool,
+}
+
 /// The exchange that an answer belongs to: at hand, or held.
 pub(crate) enum Exchange<'a, 'r> {
     Now(&'a mut Reply<'r>),

@@ -235,7 +235,7 @@ fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig)
             "set jwt.secret_file, jwt.public_key_file or jwt.jwks_file",
         );
     }
-    if access.auth.is_some() && config.upstream.url.is_empty() {
+    if access.auth.is_some() && !config.has_upstream() {
         draft.conflict(
             &[option("auth").as_str()],
             format!("nobody can be asked about `{}`", route.prefix),

@@ -86,6 +86,11 @@ impl Config {
         self.memcached.servers.is_empty()
     }
 
+    /// Returns true if there is an application.
+    pub fn has_upstream(&self) -> bool {
+        !self.upstream.url.is_empty()
+    }
+
     /// Finds the route for `path` with the longest prefix.
     pub fn route(&self, path: &str) -> Option<&RouteConfig> {
         self.routes
@@ -128,11 +133,11 @@ impl Config {
                 joined(&mut servers.map(|server| server.address.to_string()))
             )
         };
-        let rest = if self.upstream.url.is_empty() {
-            "nothing else (no upstream)".to_owned()
-        } else {
+        let rest = if self.has_upstream() {
             let urls = &mut self.upstream.url.iter();
             format!("the rest by {}", joined(&mut urls.map(ToString::to_string)))
+        } else {
+            "nothing else (no upstream)".to_owned()
         };
         format!("polls under {prefixes} at {listen} answered from {values}, {rest}")
     }
@@ -238,6 +243,13 @@ pub struct LimitsConfig {
     pub drain_timeout: Duration,
     /// Time from SIGUSR2 until the successor serves. Above it the upgrade fails.
     pub upgrade_timeout: Duration,
+}
+
+impl LimitsConfig {
+    /// One loop's share of the connections.
+    pub fn connections_per_loop(&self, loops: usize) -> usize {
+        share(self.connections_max, loops)
+    }
 }
 
 impl Default for LimitsConfig {

@@ -194,7 +194,7 @@ impl Routes {
 
     /// Takes the routes of another configuration; ids in use go on naming the same prefixes.
     pub(crate) fn replace(&mut self, config: &Config, in_use: InUse) {
-        let (routes, has_upstream) = (&config.routes, !config.upstream.url.is_empty());
+        let (routes, has_upstream) = (&config.routes, config.has_upstream());
         let InUse(mut is_used) = in_use;
         let places = self.by_id.iter().enumerate();
         let known: HashMap<_, _> = places

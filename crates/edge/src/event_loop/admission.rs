@@ -1,7 +1,7 @@
 //! Admission of clients' connections: bounds in total and per address.
 
 use crate::access::ConnectionLimiter;
-use crate::config::{Config, share};
+use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::metrics::{ConnectionRefusal, LoopMetrics};
 use dwell_evloop::Stream;
@@ -30,7 +30,7 @@ impl Admission {
         metrics: Arc<LoopMetrics>,
     ) -> Self {
         Self {
-            connections_max: share(config.limits.connections_max, loops),
+            connections_max: config.limits.connections_per_loop(loops),
             descriptor_bound: descriptors.bounds(&config).clients,
             config,
             loops,
@@ -42,7 +42,7 @@ impl Admission {
 
     /// Applies a configuration; open connections stay.
     pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
-        self.connections_max = share(config.limits.connections_max, self.loops);
+        self.connections_max = config.limits.connections_per_loop(self.loops);
         self.descriptor_bound = self.descriptors.bounds(config).clients;
         self.config = Arc::clone(config);
     }

@@ -142,10 +142,7 @@ impl Front {
         let (connection, fetch) = (large.connection, large.fetch);
         let is_taken = large.client().is_some_and(|client| {
             let adopted = Adopted {
-                exchange: client.exchange,
-                arrived: client.arrived,
-                line: client.line,
-                is_head: client.is_head,
+                client,
                 connection,
                 fetch,
             };

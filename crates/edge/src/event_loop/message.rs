@@ -1,5 +1,6 @@
 //! Messages between the loops of a process.
 
+use crate::ids::FetchId;
 use crate::ops::query::LoopQuery;
 use crate::polls::UpstreamResult;
 use dwell_evloop::Token;
@@ -28,15 +29,15 @@ pub(crate) enum Message {
     Query(Arc<LoopQuery>),
     /// A request to the application that this loop follows has ended.
     Fetched {
-        /// The bits of the token of this loop's own fetch.
-        fetch: u64,
+        /// This loop's own fetch.
+        fetch: FetchId,
         /// The result; `None` if each loop has to send its own request.
         result: Option<UpstreamResult>,
     },
     /// A client of another loop waits for the result of this loop's fetch.
     Joined {
-        /// The bits of the token of this loop's fetch.
-        fetch: u64,
+        /// This loop's fetch.
+        fetch: FetchId,
         /// The client that joined, if clients are told apart.
         client: Option<IpAddr>,
     },

@@ -36,7 +36,7 @@ pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, TokenEvent, UPSTREA
 use crate::handoff::Handoff;
 use crate::metrics::LoopMetrics;
 use crate::published;
-use dwell_evloop::{Context, Driver, Fleet, Lifecycle, Readiness, Token};
+use dwell_evloop::{Context, Driver, Fleet, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::Upstreams;
 use std::sync::Arc;
 use tokens::{DRAIN, ENCODINGS, EXPIRE, FOLLOW, OWED, RECHECK, RELEASE, WATCHDOG};
@@ -159,7 +159,7 @@ impl Driver for EdgeLoop {
                 polls.followed(context, http, fetch, result.as_ref());
             }
             Message::Joined { fetch, client } => {
-                self.upstreams.also_for(context, fetch, client);
+                self.upstreams.also_for(context, fetch.to_bits(), client);
             }
             Message::Hinted(names) => polls.hinted(&names),
             Message::Resync(resync) => change_feed::read_all(polls, &self.cache, resync),

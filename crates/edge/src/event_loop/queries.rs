@@ -29,7 +29,7 @@ impl QueryContext<'_> {
             self.fleet.send_all(&Message::Query(Arc::clone(&query)));
             self.read_value(context, admin, &query);
         }
-        for (token, value) in self.polls.lookups.found.drain(..) {
+        for (token, value) in self.polls.lookups.take_found() {
             admin.found(token, &value);
         }
         let loops = self.fleet.loops();

@@ -1,7 +1,7 @@
 //! Settings that the loops run by.
 
 use crate::access::Access;
-use crate::config::{Config, share};
+use crate::config::Config;
 use dwell_engine::Limits;
 use dwell_evloop::Listener;
 use dwell_proto::http1::HeadLimits;
@@ -54,7 +54,7 @@ pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Li
             target_bytes_max: limits.target_bytes_max,
             field_count_max: limits.header_count_max,
         },
-        connections_max: share(limits.connections_max, loops).saturating_sub(elsewhere),
+        connections_max: limits.connections_per_loop(loops).saturating_sub(elsewhere),
         requests_per_connection_max: u32::try_from(limits.requests_per_connection_max)
             .unwrap_or(u32::MAX),
         header_timeout: limits.header_timeout,

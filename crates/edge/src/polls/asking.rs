@@ -163,14 +163,7 @@ impl Polls {
                 let text = "the application says neither yes nor no";
                 return to.text(context, 502, text);
             }
-            Err(error) => {
-                to.ends(PollOutcome::Failed);
-                let text = format!("upstream: {error}");
-                return match error.status() {
-                    503 => self.refuse(context, &mut to, &text),
-                    status => to.text(context, status, &text),
-                };
-            }
+            Err(error) => return self.tell_failure(context, error, &mut to),
         };
         self.look_at_kept(context, poll, decision, &mut to);
     }

@@ -88,7 +88,7 @@ pub(crate) fn explain(
     if has_key && route.methods.allows(head.method) {
         let ask = ask_of(route, &head)?;
         topics.push(answers_topic(route, ask, live));
-        if !config.upstream.url.is_empty() {
+        if config.has_upstream() {
             topics.push(miss_topic(config, route, &head, &ask));
         }
     }
@@ -381,7 +381,7 @@ fn outlook(ask: &Ask, content: Option<Content>, rules: Rules) -> (&'static str, 
 }
 
 fn upstream_topic(config: &Config, live: Option<&Live>) -> Topic {
-    if config.upstream.url.is_empty() {
+    if !config.has_upstream() {
         return Topic::new("upstream", "none: nothing is forwarded".to_owned());
     }
     let urls: Vec<_> = config

@@ -13,7 +13,7 @@ use crate::ids::{FetchId, FetchMember, Packed};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::responder::Responder;
 use dwell_engine::{Body, Http, Response};
-use dwell_evloop::{Context, Id};
+use dwell_evloop::Context;
 use dwell_upstream::{Answer, UpstreamError, UpstreamEvent};
 
 /// The `Cache-Status` of the further answers of a fetch.
@@ -130,7 +130,10 @@ impl Polls {
                 Ok(answer) => {
                     self.give_answer(context, http, &fetch.name, &poll, answer, &shared, is_own);
                 }
-                Err(error) => self.tell_failure(context, http, &poll, error),
+                Err(error) => {
+                    let mut to = Responder::held(http, &poll, &self.responses);
+                    self.tell_failure(context, error, &mut to);
+                }
             }
         }
         if let Some(key) = fetch.key {
@@ -213,18 +216,16 @@ impl Polls {
     }
 
     /// Tells one client that the application gave no answer.
-    fn tell_failure(
+    pub(super) fn tell_failure(
         &mut self,
         context: &mut Context,
-        http: &mut Http,
-        poll: &Poll,
         error: &UpstreamError,
+        to: &mut Responder<'_, '_>,
     ) {
-        let mut to = Responder::held(http, poll, &self.responses);
         to.ends(PollOutcome::Failed);
         let (status, text) = (error.status(), format!("upstream: {error}"));
         if status == 503 {
-            self.refuse(context, &mut to, &text);
+            self.refuse(context, to, &text);
         } else {
             to.text(context, status, &text);
         }
@@ -283,10 +284,9 @@ impl Polls {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        fetch: u64,
+        fetch: FetchId,
         result: Option<&UpstreamResult>,
     ) {
-        let fetch = FetchId::from_bits(fetch);
         if let Some(result) = result {
             return self.result_came(context, http, fetch, result, false);
         }

@@ -231,7 +231,7 @@ impl Polls {
         let Request {
             head_bytes, body, ..
         } = *arrival.request;
-        let kept = if keep == Keep::Request && self.has_upstream() {
+        let kept = if keep == Keep::Request && self.config.has_upstream() {
             // A stream takes its key from it once more.
             let name = if arrival.ask.is_stream {
                 arrival.name

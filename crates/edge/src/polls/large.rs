@@ -3,11 +3,9 @@
 use super::ask::Method;
 use super::tables::Poll;
 use crate::ids::FetchId;
-use crate::responder::HeldRequest;
-use dwell_engine::ExchangeId;
+use crate::responder::{HeldClient, HeldRequest};
 use dwell_evloop::Token;
 use dwell_upstream::AnswerPart;
-use std::time::Instant;
 
 /// The beginning of an answer that polls cannot take as a whole.
 #[derive(Debug)]
@@ -20,21 +18,11 @@ pub(crate) struct TooLarge {
     pub(super) poll: Option<Poll>,
 }
 
-/// The client of a poll that takes its answer in parts.
-#[derive(Debug)]
-pub(crate) struct LargeClient<'a> {
-    pub(crate) exchange: ExchangeId,
-    pub(crate) arrived: Instant,
-    /// Method and target, where the access log wants them.
-    pub(crate) line: Option<(&'a str, &'a str)>,
-    pub(crate) is_head: bool,
-}
-
 impl TooLarge {
     /// The client that the answer goes on to.
-    pub(crate) fn client(&self) -> Option<LargeClient<'_>> {
+    pub(crate) fn client(&self) -> Option<HeldClient<'_>> {
         let poll = self.poll.as_ref()?;
-        Some(LargeClient {
+        Some(HeldClient {
             exchange: poll.exchange,
             arrived: poll.arrived,
             line: poll.line(),

@@ -39,7 +39,7 @@ pub(crate) struct Lookups {
     went_back: Option<usize>,
     fills: Vec<Fill>,
     /// Values that were looked up for an explanation, by the tags of their lookups.
-    pub(crate) found: Vec<(Token, Valued)>,
+    found: Vec<(Token, Valued)>,
 }
 
 /// One question to memcached.
@@ -283,6 +283,16 @@ impl Lookups {
             self.went_back = Some(completion.server);
         }
         self.ask(keys, key);
+    }
+
+    /// Notes a value that was looked up for an explanation.
+    pub(super) fn note_found(&mut self, tag: Token, value: Valued) {
+        self.found.push((tag, value));
+    }
+
+    /// Takes the values that were looked up for explanations.
+    pub(crate) fn take_found(&mut self) -> Vec<(Token, Valued)> {
+        std::mem::take(&mut self.found)
     }
 
     /// Takes the server whose versions count anew.

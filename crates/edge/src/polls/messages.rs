@@ -162,7 +162,7 @@ impl Polls {
         let mut sockets = self.socket_streams();
         let feed = sockets.subscribe(now, set, Some(label.into()), &key.name, has);
         let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
-        if self.has_upstream()
+        if self.config.has_upstream()
             && let Some(socket_set) = self.waiters.feeds.socket_set(set)
         {
             let (path, route) = (&socket_set.path, socket_set.route);

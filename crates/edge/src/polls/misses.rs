@@ -22,7 +22,7 @@ use crate::config::{RouteConfig, RouteId};
 use crate::ids::{FetchId, FetchMember, KeyId, Packed, Requested, SubFetchId};
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
 use bytes::Bytes;
-use dwell_evloop::{Id, Slab};
+use dwell_evloop::Slab;
 use joins::Joins;
 use memory::Role;
 use std::hash::RandomState;
@@ -229,7 +229,7 @@ impl Misses {
             record.fetch = Some(token);
             let fetch = LoopFetch {
                 of_loop: self.of_loop,
-                fetch: token.to_bits(),
+                fetch: token,
             };
             if let Role::Follower(leader) = self.memory.begin(name, common.variant, fetch) {
                 self.follow(token, leader);

@@ -79,7 +79,7 @@ impl Polls {
         ask: &Ask,
         to: &Responder<'_, '_>,
     ) {
-        if !self.has_upstream() {
+        if !self.config.has_upstream() {
             return;
         }
         let Admitted { route, request, .. } = admitted;

@@ -127,7 +127,7 @@ impl Polls {
             loops,
             waited,
         } = member;
-        let held_max = share(config.limits.connections_max, loops);
+        let held_max = config.limits.connections_per_loop(loops);
         let waiting_max = share(config.limits.waiters_max, loops);
         let waiters = {
             let (source, metrics) = (source.clone(), Arc::clone(&log.metrics));
@@ -284,11 +284,6 @@ impl Polls {
             waiters: &mut self.waiters,
             delivery: &mut self.delivery,
         }
-    }
-
-    /// Returns true if there is an application.
-    fn has_upstream(&self) -> bool {
-        !self.config.upstream.url.is_empty()
     }
 
     /// The embedded store's item under `name`; memcached would have to be asked.

@@ -64,7 +64,7 @@ impl Polls {
             is_held: false,
             is_ready: false,
         };
-        if self.has_upstream() {
+        if self.config.has_upstream() {
             let origin_request = OriginRequest::of(request, &poll.ask, route, to.peer_address());
             let names = names.clone();
             poll.unasked = Some(Box::new(Unasked {

@@ -79,7 +79,7 @@ impl Waiters {
     /// Changes the limits; smaller ones end nothing that is there. Returns the shares of this loop:
     /// of exchanges, and of waits.
     pub(super) fn set_limits(&mut self, limits: &LimitsConfig) -> (usize, usize) {
-        let held_max = share(limits.connections_max, self.loops);
+        let held_max = limits.connections_per_loop(self.loops);
         let waiting_max = share(limits.waiters_max, self.loops);
         self.waiting_max = waiting_max;
         self.polls.set_capacity_max(held_max);

@@ -404,8 +404,8 @@ impl Polls {
             CacheOperation::Publish(publish) => self.publisher.completed(publish, completion),
             CacheOperation::Fill => {}
             CacheOperation::Explained(tag) => {
-                let value = Valued::of(&completion.outcome);
-                self.lookups.found.push((tag, value));
+                self.lookups
+                    .note_found(tag, Valued::of(&completion.outcome));
             }
         }
     }
@@ -424,7 +424,7 @@ impl Polls {
         };
         if let Some(record) = self.waiters.keys.get(lookup.key) {
             let came = (&completion.outcome, found.as_ref());
-            let has_upstream = self.has_upstream();
+            let has_upstream = self.config.has_upstream();
             self.misses
                 .note_lookup(&record.name, came, has_upstream, context.now());
         }
@@ -479,7 +479,8 @@ impl Polls {
         found: Option<&Found<'_>>,
         failed: bool,
     ) {
-        if failed && !self.has_upstream() && self.answer_unlooked(context, http, key, token) {
+        if failed && !self.config.has_upstream() && self.answer_unlooked(context, http, key, token)
+        {
             return;
         }
         let Some(poll) = self.waiters.polls().get(token) else {
@@ -487,7 +488,7 @@ impl Polls {
         };
         let current = found.as_ref().map(|found| found.content);
         let decision = match poll.ask.is_stream {
-            true if found.is_none() && self.has_upstream() => Decision::Miss,
+            true if found.is_none() && self.config.has_upstream() => Decision::Miss,
             true => Decision::Value,
             false => decide(
                 &poll.ask,

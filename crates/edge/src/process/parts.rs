@@ -8,7 +8,7 @@ use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::upgrade::Upgrader;
 use crate::access::Access;
-use crate::config::{Config, share};
+use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
     ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
@@ -203,7 +203,7 @@ impl LoopParts {
     }
 
     fn tunnels(&self) -> Tunnels {
-        let connections_max = share(self.config.limits.connections_max, self.loops);
+        let connections_max = self.config.limits.connections_per_loop(self.loops);
         let timeout = self.config.upstream.tunnel_timeout;
         Tunnels::new(kind::TUNNEL, connections_max, timeout)
     }
@@ -308,7 +308,7 @@ impl LoopParts {
     fn websocket_options(&self) -> WebSocketOptions {
         let limits = &self.config.limits;
         WebSocketOptions {
-            connections_max: share(limits.connections_max, self.loops),
+            connections_max: limits.connections_per_loop(self.loops),
             messages: MessageLimits {
                 frame_bytes_max: limits.websocket_message_bytes_max as u64,
                 message_bytes_max: limits.websocket_message_bytes_max,

@@ -1,7 +1,7 @@
 //! Actions that the proxy leaves for the end of the turn.
 
 use super::tunnels::Tunnel;
-use crate::ids::{FetchId, ProxiedId};
+use crate::ids::{FetchId, ProxiedId, Requested};
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use dwell_upstream::UpstreamRequest;
@@ -36,7 +36,10 @@ pub(super) enum Action {
     /// Checks that a client which has closed its sending side is still there.
     Probe { id: ProxiedId, exchange: ExchangeId },
     /// Cancels a response that no client waits for.
-    Cancel { connection: Option<Token>, tag: u64 },
+    Cancel {
+        connection: Option<Token>,
+        request: Requested,
+    },
     /// Begins a tunnel: the application has switched the protocol.
     Tunnel(Box<Tunnel>),
 }

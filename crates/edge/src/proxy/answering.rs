@@ -9,20 +9,16 @@ use super::upload::{Start, Upload};
 use crate::held::hold;
 use crate::ids::{FetchId, ProxiedId, Requested};
 use crate::metrics::UpstreamOutcome;
-use dwell_engine::{Detached, ExchangeId, Http};
+use crate::responder::HeldClient;
+use dwell_engine::{Detached, Http};
 use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::{Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
-use std::time::Instant;
 
 /// A held exchange, and the open response that is passed on to it.
 #[derive(Debug)]
 pub(crate) struct Adopted<'a> {
-    pub(crate) exchange: ExchangeId,
-    pub(crate) arrived: Instant,
-    /// Method and target, if they are known.
-    pub(crate) line: Option<(&'a str, &'a str)>,
-    pub(crate) is_head: bool,
+    pub(crate) client: HeldClient<'a>,
     /// The exchange with the application.
     pub(crate) connection: Token,
     /// The request that the response was for so far.
@@ -240,7 +236,7 @@ impl Proxy {
     pub(crate) fn cancel(&mut self, connection: Token, request: Requested) {
         self.actions.push(Action::Cancel {
             connection: Some(connection),
-            tag: request.to_bits(),
+            request,
         });
     }
 
@@ -250,29 +246,29 @@ impl Proxy {
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        poll: &Adopted<'_>,
+        adopted: &Adopted<'_>,
         parts: &[AnswerPart],
     ) -> bool {
-        let line = poll.line.filter(|_| self.log.is_written());
+        let Adopted {
+            client,
+            connection,
+            fetch,
+        } = adopted;
+        let line = client.line.filter(|_| self.log.is_written());
         let line = line.map(|(method, target)| {
-            let remote = http.peer_address(poll.exchange);
+            let remote = http.peer_address(client.exchange);
             Box::new(RequestLine::new(method, target, remote))
         });
         let record = ProxiedRequest {
-            client: Client::new(poll.exchange, poll.arrived, line),
-            connection: Some(poll.connection),
+            client: Client::new(client.exchange, client.arrived, line),
+            connection: Some(*connection),
             upload: Upload::complete(),
-            response: ProxiedResponse::new(ProxyReason::Miss, poll.is_head),
+            response: ProxiedResponse::new(ProxyReason::Miss, client.is_head),
         };
         let Ok(id) = self.records.insert(record) else {
             return false;
         };
-        let Adopted {
-            exchange,
-            connection,
-            fetch,
-            ..
-        } = *poll;
+        let (connection, fetch, exchange) = (*connection, *fetch, client.exchange);
         self.actions.push(Action::TakeOver {
             connection,
             fetch,

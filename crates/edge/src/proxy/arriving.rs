@@ -6,7 +6,7 @@ use super::request::{Client, ProxiedRequest, RequestLine};
 use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::upload::{Upload, passing};
 use crate::access::{client_address, counted_as, is_trusted};
-use crate::config::{Config, share};
+use crate::config::Config;
 use crate::held::held;
 use crate::ids::ProxiedId;
 use crate::metrics::LoopMetrics;
@@ -53,7 +53,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn new(config: Arc<Config>, log: ResponseLog, loops: usize, seed: u64) -> Self {
-        let requests_max = share(config.limits.connections_max, loops);
+        let requests_max = config.limits.connections_per_loop(loops);
         Self {
             config,
             log,
@@ -68,7 +68,7 @@ impl Proxy {
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>, log: &ResponseLog) {
         self.config = Arc::clone(config);
         self.log = log.clone();
-        let requests_max = share(config.limits.connections_max, self.loops);
+        let requests_max = config.limits.connections_per_loop(self.loops);
         self.records.set_capacity_max(requests_max);
     }
 
@@ -122,7 +122,7 @@ impl Proxy {
         let config = &self.config;
         let bytes_max = config.limits.body_bytes_max;
         let first_bytes = config.upstream.request_buffer_bytes;
-        if first_bytes == 0 || config.upstream.url.is_empty() {
+        if first_bytes == 0 || !config.has_upstream() {
             return BodyPlan::Stream { bytes_max };
         }
         BodyPlan::Gather {
@@ -139,7 +139,7 @@ impl Proxy {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let head = request.head;
-        if self.config.upstream.url.is_empty() {
+        if !self.config.has_upstream() {
             return self.refuse(context, request, reply, 404, "no route and no upstream");
         }
         if self.records.is_full() {
@@ -287,8 +287,11 @@ impl Proxy {
             self.count_answer(record.response.status());
         }
         self.end(context, id);
-        let tag = id.to_bits();
-        self.actions.push(Action::Cancel { connection, tag });
+        let request = id.into();
+        self.actions.push(Action::Cancel {
+            connection,
+            request,
+        });
     }
 }
 

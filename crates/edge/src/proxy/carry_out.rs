@@ -65,7 +65,10 @@ pub(crate) fn carry_out(
                 Action::Probe { id, exchange } => {
                     hold(http, context, exchange, id.to_bits(), PROBE_TIMEOUT);
                 }
-                Action::Cancel { connection, tag } => cancel(context, upstreams, connection, tag),
+                Action::Cancel {
+                    connection,
+                    request,
+                } => cancel(context, upstreams, connection, request.to_bits()),
                 Action::Tunnel(tunnel) => tunnels.open(context, *tunnel),
             }
         }

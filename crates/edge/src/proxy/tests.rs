@@ -8,6 +8,7 @@ use super::{Adopted, Proxy};
 use crate::held::hold;
 use crate::ids::{FetchId, ProxiedId};
 use crate::metrics::UpstreamOutcome;
+use crate::responder::HeldClient;
 use bytes::Bytes;
 use dwell_engine::Detached;
 use dwell_evloop::{Id, Token};
@@ -256,10 +257,14 @@ fn a_client_that_leaves_takes_its_request_along() {
     let client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let (first, _) = edge.request();
     client.reset();
-    let Action::Cancel { connection, tag } = edge.action() else {
+    let Action::Cancel {
+        connection,
+        request,
+    } = edge.action()
+    else {
         panic!("it is cancelled");
     };
-    assert_eq!((connection, tag), (None, first));
+    assert_eq!((connection, request.to_bits()), (None, first));
     assert_eq!(counts(&edge.driver.app.0), []);
 
     let mut client = edge.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -270,10 +275,14 @@ fn a_client_that_leaves_takes_its_request_along() {
     ));
     edge.read_until(&mut client, "\r\n\r\n");
     client.reset();
-    let Action::Cancel { connection, tag } = edge.action() else {
+    let Action::Cancel {
+        connection,
+        request,
+    } = edge.action()
+    else {
         panic!("it is cancelled where its answer comes");
     };
-    assert_eq!((connection, tag), (Some(CONNECTION), second));
+    assert_eq!((connection, request.to_bits()), (Some(CONNECTION), second));
     assert_eq!(counts(&edge.driver.app.0), [(UpstreamOutcome::Answered, 1)]);
     assert!(edge.driver.app.0.is_idle());
 }
@@ -354,10 +363,12 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
     let exchange = edge.with(|_, _, proxy, _| proxy.records.get(held).unwrap().client.exchange);
     let fetch = FetchId::nth(0);
     let adopted = Adopted {
-        exchange,
-        arrived: edge.with(|context, _, _, _| context.now()),
-        line: None,
-        is_head: false,
+        client: HeldClient {
+            exchange,
+            arrived: edge.with(|context, _, _, _| context.now()),
+            line: None,
+            is_head: false,
+        },
         connection: CONNECTION,
         fetch,
     };

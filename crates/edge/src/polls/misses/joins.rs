@@ -75,7 +75,7 @@ mod tests {
         let member = |index| Packed::from(SubFetchId::nth(index));
         let leader = LoopFetch {
             of_loop: 1,
-            fetch: 7,
+            fetch: FetchId::nth(7),
         };
         for (leader, count) in [(Some(leader), 11), (None, 1023)] {
             let mut joins = Joins::default();

@@ -8,6 +8,7 @@ use super::super::ask::{Ask, Method};
 use super::super::common::Variant;
 use super::super::freshness::Freshness;
 use crate::cursor::Cursor;
+use crate::ids::FetchId;
 use bytes::Bytes;
 use dwell_upstream::{Answer, UpstreamError};
 use std::collections::{HashMap, VecDeque};
@@ -31,11 +32,11 @@ pub(crate) struct Memory {
     bytes_max: usize,
 }
 
-/// A fetch of a loop, by the bits of its token: one that asks, or one that follows.
+/// A fetch of a loop: one that asks, or one that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LoopFetch {
     pub(crate) of_loop: usize,
-    pub(crate) fetch: u64,
+    pub(crate) fetch: FetchId,
 }
 
 /// The part of a loop in a request that several loops would send.

@@ -186,7 +186,7 @@ fn one_loop_sends_a_request_and_the_others_are_told() {
     let join = loops[1].misses.take_joins().into_iter().next().unwrap();
     let leader = LoopFetch {
         of_loop: 0,
-        fetch: fetches[0].to_bits(),
+        fetch: fetches[0],
     };
     assert_eq!((join.leader, join.member), (Some(leader), poll(0)));
     let now = start();
@@ -194,9 +194,9 @@ fn one_loop_sends_a_request_and_the_others_are_told() {
     let told = loops[0].misses.take_flight_results();
     assert_eq!(told.len(), 2);
     for FlightResult { follower, result } in told {
-        assert_eq!(follower.fetch, fetches[follower.of_loop].to_bits());
+        assert_eq!(follower.fetch, fetches[follower.of_loop]);
         let (of, result) = (&mut loops[follower.of_loop], result.unwrap());
-        let ended = of.answered(FetchId::from_bits(follower.fetch), &result, now);
+        let ended = of.answered(follower.fetch, &result, now);
         assert!(!ended.is_led() && !ended.is_own());
     }
     assert!(loops.iter().all(Loop::is_idle));

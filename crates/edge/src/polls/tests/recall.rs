@@ -5,13 +5,13 @@ use super::harness::{App, Edge, cursor};
 use super::sockets::Socket;
 use crate::config::RouteId;
 use crate::cursor::Cursor;
+use crate::ids::FetchId;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
 use crate::polls::freshness::Freshness;
 use crate::polls::misses::memory::{NewValue, Role};
 use crate::polls::misses::{CachedOutcome, LoopFetch, UpstreamResult};
 use bytes::Bytes;
-use dwell_evloop::Id;
 use dwell_proto::http1::{FieldStorage, parse_request};
 use dwell_upstream::{Answer, UpstreamError};
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn a_failure_is_remembered_before_a_value_and_for_its_time() {
 pub(super) fn followers(edge: &mut Edge) -> (super::Client, Socket) {
     let other = LoopFetch {
         of_loop: 1,
-        fetch: 0,
+        fetch: FetchId::nth(0),
     };
     let begun = edge
         .driver
@@ -156,10 +156,7 @@ fn tell(edge: &mut Edge, verdict: Option<&UpstreamResult>) {
     let fetch = edge.driver.front.polls.misses.first().unwrap();
     let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
     let http = &mut driver.servers.http;
-    driver
-        .front
-        .polls
-        .followed(context, http, fetch.to_bits(), verdict);
+    driver.front.polls.followed(context, http, fetch, verdict);
 }
 
 fn frame(value: &str) -> String {

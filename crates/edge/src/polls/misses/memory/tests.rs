@@ -35,7 +35,8 @@ fn known(memory: &Memory, name: &[u8], now: Instant) -> Option<Vec<u8>> {
 }
 
 fn follower(of_loop: usize) -> LoopFetch {
-    LoopFetch { of_loop, fetch: 7 }
+    let fetch = FetchId::nth(7);
+    LoopFetch { of_loop, fetch }
 }
 
 #[test]
