@@ -227,10 +227,10 @@ impl Lookups {
             .memcached_lookups
             .increment(lookup_outcome(&completion.outcome));
         let lookup = self.table.remove(lookup)?;
-        if let Some(record) = keys.get_mut(lookup.key) {
-            if let Outcome::Hit { cas_unique, .. } = completion.outcome {
-                record.version = Version::new(completion.epoch, cas_unique);
-            }
+        if let (Some(record), Outcome::Hit { cas_unique, .. }) =
+            (keys.get_mut(lookup.key), &completion.outcome)
+        {
+            record.version = Version::new(completion.epoch, *cas_unique);
         }
         Some(lookup)
     }
