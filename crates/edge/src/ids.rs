@@ -89,8 +89,8 @@ ids! {
     ProxiedId = kind::PROXIED;
 }
 
-/// The bits of the token of a record. Kinds begin at 1, so that only a tag of no record is all
-/// zeros; what stands for it is of no kind either, and finds nothing.
+/// The bits of the token of a record. Kinds begin at 1, so only a tag of no record is all zeros; it
+/// becomes an id of no kind, which finds nothing.
 fn bits(token: Token) -> NonZeroU64 {
     NonZeroU64::new(token.to_bits()).unwrap_or(NonZeroU64::MAX)
 }

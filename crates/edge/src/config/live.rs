@@ -80,10 +80,9 @@ mod tests {
     use crate::config::parse;
     use std::collections::BTreeSet;
 
-    /// The options that a reload takes. Whoever adds an option says here or in [`NEEDS_RESTART`]
-    /// which it is; what is read from `Polls::config` when it is needed is live by itself, what is
-    /// copied elsewhere has to be copied again by `Polls::reconfigure` or `apply` of
-    /// `event_loop/turn_end.rs`.
+    /// The options that a reload takes. A new option is listed here or in [`NEEDS_RESTART`]; what
+    /// is read from `Polls::config` when it is needed is live by itself, what is copied elsewhere
+    /// has to be copied again by `Polls::reconfigure` or `apply` of `event_loop/turn_end.rs`.
     const LIVE: &[&str] = &[
         "server.listen",
         "server.admin_hosts",

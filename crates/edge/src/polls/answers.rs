@@ -19,7 +19,7 @@ pub(crate) struct Found<'a> {
 enum Value<'a> {
     Borrowed(&'a [u8]),
     Stored(&'a Item),
-    /// One reference-counted allocation for everybody.
+    /// One reference-counted allocation for all its responses.
     Shared(Bytes),
 }
 

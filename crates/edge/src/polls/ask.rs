@@ -19,7 +19,7 @@ pub(crate) struct Ask {
     pub(crate) wait_ms: u32,
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) preferred: bool,
-    /// The application's answer may be given to others who ask for the same key.
+    /// The application's answer may be given to other clients that ask for the same key.
     pub(crate) shareable: bool,
     /// It wants the values as a stream of events.
     pub(crate) is_stream: bool,
@@ -286,8 +286,8 @@ fn is_shareable(head: &RequestHead<'_, '_>, route: &RouteConfig, method: Method)
 /// Returns true if clients whose requests of this route have the same key are the same to the
 /// application, as far as their requests tell.
 ///
-/// Shape: not with a cookie, a field that the route names, or a token, as each says who asks; but a
-/// key that is made of who asks is one client's.
+/// Shape: not with a cookie, a field that the route names, or a token, as each identifies the
+/// client; but a key that is made of the identity is one client's.
 fn is_for_all(route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
     if route.key.is_of_identity() {
         return true;

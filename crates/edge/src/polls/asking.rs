@@ -1,8 +1,8 @@
-//! Routes on which the application says who may ask.
+//! Routes on which the application decides on access.
 //!
-//! Its answer is remembered for a while, and those who show the same at the same time share one
-//! question. Whoever waits for it is a [`Poll`] with its whole request, which is looked at anew
-//! when the application has answered.
+//! A decision is cached for a while, and concurrent requests with the same credential share one
+//! subrequest. A request that waits for it is a [`Poll`] with its whole request, which arrives
+//! again when the application has answered.
 
 use super::admit::deny;
 use super::ask::{Admitted, plain_ask};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Polls {
-    /// Completes an identity by what the application knows of the client.
+    /// Completes an identity by the decision of the application on the client.
     ///
     /// # Errors
     /// The outcome of a request that was answered instead, or waits for the application.
@@ -72,7 +72,7 @@ impl Polls {
         Err(self.hold_or_refuse(context, poll, to))
     }
 
-    /// The question that decides a request: one under way, or another one if there is room.
+    /// The subrequest that decides on a request: an open one, or a new one if there is room.
     fn auth_subrequest(
         &mut self,
         admitted: Admitted<'_>,
@@ -98,7 +98,7 @@ impl Polls {
         Some(fetch)
     }
 
-    /// Takes the answer of the application to a question, or its failure.
+    /// Handles the response to a subrequest, or its failure.
     pub(crate) fn subrequest_event(
         &mut self,
         context: &mut Context,
@@ -109,7 +109,7 @@ impl Polls {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
             UpstreamEvent::Answer { answer, .. } => Ok(AuthDecision::of(answer, names)),
             UpstreamEvent::Failed { error, .. } => Err(error),
-            // A word of such a size is none.
+            // A response this large is no decision.
             _ => Ok(None),
         };
         let Some(ended) = self.gate.subrequests.end(subrequest) else {
@@ -139,14 +139,14 @@ impl Polls {
             if let Ok(Some(AuthDecision::Granted(granted))) = &decision
                 && self.is_upgrade(poll)
             {
-                self.let_in_later(context, http, poll, granted);
+                self.resume_later(context, http, poll, granted);
             } else if let Some(poll) = self.waiters.remove(poll) {
                 self.resume(context, http, &poll, &decision);
             }
         }
     }
 
-    /// Looks at a request whose client the application knows now.
+    /// Resumes a request on which the application has decided.
     fn resume(
         &mut self,
         context: &mut Context,
@@ -168,7 +168,7 @@ impl Polls {
         self.look_at_kept(context, poll, decision, &mut to);
     }
 
-    /// Looks at a kept request as if it came now.
+    /// Handles a kept request as if it arrived now.
     fn look_at_kept(
         &mut self,
         context: &mut Context,
@@ -176,7 +176,7 @@ impl Polls {
         decision: AuthDecision,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        // A reload has taken it away, and nobody says any more what its clients may have.
+        // A reload has removed the route, and with it the rules for its clients.
         if !self.routes.is_current(poll.route) {
             self.refuse(context, to, "the route is gone");
             return Outcome::Answered;
@@ -223,9 +223,9 @@ impl Polls {
         matches!(head, Some(head) if head.method == "GET" && is_upgrade(&head))
     }
 
-    /// Lets somebody in as soon as the engine calls for them: only then can a connection be handed
-    /// over.
-    fn let_in_later(
+    /// Resumes a WebSocket request, whose access is granted, at its next deadline: only then does
+    /// the engine hand over a connection.
+    fn resume_later(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -242,8 +242,8 @@ impl Polls {
         hold(http, context, exchange, token.to_bits(), Duration::ZERO);
     }
 
-    /// Lets somebody in whom the engine calls for; `None` where nobody has said so.
-    pub(super) fn let_in(
+    /// Resumes a WebSocket request at its deadline; `None` if its access is not granted.
+    pub(super) fn resume_granted(
         &mut self,
         context: &mut Context,
         token: PollId,

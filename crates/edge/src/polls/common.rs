@@ -134,7 +134,7 @@ impl<'r> Passing<'r> {
         if is("cookie") {
             return self.is_identity || self.route.share_cookies;
         }
-        // The cache has one value of a key, whatever name and form the first who asked wanted.
+        // The cache has one value of a key, whatever name and form the first request wanted.
         if is("host") || is("x-forwarded-host") || is("accept") {
             return !self.route.fill;
         }

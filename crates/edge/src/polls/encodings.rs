@@ -1,8 +1,8 @@
 //! Large values in the forms in which streams, WebSockets and polls of several keys bring them.
 //!
 //! Each is encoded once for all who are sent that content of that key, at the same time or later:
-//! they have references to the same bytes, so a reader that takes nothing holds no copy. What some
-//! reader still has is found here for as long as it does; of what nobody has only the newest are
+//! they have references to the same bytes, so a reader that takes nothing holds no copy. An
+//! encoding is found here as long as a reader has it; of those without a reader only the newest are
 //! kept, and only for a while.
 
 use super::answers::Found;
@@ -22,7 +22,7 @@ pub(crate) struct Encodings {
     hasher: RandomState,
     /// Counts uses, so that the newest are known.
     uses: u64,
-    /// Bytes encoded since what nobody has was last let go.
+    /// Bytes encoded since encodings without a reader were last dropped.
     fresh_bytes: usize,
     /// Bytes that were encoded or copied, and not counted as work yet.
     work: usize,
@@ -59,7 +59,7 @@ enum Encoded {
 
 /// Values of this size are encoded for all; what smaller ones become is as soon made again.
 const VALUE_BYTES_MIN: usize = 4 * 1024;
-/// Bytes that nobody has and that are kept for who may come next.
+/// Most bytes of encodings without a reader, which are kept for the next one.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 impl Encodings {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Milliseconds after which a client comes back when its stream has ended in the course of things.
 pub(super) const RETRY: std::ops::Range<u64> = 1_000..5_000;
-/// As that, when the application is to be asked for the value that is gone.
+/// The same if the application is to be asked for the value that is gone.
 const RETRY_SOON: std::ops::Range<u64> = 100..1_000;
 
 /// Inputs of a new stream besides its key.
@@ -65,7 +65,7 @@ pub(super) enum Known<'a> {
     Unread,
     /// The result of a memcached lookup.
     Looked(Option<&'a Found<'a>>),
-    /// memcached has failed, so nobody knows.
+    /// Unknown: memcached has failed.
     Nothing,
     /// The cache has none, and the application has answered with this one.
     Answered(&'a [u8]),
@@ -84,7 +84,7 @@ impl<'f, 'v> Telling<'f, 'v> {
 }
 
 /// Streams of events, with the parts of the loop that they touch: no request to the application is
-/// among them, and nothing that says who may ask.
+/// among them, and nothing that decides on access.
 pub(crate) struct EventStreams<'a> {
     pub(super) config: &'a Config,
     pub(super) routes: &'a Routes,
@@ -128,7 +128,7 @@ impl EventStreams<'_> {
             sink: Sink::Events(opening.exchange),
             key,
             has: opening.ask.condition,
-            // Where nobody knows what there is, what its client has may yet turn out to be gone.
+            // While the value is unknown, the one that its client has may yet turn out to be gone.
             is_cached: found.is_some()
                 || matches!(opening.known, Known::Nothing)
                     && opening.ask.condition != Condition::None,

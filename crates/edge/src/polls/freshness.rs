@@ -18,9 +18,9 @@ pub(crate) struct Freshness {
 impl Freshness {
     /// Reads an answer.
     ///
-    /// Shape: `s-maxage` wins over `max-age`, and `Age` is taken off. Who says `no-cache`,
-    /// `no-store` or `private` is not fresh at all; who says that it must be revalidated is never
-    /// given when stale. Of directives that come twice the shorter one counts.
+    /// Shape: `s-maxage` wins over `max-age`, and `Age` is taken off. An answer with `no-cache`,
+    /// `no-store` or `private` is not fresh at all; one that must be revalidated is never given
+    /// when stale. Of directives that come twice the shorter one counts.
     ///
     /// Source: RFC 9111 sections 4.2.1 and 5.2.2, RFC 5861.
     pub(super) fn of(answer: &Answer) -> Self {

@@ -123,7 +123,7 @@ impl MultiPoll {
         state.from_origin = false;
         state.current = match found {
             Some(found) => Condition::Since(found.content.cursor),
-            // For whoever keeps waiting it is as if nothing had happened.
+            // A poll that keeps waiting goes on as if nothing had happened.
             None if on_delete == OnDelete::KeepWaiting => return false,
             None => Condition::None,
         };

@@ -35,7 +35,7 @@ pub(crate) struct Lookups {
     unsent: Vec<LookupId>,
     /// Keys whose version the sweep under way has still to ask for.
     versions: Vec<KeyId>,
-    /// A server whose versions count anew, although it has not been away.
+    /// A server whose versions start over, although it has not been away.
     went_back: Option<usize>,
     fills: Vec<Fill>,
     /// Values that were looked up for an explanation, by the tags of their lookups.
@@ -295,7 +295,7 @@ impl Lookups {
         std::mem::take(&mut self.found)
     }
 
-    /// Takes the server whose versions count anew.
+    /// Takes the server whose versions start over.
     pub(crate) fn take_went_back(&mut self) -> Option<usize> {
         self.went_back.take()
     }

@@ -206,7 +206,7 @@ impl Polls {
             return;
         };
         poll.asking = poll.asking.saturating_sub(1);
-        // A failure is a miss, where there is somebody else to ask.
+        // A failure is a miss if the application can still be asked.
         let has_failed = has_failed && poll.unasked.is_none();
         poll.has_failed |= has_failed;
         let waits = poll.waits();

@@ -28,14 +28,14 @@ impl Polls {
         cache.saturating_mul(3).saturating_add(upstream) + SPARE
     }
 
-    /// The time of a poll is over that waits for no change: it is let in, or answered with 504.
+    /// Resumes a poll whose time is over and that waits for no change, or answers it with 504.
     pub(super) fn owed_expired(
         &mut self,
         context: &mut Context,
         token: PollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        if let Some(outcome) = self.let_in(context, token, reply) {
+        if let Some(outcome) = self.resume_granted(context, token, reply) {
             return outcome;
         }
         let Some(poll) = self.waiters.remove(token) else {

@@ -19,7 +19,7 @@ pub(super) const MOVES: [Move; 15] = [
     (Place::Lookup, Event::Missing, Place::Fetch),
     // Its key was deleted, and the application is asked then (`on_delete = "origin"`).
     (Place::Wait, Event::Missing, Place::Fetch),
-    // A value that is stale stands for the response, and its client has that.
+    // A stale value is the response, and the client has that value.
     (Place::Fetch, Event::Current, Place::Wait),
     // The request of another loop, which it shared, is lost.
     (Place::Fetch, Event::Missing, Place::Fetch),

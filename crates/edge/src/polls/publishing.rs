@@ -48,7 +48,7 @@ impl Polls {
         let mut to = Responder::now(reply, request, &self.responses, context);
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
-        // Before the token is looked at: whoever guesses tokens is counted, too.
+        // Before the token is checked: guesses of tokens count, too.
         let rules = self.routes.get(route);
         if let Some(rate) = rules.access.rate_per_publisher {
             let client = self.gate.client_of(request.head, to.peer_address());

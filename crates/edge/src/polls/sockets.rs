@@ -35,7 +35,7 @@ const SUBPROTOCOL: &str = "dwell.v1";
 pub(super) type Frames = Vec<(Option<Box<str>>, Arc<Broadcast>)>;
 
 /// WebSockets, with the parts of the loop that they touch: no request to the application is among
-/// them, and nothing that says who may ask or publish.
+/// them, and nothing that decides on access.
 pub(crate) struct Sockets<'a> {
     pub(super) routes: &'a Routes,
     pub(super) metrics: &'a LoopMetrics,

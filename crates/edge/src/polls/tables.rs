@@ -292,7 +292,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) enum Group {
     #[default]
-    Nobody,
+    Empty,
     One(WaiterId),
     Many(Box<Crowd>),
 }
@@ -306,12 +306,12 @@ pub(crate) struct Crowd {
 
 impl Group {
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Self::Nobody)
+        matches!(self, Self::Empty)
     }
 
     pub(crate) fn join(&mut self, waiter: WaiterId) {
         match self {
-            Self::Nobody => *self = Self::One(waiter),
+            Self::Empty => *self = Self::One(waiter),
             Self::One(first) => {
                 let members = vec![*first, waiter];
                 *self = Self::Many(Box::new(Crowd { members, live: 2 }));
@@ -323,7 +323,7 @@ impl Group {
         }
     }
 
-    /// One member left; `is_member` tells of those who are still there.
+    /// Notes that one member has left; `is_member` is true for those that are still there.
     pub(crate) fn leave(&mut self, is_member: impl Fn(WaiterId) -> bool) {
         match self {
             Self::Many(crowd) if crowd.live > 1 => {
@@ -332,23 +332,23 @@ impl Group {
                     crowd.members.retain(|waiter| is_member(*waiter));
                 }
             }
-            _ => *self = Self::Nobody,
+            _ => *self = Self::Empty,
         }
     }
 
     /// All members, and possibly some that have left.
     pub(crate) fn members(&self) -> &[WaiterId] {
         match self {
-            Self::Nobody => &[],
+            Self::Empty => &[],
             Self::One(one) => std::slice::from_ref(one),
             Self::Many(crowd) => &crowd.members,
         }
     }
 
-    /// Lets go everybody whom `stays` does not keep; it keeps no one who left.
+    /// Keeps the members for which `stays` is true; it is false for those that have left.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(WaiterId) -> bool) {
         let is_empty = match self {
-            Self::Nobody => true,
+            Self::Empty => true,
             Self::One(waiter) => !stays(*waiter),
             Self::Many(crowd) => {
                 crowd.members.retain(|waiter| stays(*waiter));
@@ -357,7 +357,7 @@ impl Group {
             }
         };
         if is_empty {
-            *self = Self::Nobody;
+            *self = Self::Empty;
         }
     }
 }
@@ -429,7 +429,7 @@ impl Keys {
         Some(token)
     }
 
-    /// The name of a key that nobody waits for yet.
+    /// The name of a key that no poll or stream waits for yet.
     pub(crate) fn unwaited(&self, key: KeyId) -> Option<&SharedKey> {
         let record = self.slab.get(key)?;
         record.waiting.is_empty().then_some(&record.name)
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stays_is_alone_or_many() {
+    fn members_that_stay_are_one_or_many() {
         let mut group = Group::default();
         for index in 0..5 {
             group.join(poll(index));

@@ -70,7 +70,7 @@ impl Polls {
         }
     }
 
-    /// Compares everybody who waits for `key` with what is there now, and tells those for whom it
+    /// Compares all polls and feeds of `key` with its value now, and tells those for which it
     /// is news, at once or, when the turn has no room for that, by and by; returns how many.
     fn settle(
         &mut self,
@@ -354,7 +354,7 @@ impl Polls {
     /// Shape: returns whether any are left.
     pub(crate) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) -> bool {
         self.event_streams().drain(context, http, count);
-        // Whoever is about to be told of a change is not told that there is none.
+        // A poll that is about to be told of a change is not told that there is none.
         let waiting: Vec<(PollId, KeyId)> = self
             .waiters
             .polls()
@@ -459,8 +459,8 @@ impl Polls {
         Lookups::leave(&mut self.waiters.keys, lookup.key);
     }
 
-    /// Counts what became of a change that memcached told of: a version that moved and woke nobody
-    /// is a value that was set again.
+    /// Counts the outcome of a change that memcached reported: a version that moved and woke no
+    /// poll is a value that was set again.
     fn count_sweep_wake(&self, woken: usize, has_moved: bool) {
         if woken > 0 {
             self.metrics.wakeups.increment(WakeOutcome::Answered);
@@ -522,7 +522,7 @@ impl Polls {
         }
         let mut to = Responder::held(http, &poll, &self.responses);
         if failed && decision == Decision::NotFound {
-            // Nobody knows whether the key is there, so 404 would be a guess.
+            // It is unknown whether the key is there, so 404 would be a guess.
             to.ends(PollOutcome::Failed);
             return self.refuse(context, &mut to, "memcached does not answer");
         }

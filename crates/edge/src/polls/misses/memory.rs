@@ -169,7 +169,7 @@ impl Memory {
         Role::Leader
     }
 
-    /// The loop that asked has been answered; returns those who are to be told.
+    /// Ends the request of a loop; returns its followers, which get the same result.
     pub(crate) fn end(&self, name: &[u8], variant: Variant) -> Vec<LoopFetch> {
         let mut shard = self.shard(name);
         let Some(entry) = shard.entries.get_mut(name) else {
@@ -190,7 +190,7 @@ impl Memory {
         flights.any(|flight| flight.variant == variant)
     }
 
-    /// Notes that nobody need ask for this key until then.
+    /// Notes a result for which this key is not asked for again until then.
     pub(crate) fn refuse(
         &self,
         name: &[u8],
@@ -260,7 +260,7 @@ impl Memory {
         while shard.bytes > self.bytes_max && shard.forget_one() {}
     }
 
-    /// Forgets the value of a key: there is none, as who should know says.
+    /// Forgets the value of a key that is known to have none.
     pub(crate) fn forget(&self, name: &[u8]) {
         self.shard(name).forget(name);
     }
