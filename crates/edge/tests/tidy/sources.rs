@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 /// Characters a line of code may have.
 const COLUMNS_MAX: usize = 100;
+/// The page that is read whole before the code is changed.
+const PAGE: &str = "ARCHITECTURE.md";
+/// Lines that it may have.
+const PAGE_LINES_MAX: usize = 300;
 
 /// Folders that hold no source of ours.
 const SKIPPED: &[&str] = &[
@@ -93,6 +97,11 @@ fn lines_of_code_are_short_and_clean() {
 }
 
 #[test]
+fn the_page_of_the_architecture_is_short() {
+    check(&["md"], &["."], long_page);
+}
+
+#[test]
 fn no_file_names_a_folder_of_one_machine() {
     check(
         &[
@@ -137,10 +146,13 @@ fn each_rule_finds_its_bad_sample_and_passes_a_good_one() {
     let method = format!("#[cfg(test)]\nfn f() {{}}\n{long}");
     let declared = format!("#[cfg(test)]\nmod tests;\n{long}");
     let wide = format!("{}\n", "x".repeat(COLUMNS_MAX + 1));
+    let row = format!("|{wide}");
     let sized: &[Sample<'_>] = &[
         (long_file, "a.rs", &long, &tested),
         (long_file, "a.rs", &method, &tested),
         (long_file, "a.rs", &declared, &tested),
+        (long_page, PAGE, &long, "short\n"),
+        (long_page, PAGE, &wide, &row),
         (bad_line, "a.rs", &wide, "let x = 1;\n"),
         (bad_line, "a.rs", "let x = 1; \n", "\n"),
         (bad_line, "a.rs", "\tlet x = 1;\n", "    let x = 1;\n"),
@@ -301,6 +313,21 @@ fn long_file(path: &str, text: &str) -> Vec<String> {
         .then(|| format!("{path}: {before_tests} lines, at most {LINES_MAX}"))
         .into_iter()
         .collect()
+}
+
+fn long_page(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if path != PAGE {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    if lines > PAGE_LINES_MAX {
+        findings.push(format!("{path}: {lines} lines, at most {PAGE_LINES_MAX}"));
+    }
+    let is_wide = |line: &str| line.chars().count() > COLUMNS_MAX && !line.starts_with('|');
+    let wide = text.lines().enumerate().filter(|(_, line)| is_wide(line));
+    findings.extend(wide.map(|(place, _)| format!("{path}:{}: a long line", place + 1)));
+    findings
 }
 
 fn bad_line(path: &str, text: &str) -> Vec<String> {
