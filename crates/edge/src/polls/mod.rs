@@ -10,7 +10,7 @@ mod admit;
 mod answers;
 mod arrive;
 mod ask;
-mod asking;
+mod auth;
 mod budget;
 mod common;
 mod cursors;
