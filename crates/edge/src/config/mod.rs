@@ -250,6 +250,23 @@ impl LimitsConfig {
     pub fn connections_per_loop(&self, loops: usize) -> usize {
         share(self.connections_max, loops)
     }
+
+    /// The room of one loop.
+    pub(crate) fn rooms(&self, loops: usize) -> Rooms {
+        Rooms {
+            held_max: self.connections_per_loop(loops),
+            waiting_max: share(self.waiters_max, loops),
+        }
+    }
+}
+
+/// The room of one loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rooms {
+    /// Exchanges that it holds.
+    pub(crate) held_max: usize,
+    /// Waits for a change.
+    pub(crate) waiting_max: usize,
 }
 
 impl Default for LimitsConfig {

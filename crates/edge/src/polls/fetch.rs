@@ -4,7 +4,7 @@ use super::Polls;
 use super::ask::{Arrival, Ask};
 use super::common::{Common, encode};
 use super::hold::Keep;
-use super::misses::{FetchRequest, SubFetch};
+use super::misses::{FetchRequest, FetchSubject, SubFetch};
 use super::places::Event;
 use super::tables::{KeptRequest, Poll};
 use crate::config::RouteId;
@@ -159,13 +159,18 @@ impl Polls {
             return self.begin_fetch(missed, common, is_shared);
         }
         let rules = self.routes.get(route);
+        let subject = FetchSubject {
+            name,
+            route,
+            common,
+        };
         match self.misses.cached(rules, name, common.variant, now) {
             None => self.begin_fetch(missed, common, is_shared),
             Some(outcome) => {
                 if outcome.is_for_renewal() {
                     self.begin_fetch(missed, common, is_shared);
                 }
-                self.misses.open_cached(outcome, (name, route, common))
+                self.misses.open_cached(outcome, subject)
             }
         }
     }
@@ -189,8 +194,13 @@ impl Polls {
             return under_way;
         }
         let request = self.encode(missed, key.is_some());
-        let of = (missed.name, missed.route, common);
-        self.misses.open(&mut self.waiters.keys, key, of, request)
+        let subject = FetchSubject {
+            name: missed.name,
+            route: missed.route,
+            common,
+        };
+        self.misses
+            .open(&mut self.waiters.keys, key, subject, request)
     }
 
     /// Puts a poll among those that a fetch answers.

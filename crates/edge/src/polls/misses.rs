@@ -18,7 +18,7 @@ pub(super) use sub_fetch::{FetchedValue, OriginRequest, SubFetch};
 use super::common::{Common, Variant};
 use super::sharing::Owner;
 use super::tables::Keys;
-use crate::config::{RouteConfig, RouteId};
+use crate::config::{Rooms, RouteConfig, RouteId};
 use crate::ids::{FetchId, FetchMember, KeyId, Packed, Requested, SubFetchId};
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
 use bytes::Bytes;
@@ -108,18 +108,34 @@ pub(super) struct Queued {
     queue: FetchId,
 }
 
+/// The part of a request that its fetch is named and shared by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FetchSubject<'n> {
+    pub(super) name: &'n [u8],
+    pub(super) route: RouteId,
+    pub(super) common: Common,
+}
+
 impl Fetch {
     /// A fetch without members, which others do not share yet.
-    fn new(name: &[u8], route: RouteId, common: Common) -> Self {
+    fn new(subject: FetchSubject<'_>) -> Self {
         Self {
             key: None,
-            name: name.into(),
-            route,
-            common,
+            name: subject.name.into(),
+            route: subject.route,
+            common: subject.common,
             members: Vec::new(),
             queue: None,
             next: None,
             origin: FetchOrigin::Own,
+        }
+    }
+
+    fn subject(&self) -> FetchSubject<'_> {
+        FetchSubject {
+            name: &self.name,
+            route: self.route,
+            common: self.common,
         }
     }
 
@@ -135,42 +151,39 @@ impl Fetch {
 }
 
 impl Misses {
-    /// Makes room for so many fetches, and for so many keys that are asked for beside polls.
+    /// Makes room for a fetch of each exchange, and for each wait a key that is asked for beside
+    /// polls.
     pub(super) fn new(
         metrics: Arc<LoopMetrics>,
         memory: Arc<Memory>,
         of_loop: usize,
         routes: &[Arc<RouteConfig>],
-        (fetches_max, sub_fetches_max): (usize, usize),
+        rooms: Rooms,
     ) -> Self {
         let mut misses = Self {
             metrics,
             memory,
             of_loop,
             keeps_last_known: false,
-            fetches: FetchId::slab(fetches_max),
-            sub_fetches: SubFetchId::slab(sub_fetches_max),
+            fetches: FetchId::slab(rooms.held_max),
+            sub_fetches: SubFetchId::slab(rooms.waiting_max),
             following: 0,
             requests: Vec::new(),
             cached: Vec::new(),
             joins: Joins::default(),
             results: Vec::new(),
         };
-        misses.reconfigure(routes, (fetches_max, sub_fetches_max));
+        misses.reconfigure(routes, rooms);
         misses
     }
 
     /// Goes by other routes and limits from now on.
-    pub(super) fn reconfigure(
-        &mut self,
-        routes: &[Arc<RouteConfig>],
-        (fetches_max, sub_fetches_max): (usize, usize),
-    ) {
+    pub(super) fn reconfigure(&mut self, routes: &[Arc<RouteConfig>], rooms: Rooms) {
         let mut routes = routes.iter();
         let is_given = routes.any(|route| !route.stale_if_error.is_zero());
         self.keeps_last_known = self.memory.keeps_values() && is_given;
-        self.fetches.set_capacity_max(fetches_max);
-        self.sub_fetches.set_capacity_max(sub_fetches_max);
+        self.fetches.set_capacity_max(rooms.held_max);
+        self.sub_fetches.set_capacity_max(rooms.waiting_max);
     }
 
     /// Routes that anything is asked for under, some more than once.
@@ -214,7 +227,7 @@ impl Misses {
         &mut self,
         keys: &mut Keys,
         key: Option<KeyId>,
-        (name, route, common): (&[u8], RouteId, Common),
+        subject: FetchSubject<'_>,
         request: FetchRequest,
     ) -> Option<FetchId> {
         let mut record = key.and_then(|key| keys.get_mut(key));
@@ -222,7 +235,7 @@ impl Misses {
         let fetch = Fetch {
             key,
             next,
-            ..Fetch::new(name, route, common)
+            ..Fetch::new(subject)
         };
         let token = self.fetches.insert(fetch).ok()?;
         if let Some(record) = &mut record {
@@ -231,7 +244,10 @@ impl Misses {
                 of_loop: self.of_loop,
                 fetch: token,
             };
-            if let Role::Follower(leader) = self.memory.begin(name, common.variant, fetch) {
+            if let Role::Follower(leader) =
+                self.memory
+                    .begin(subject.name, subject.common.variant, fetch)
+            {
                 self.follow(token, leader);
                 return Some(token);
             }
@@ -254,11 +270,11 @@ impl Misses {
     pub(super) fn open_cached(
         &mut self,
         outcome: CachedOutcome,
-        (name, route, common): (&[u8], RouteId, Common),
+        subject: FetchSubject<'_>,
     ) -> Option<FetchId> {
         let fetch = Fetch {
             origin: FetchOrigin::Memory,
-            ..Fetch::new(name, route, common)
+            ..Fetch::new(subject)
         };
         let token = self.fetches.insert(fetch).ok()?;
         self.metrics.upstream_requests.increment(match outcome {
@@ -357,7 +373,7 @@ impl Misses {
     ) -> Option<FetchId> {
         let queue = Fetch {
             members: members.iter().rev().copied().collect(),
-            ..Fetch::new(&fetch.name, fetch.route, fetch.common)
+            ..Fetch::new(fetch.subject())
         };
         self.fetches.insert(queue).ok()
     }
@@ -385,10 +401,15 @@ impl Misses {
         common: Common,
         request: FetchRequest,
     ) -> Option<FetchId> {
+        let subject = FetchSubject {
+            name: &queued.name,
+            route: queued.route,
+            common,
+        };
         let fetch = Fetch {
             members: vec![queued.member],
             queue: Some(queued.queue),
-            ..Fetch::new(&queued.name, queued.route, common)
+            ..Fetch::new(subject)
         };
         let token = self.fetches.insert(fetch).ok()?;
         self.requests.push((token.into(), request));

@@ -61,7 +61,7 @@ pub(crate) use publishing::Asker;
 pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
-use crate::config::{Config, Routes, share};
+use crate::config::{Config, Routes};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
@@ -127,17 +127,15 @@ impl Polls {
             loops,
             waited,
         } = member;
-        let held_max = config.limits.connections_per_loop(loops);
-        let waiting_max = share(config.limits.waiters_max, loops);
+        let rooms = config.limits.rooms(loops);
         let waiters = {
             let (source, metrics) = (source.clone(), Arc::clone(&log.metrics));
-            Waiters::new(source, metrics, waited, (held_max, waiting_max), loops)
+            Waiters::new(source, metrics, waited, rooms, loops)
         };
-        let lookups = Lookups::new(source, Arc::clone(&log.metrics), held_max);
-        let rooms = (held_max, waiting_max);
+        let lookups = Lookups::new(source, Arc::clone(&log.metrics), rooms.held_max);
         let metrics = Arc::clone(&log.metrics);
         let misses = Misses::new(Arc::clone(&metrics), memory, of_loop, &config.routes, rooms);
-        let subrequests = AuthSubrequests::new(held_max);
+        let subrequests = AuthSubrequests::new(rooms.held_max);
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let routes = Routes::new(&config);
         let responses = Arc::new(Responses::new(log, &routes));
@@ -169,9 +167,9 @@ impl Polls {
         let log = self.responses.log.reconfigured(config);
         self.responses = Arc::new(Responses::new(log, &self.routes));
         let rooms = self.waiters.set_limits(&config.limits);
-        self.lookups.set_lookups_max(rooms.0);
+        self.lookups.set_lookups_max(rooms.held_max);
         self.misses.reconfigure(&self.config.routes, rooms);
-        self.gate.reconfigure(config, rooms.0);
+        self.gate.reconfigure(config, rooms.held_max);
     }
 
     /// Goes by other tokens, keys and rates from now on.

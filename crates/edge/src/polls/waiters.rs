@@ -11,7 +11,7 @@ use super::lookups::Source;
 use super::places::Event;
 use super::tables::{Feed, Group, Keys, Poll, Sink};
 use super::watchers::Watchers;
-use crate::config::{LimitsConfig, RouteId, share};
+use crate::config::{LimitsConfig, Rooms, RouteId};
 use crate::ids::{
     FeedId, FeedOrSet, KeyId, MultiPollId, PollId, SetId, StreamId, Waiter, WaiterId,
 };
@@ -53,39 +53,37 @@ pub(super) enum Watch {
 }
 
 impl Waiters {
-    /// Tables for `held_max` exchanges, and for `waiting_max` waits.
+    /// Tables for so many exchanges and waits.
     pub(super) fn new(
         source: Source,
         metrics: Arc<LoopMetrics>,
         seen: Option<WaitedByLoop>,
-        (held_max, waiting_max): (usize, usize),
+        rooms: Rooms,
         loops: usize,
     ) -> Self {
         Self {
             keys: Keys::new(seen),
-            feeds: Feeds::new(held_max, waiting_max),
-            polls: PollId::slab(held_max),
-            multi_polls: MultiPollId::slab(held_max),
+            feeds: Feeds::new(rooms.held_max, rooms.waiting_max),
+            polls: PollId::slab(rooms.held_max),
+            multi_polls: MultiPollId::slab(rooms.held_max),
             source,
             metrics,
             waiting: 0,
-            waiting_max,
+            waiting_max: rooms.waiting_max,
             loops,
             draining: false,
             presence: None,
         }
     }
 
-    /// Changes the limits; smaller ones end nothing that is there. Returns the shares of this loop:
-    /// of exchanges, and of waits.
-    pub(super) fn set_limits(&mut self, limits: &LimitsConfig) -> (usize, usize) {
-        let held_max = limits.connections_per_loop(self.loops);
-        let waiting_max = share(limits.waiters_max, self.loops);
-        self.waiting_max = waiting_max;
-        self.polls.set_capacity_max(held_max);
-        self.multi_polls.set_capacity_max(held_max);
-        self.feeds.set_limits(held_max, waiting_max);
-        (held_max, waiting_max)
+    /// Changes the limits; smaller ones end nothing that is there. Returns the room of this loop.
+    pub(super) fn set_limits(&mut self, limits: &LimitsConfig) -> Rooms {
+        let rooms = limits.rooms(self.loops);
+        self.waiting_max = rooms.waiting_max;
+        self.polls.set_capacity_max(rooms.held_max);
+        self.multi_polls.set_capacity_max(rooms.held_max);
+        self.feeds.set_limits(rooms.held_max, rooms.waiting_max);
+        rooms
     }
 
     /// Refuses every further wait: the server ends.

@@ -57,6 +57,7 @@ impl IntoIterator for Joins {
 mod tests {
     use super::super::super::ask::Method;
     use super::super::super::common::{Common, Variant};
+    use super::super::FetchSubject;
     use super::*;
     use crate::config::RouteId;
     use crate::ids::SubFetchId;
@@ -72,6 +73,11 @@ mod tests {
             is_plain: false,
             is_of_key: false,
         };
+        let subject = FetchSubject {
+            name: b"a",
+            route: RouteId::FIRST,
+            common,
+        };
         let member = |index| Packed::from(SubFetchId::nth(index));
         let leader = LoopFetch {
             of_loop: 1,
@@ -81,7 +87,7 @@ mod tests {
             let mut joins = Joins::default();
             let mut fetch = Fetch {
                 origin: leader.map_or(FetchOrigin::Own, FetchOrigin::Loop),
-                ..Fetch::new(b"a", RouteId::FIRST, common)
+                ..Fetch::new(subject)
             };
             for index in 0..1024 {
                 fetch.members.push(member(index));

@@ -31,7 +31,7 @@ impl Loop {
     fn of(memory: &Arc<Memory>, index: usize) -> Self {
         let metrics = Metrics::new(1, Vec::new(), 0).of_loop(0);
         let routes = [Arc::new(rules())];
-        let (of, rooms) = (Arc::clone(memory), (4, 2));
+        let (of, rooms) = (Arc::clone(memory), rooms(4));
         Self {
             keys: Keys::new(None),
             misses: Misses::new(Arc::clone(&metrics), of, index, &routes, rooms),
@@ -45,7 +45,7 @@ impl Loop {
 
     fn open(&mut self, common: Common) -> Option<FetchId> {
         let key = self.keys.enter(NAME);
-        let of = (NAME, RouteId::FIRST, common);
+        let of = subject(common);
         self.misses.open(&mut self.keys, key, of, request())
     }
 
@@ -101,6 +101,21 @@ fn memory() -> Arc<Memory> {
 }
 
 /// A route that fills the cache, and remembers failures for two seconds.
+fn rooms(held_max: usize) -> Rooms {
+    Rooms {
+        held_max,
+        waiting_max: 2,
+    }
+}
+
+fn subject(common: Common) -> FetchSubject<'static> {
+    FetchSubject {
+        name: NAME,
+        route: RouteId::FIRST,
+        common,
+    }
+}
+
 fn rules() -> RouteConfig {
     RouteConfig {
         fill: true,
@@ -284,10 +299,7 @@ fn a_substitute_ends_when_the_turn_does() {
     of.misses.take_requests();
     of.answered(fetch, &Ok(answer(404)), now);
     let outcome = of.cached(now).unwrap();
-    let cached = of
-        .misses
-        .open_cached(outcome, (NAME, RouteId::FIRST, PLAIN))
-        .unwrap();
+    let cached = of.misses.open_cached(outcome, subject(PLAIN)).unwrap();
     of.misses.join(cached, poll(1));
     assert!(of.misses.has_left() && of.misses.take_requests().is_empty());
     assert_eq!(of.counted(UpstreamOutcome::Remembered), 1);
@@ -358,6 +370,6 @@ fn no_more_is_asked_for_than_there_is_room_for() {
     }
     assert_eq!(of.open(other(4)), None);
     assert_eq!(of.misses.take_requests().len(), 4);
-    of.misses.reconfigure(&[], (5, 2));
+    of.misses.reconfigure(&[], rooms(5));
     assert!(of.open(other(4)).is_some());
 }

@@ -16,7 +16,10 @@ use std::sync::Mutex;
 
 const NOW: u32 = 1000;
 const HELD_MAX: usize = 3;
-const WAITING_MAX: usize = 4;
+const ROOMS: Rooms = Rooms {
+    held_max: HELD_MAX,
+    waiting_max: 4,
+};
 
 /// Notes what a store tells its watcher.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +43,7 @@ fn embedded() -> (Waiters, Arc<Store>, Told) {
 
 fn before(source: Source) -> Waiters {
     let metrics = Metrics::new(1, Vec::new(), 0).of_loop(0);
-    Waiters::new(source, metrics, None, (HELD_MAX, WAITING_MAX), 1)
+    Waiters::new(source, metrics, None, ROOMS, 1)
 }
 
 fn set(store: &Store, name: &str, value: &str) {
@@ -214,7 +217,8 @@ fn a_full_table_leaves_no_watch_behind() {
         waiters_max: 1,
         ..LimitsConfig::default()
     };
-    assert_eq!(waiters.set_limits(&limits), (1, 1));
+    let rooms = waiters.set_limits(&limits);
+    assert_eq!((rooms.held_max, rooms.waiting_max), (1, 1));
     assert_eq!(waiters.waiting(), HELD_MAX);
     waiters.remove(held[0]).unwrap();
     assert_eq!(waiters.no_waits(1), Some(TOO_MANY_WAIT));
