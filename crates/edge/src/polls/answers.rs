@@ -244,9 +244,12 @@ impl Texts {
     }
 }
 
+/// Fields that an answer has at most.
+const FIELDS_MAX: usize = 8;
+
 /// A fixed place for the fields of an answer.
 struct Fields<'a> {
-    list: [(&'a str, &'a [u8]); 8],
+    list: [(&'a str, &'a [u8]); FIELDS_MAX],
     length: usize,
 }
 
@@ -254,7 +257,7 @@ impl<'a> Fields<'a> {
     /// The fields of every answer that has a cursor.
     fn new(ask: &Ask, texts: &'a Texts) -> Self {
         let mut fields = Self {
-            list: [("", b""); 8],
+            list: [("", b""); FIELDS_MAX],
             length: 0,
         };
         fields.push(("ETag", texts.cursor.entity_tag()));
@@ -275,6 +278,8 @@ impl<'a> Fields<'a> {
     }
 
     fn push(&mut self, field: (&'a str, &'a [u8])) {
+        let has_room = self.length < FIELDS_MAX;
+        debug_assert!(has_room, "FIELDS_MAX leaves no place for {}", field.0);
         if let Some(place) = self.list.get_mut(self.length) {
             *place = field;
             self.length += 1;

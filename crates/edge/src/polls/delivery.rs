@@ -11,6 +11,7 @@ use super::answers::Found;
 use super::budget::{Now, Work};
 use super::decide::Content;
 use super::encodings::Encodings;
+use super::events::SharedEvent;
 use super::lookups::Lookups;
 use super::parts::Parts;
 use super::waiters::Waiters;
@@ -207,6 +208,18 @@ impl Changes {
             None => self.order.push_back(key),
             Some(newer) => self.note(key, newer.change, newer.left),
         }
+    }
+}
+
+/// The content of a key as it is told to many streams: the event is made once for all of them.
+pub(super) struct Telling<'f, 'v> {
+    pub(super) found: Option<&'f Found<'v>>,
+    pub(super) event: Option<SharedEvent>,
+}
+
+impl<'f, 'v> Telling<'f, 'v> {
+    pub(super) fn of(found: Option<&'f Found<'v>>) -> Self {
+        Self { found, event: None }
     }
 }
 

@@ -8,7 +8,7 @@
 use super::answers::Found;
 use super::ask::{Ask, Condition};
 use super::budget::{Budget, Now};
-use super::delivery::Delivery;
+use super::delivery::{Delivery, Telling};
 use super::events::{self, SharedEvent};
 use super::lookups::Lookups;
 use super::parts::Parts;
@@ -69,18 +69,6 @@ pub(super) enum Known<'a> {
     Nothing,
     /// The cache has none, and the application has answered with this one.
     Answered(&'a [u8]),
-}
-
-/// The content of a key as it is told to many streams: the event is made once for all of them.
-pub(super) struct Telling<'f, 'v> {
-    pub(super) found: Option<&'f Found<'v>>,
-    event: Option<SharedEvent>,
-}
-
-impl<'f, 'v> Telling<'f, 'v> {
-    pub(super) fn of(found: Option<&'f Found<'v>>) -> Self {
-        Self { found, event: None }
-    }
 }
 
 /// Streams of events, with the parts of the loop that they touch: no request to the application is

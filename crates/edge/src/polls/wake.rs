@@ -6,9 +6,9 @@
 use super::answers::{self, Found};
 use super::budget::{Budget, Now};
 use super::decide::{Decision, Stage, decide};
-use super::delivery::Queue;
+use super::delivery::{Queue, Telling};
 use super::explanation::Valued;
-use super::feeds::{Known, Opening, Telling};
+use super::feeds::{Known, Opening};
 use super::lookups::Lookup;
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
