@@ -290,9 +290,10 @@ def test_the_bounds_of_an_answers_head_are_told(start_dwell, app, target):
         response = dwell.get(target, "POST", body=b"x")
         return response.status, response.body
 
-    end = b"Content-Length: 0\r\n\r\n"
-    assert told(OK + FIELD * 4 + end) == (200, b"")
-    assert told(OK + FIELD * 5 + end) == (502, b"upstream: answer has more than 5 fields\n")
+    # The application closes after each answer: unannounced, the next request may go there.
+    end = b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+    assert told(OK + FIELD * 3 + end) == (200, b"")
+    assert told(OK + FIELD * 4 + end) == (502, b"upstream: answer has more than 5 fields\n")
     fits = b"X: ".ljust(1024 - len(OK) - len(end) - 2, b"x") + b"\r\n"
     assert told(OK + fits + end) == (200, b"")
     assert told(OK + b"X" + fits + end)[0] == 502
