@@ -1,7 +1,7 @@
 """Servers that keep clients waiting for a key, and let somebody write to it.
 
-The edge is written to over the memcached protocol, nchan by POST. Their long-polls differ in the
-fields a client sends to say what it has already seen, their event streams in nothing.
+The edge and the floor are written to over the memcached protocol, nchan by POST. Their long-polls
+differ in the fields a client sends to say what it has already seen, their event streams in nothing.
 """
 
 import socket
@@ -12,7 +12,8 @@ from pathlib import Path
 from harness import http, memcached
 from harness.contenders.edge import start_edge
 from harness.contenders.nginx import start_nginx
-from harness.stage import HOST, ContenderError, Program, Stage
+from harness.paths import release_directory
+from harness.stage import HOST, SERVER_CORE, ContenderError, Program, Stage
 from harness.transports import EventStreams, Fields, LongPolls, Transport
 
 WAIT_SECONDS = 50
@@ -71,16 +72,13 @@ class Board(ABC):
         """Closes the connection for writing."""
 
 
-class EdgeBoard(Board):
-    """`dwell serve` on its embedded store."""
+class StoreBoard(Board):
+    """A server that is written to as memcached is.
 
-    def __init__(
-        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
-    ) -> None:
-        self.transport = transport or LongPolls(_waiting_fields)
-        edge = start_edge(stage, [], options=[*QUIET, *options])
-        self.program, self.port = edge.program, edge.port
-        self._writer = memcached.Writer(edge.store_port)
+    Shape: a class of it makes its writer before anything is written.
+    """
+
+    _writer: memcached.Writer
 
     def begin_write(self, path: str, value: bytes) -> None:
         """Sends a `set`; the key is the path."""
@@ -93,6 +91,30 @@ class EdgeBoard(Board):
     def close(self) -> None:
         """Closes the connection to the store."""
         self._writer.close()
+
+
+class EdgeBoard(StoreBoard):
+    """`dwell serve` on its embedded store."""
+
+    def __init__(
+        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.transport = transport or LongPolls(_waiting_fields)
+        edge = start_edge(stage, [], options=[*QUIET, *options])
+        self.program, self.port = edge.program, edge.port
+        self._writer = memcached.Writer(edge.store_port)
+
+
+class FloorBoard(StoreBoard):
+    """The bare loop of sends of bench/floor, which has one value for all paths."""
+
+    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
+        self.transport = transport or LongPolls(_waiting_fields)
+        self.port, store_port = stage.free_port(), stage.free_port()
+        program = str(release_directory() / "dwell-bench-fan-out")
+        arguments = [program, str(self.port), str(store_port)]
+        self.program = stage.start("fan-out", arguments, SERVER_CORE, [self.port, store_port])
+        self._writer = memcached.Writer(store_port)
 
 
 def _waiting_fields(seen: http.Answer) -> Fields:

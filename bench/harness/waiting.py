@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from harness import accounting
-from harness.boards import Board, EdgeBoard, NchanBoard
+from harness.boards import Board, EdgeBoard, FloorBoard, NchanBoard
 from harness.contenders import Contender
 from harness.contenders.edge import start_edge
 from harness.measure import Method, Row, Step
@@ -39,13 +39,14 @@ class Crowd:
 
     name: str
     label: str
-    board: type[EdgeBoard | NchanBoard]
+    board: type[EdgeBoard | FloorBoard | NchanBoard]
     transport: Transport | None
     is_shared: bool
 
 
 CROWDS = (
     Crowd("held_distinct", "dwell edge, long-polls on a key each", EdgeBoard, None, False),
+    Crowd("held_floor", "bare loop of sends (the floor), long-polls", FloorBoard, None, True),
     Crowd("held_shared", "dwell edge, long-polls on one key", EdgeBoard, None, True),
     Crowd("held_nchan", "nginx with nchan, long-polls on one channel", NchanBoard, None, True),
     Crowd(
