@@ -50,6 +50,7 @@ mod state;
 mod timer;
 mod url;
 mod waker;
+mod written;
 
 pub use conn::Conn;
 pub use error::{ConnError, ManagerError, UrlError, WakeupError};

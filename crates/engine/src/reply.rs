@@ -3,7 +3,6 @@
 mod fields;
 mod outgoing;
 mod piece;
-mod raw;
 mod response;
 mod streaming;
 
@@ -97,7 +96,7 @@ impl Framing {
 ///     assert!(!reply.is_sent() && !reply.has_unread_body());
 ///     reply.close_after();
 ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
-///     assert!(reply.is_open() && !reply.is_raw());
+///     assert!(reply.is_open() && !reply.has_unread_body());
 ///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
 ///     reply.write(b"by and ").expect("it is open and not full");
 ///     reply.write_shared(&"by".into()).expect("as before");
@@ -175,9 +174,14 @@ impl Reply<'_> {
         matches!(self.outgoing, Outgoing::Bodiless)
     }
 
-    /// Returns true if the open response is one of [`raw`](Self::raw).
-    pub fn is_raw(&self) -> bool {
-        matches!(self.outgoing, Outgoing::Raw(_))
+    /// Returns true if the open response is one of [`verbatim`](Self::verbatim).
+    pub(crate) fn is_verbatim(&self) -> bool {
+        matches!(self.outgoing, Outgoing::Verbatim)
+    }
+
+    /// Returns true if the request is one of HEAD.
+    pub(crate) fn is_head(&self) -> bool {
+        self.framing.is_head
     }
 
     /// Returns true if the request has a body whose end was not handed over.

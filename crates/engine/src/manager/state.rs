@@ -4,6 +4,7 @@ use super::client::Client;
 use super::conn::Access;
 use super::error::ConnError;
 use super::event::{Event, EventSet};
+use super::written::Written;
 use super::{Components, Conn, Handler, Scope, Waker, kind};
 use crate::Detached;
 use crate::manager::timer::TimerEntry;
@@ -72,6 +73,8 @@ pub(super) struct Record {
 pub(super) struct Extra {
     pub(super) user: Option<Box<dyn Any + Send>>,
     pub(super) client: Option<Client>,
+    /// The answer that is being written as bytes.
+    pub(super) written: Written,
     /// The address a listener was given.
     pub(super) address: Option<SocketAddr>,
 }

@@ -1,6 +1,5 @@
 //! The framing of the pieces of an open streaming response.
 
-use super::raw::RawAnswer;
 use dwell_proto::http1::encode;
 
 /// The streaming answer of a connection.
@@ -16,9 +15,7 @@ pub(crate) enum Outgoing {
     UntilClose,
     /// The answer has a head only, whatever is written.
     Bodiless,
-    /// The app writes the answer byte for byte.
-    Raw(Box<RawAnswer>),
-    /// As `Raw`, but the app determines the end itself.
+    /// The app writes the answer byte for byte, and determines its end.
     Verbatim,
 }
 
@@ -29,7 +26,7 @@ impl Outgoing {
 
     /// Returns true if its client would take the end of the connection for the end of the response.
     pub(crate) fn ends_with_connection(&self) -> bool {
-        matches!(self, Self::UntilClose | Self::Raw(_))
+        matches!(self, Self::UntilClose | Self::Verbatim)
     }
 
     /// Appends what comes before a piece of `length` bytes, and counts it.
@@ -37,7 +34,7 @@ impl Outgoing {
         match self {
             Self::Chunked => encode::chunk_size(output, length),
             Self::Length(left) => *left -= length as u64,
-            Self::None | Self::UntilClose | Self::Bodiless | Self::Raw(_) | Self::Verbatim => {}
+            Self::None | Self::UntilClose | Self::Bodiless | Self::Verbatim => {}
         }
     }
 
@@ -55,7 +52,7 @@ impl Outgoing {
             Self::Chunked if trailers.is_empty() => encode::last_chunk(output),
             Self::Chunked => encode::last_chunk_with(output, trailers),
             Self::Length(left) => return left == 0,
-            Self::UntilClose | Self::Raw(_) => return false,
+            Self::UntilClose => return false,
             Self::None | Self::Bodiless | Self::Verbatim => {}
         }
         true

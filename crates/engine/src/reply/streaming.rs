@@ -1,6 +1,5 @@
 //! Writing an answer in pieces, or byte for byte.
 
-use super::raw::{RawAnswer, RawProgress};
 use super::response::length_of;
 use super::{Outgoing, Reply, SharedPiece, WriteError};
 use crate::connection::Unread;
@@ -203,68 +202,13 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// Writes bytes of an answer just as they are, status line and all.
-    ///
-    /// Shape: for programs that hold a whole response as bytes, in any pieces. The engine reads its
-    /// framing: the exchange ends where the response does, and bytes beyond that close the
-    /// connection after it. A response whose end cannot be read from its framing ends with
-    /// [`finish`](Self::finish) and the connection.
-    ///
-    /// # Errors
-    /// [`WriteError::NotOpen`] after an answer of any other sort was begun;
-    /// [`WriteError::Full`].
-    ///
-    /// ```
-    /// use dwell_engine::{Reply, WriteError};
-    ///
-    /// /// An answer that another server has made.
-    /// fn pass_on(reply: &mut Reply<'_>) -> Result<(), WriteError> {
-    ///     reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")?;
-    ///     assert!(reply.is_raw());
-    ///     // With its last byte the exchange ends by itself.
-    ///     reply.raw(b"hello")
-    /// }
-    /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder()
-    /// #     .listen(([127, 0, 0, 1], 0).into())
-    /// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         pass_on(exchange).expect("it takes it");
-    /// #     })?;
-    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
-    /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
-    /// ```
-    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        if !self.sent {
-            self.sent = true;
-            self.framing.keep_alive &= self.unread != Unread::InTheWay;
-            *self.outgoing = Outgoing::Raw(Box::new(RawAnswer::new(self.framing.is_head)));
-        }
-        self.has_room()?;
-        let Outgoing::Raw(answer) = &mut *self.outgoing else {
-            return Err(WriteError::NotOpen);
-        };
-        match answer.follow(bytes) {
-            RawProgress::Open => {}
-            RawProgress::Done { keep_alive } => {
-                self.framing.keep_alive &= keep_alive;
-                *self.outgoing = Outgoing::None;
-            }
-        }
-        self.output.extend_from_slice(bytes);
-        self.spill();
-        Ok(())
-    }
-
     /// Begins a response whose bytes the app writes itself, status line included, and whose end the
     /// app determines: with [`write`](Self::write) and its variants, up to
     /// [`finish`](Self::finish).
     ///
-    /// Shape: unlike [`raw`](Self::raw) the engine does not look at them. If the connection is to
-    /// close after it, the app says so in its head and by [`close_after`](Self::close_after). Does
-    /// nothing where an answer was begun.
+    /// Shape: the engine does not read them. If the connection is to close after the response, the
+    /// app announces that in its head and by [`close_after`](Self::close_after). Does nothing where
+    /// an answer was begun.
     ///
     /// ```
     /// use dwell_engine::{Reply, WriteError};
@@ -299,7 +243,7 @@ impl Reply<'_> {
     fn open_piece(&mut self, length: usize) -> Result<(), WriteError> {
         let length = length as u64;
         match &mut *self.outgoing {
-            Outgoing::None | Outgoing::Raw(_) => return Err(WriteError::NotOpen),
+            Outgoing::None => return Err(WriteError::NotOpen),
             Outgoing::Length(left) if length > *left => {
                 return Err(WriteError::TooLong {
                     limit: *left,

@@ -236,18 +236,22 @@ fn a_reader_that_takes_nothing_of_a_stream_is_cut_off() {
 }
 
 #[test]
-fn an_answer_byte_for_byte_ends_where_it_says() {
+fn an_answer_byte_for_byte_ends_where_its_app_ends_it() {
     let mut server = Fixture::default();
     let mut client = server.connect();
-    server.send(&mut client, get("/raw") + &get("/next"));
+    server.send(&mut client, get("/verbatim") + &get("/next"));
     let answer = server.answer(&mut client);
-    assert_eq!((answer.text(), answer.field("date")), ("raw", None));
+    assert_eq!((answer.text(), answer.field("date")), ("own", None));
     assert_eq!(server.answer(&mut client).text(), "GET /next []");
 
     server.send(&mut client, get("/hold"));
     for byte in b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n" {
-        server.reply(0, |reply| reply.raw(&[*byte]).unwrap());
+        server.reply(0, |reply| {
+            reply.verbatim();
+            reply.write(&[*byte]).unwrap();
+        });
     }
+    server.reply(0, |reply| reply.finish(&[]).unwrap());
     head(&mut server, &mut client);
     assert_eq!(unchunked(&mut server, &mut client), b"a");
     assert_eq!(

@@ -89,9 +89,11 @@ impl Script {
                 reply.write(b"one").unwrap();
                 reply.write_shared(&Bytes::from_static(b"two")).unwrap();
             }
-            "/raw" => {
-                let answer = b"HTTP/1.1 200 Fine\r\nContent-Length: 3\r\n\r\nraw";
-                reply.raw(answer).unwrap();
+            "/verbatim" => {
+                let answer = b"HTTP/1.1 200 Fine\r\nContent-Length: 3\r\n\r\nown";
+                reply.verbatim();
+                reply.write(answer).unwrap();
+                reply.finish(&[]).unwrap();
             }
             "/large" => reply.send(&Response {
                 status: 200,

@@ -3,7 +3,7 @@
 use super::Conn;
 use super::fields::{Fields, borrowed, check_fields, owned};
 use crate::manager::error::ConnError;
-use crate::reply::{Body, Reply, Response, WriteError};
+use crate::reply::{Body, Reply, Response};
 use bytes::Bytes;
 use dwell_proto::http1::encode;
 
@@ -189,8 +189,23 @@ impl Conn<'_> {
             });
             return Ok(());
         }
-        self.with_reply(|reply| write_chunk(reply, data))?
-            .map_err(Into::into)
+        let written = self.with_reply(|reply| match data {
+            _ if reply.is_verbatim() => None,
+            [] => Some(reply.finish(&[])),
+            _ => Some(reply.write(data)),
+        })?;
+        written.map_or_else(|| self.frame(data), |written| written.map_err(Into::into))
+    }
+
+    /// Writes a piece of an answer whose head was sent as bytes.
+    fn frame(&mut self, data: &[u8]) -> Result<(), ConnError> {
+        let mut framed = Vec::with_capacity(data.len() + 16);
+        if data.is_empty() {
+            encode::last_chunk(&mut framed);
+        } else {
+            encode::chunk(&mut framed, data);
+        }
+        self.write_answer(&framed)
     }
 
     /// As [`chunk`](Self::chunk), of bytes that many answers share: they are queued by reference.
@@ -241,11 +256,12 @@ impl Conn<'_> {
             });
             return Ok(());
         }
-        if data.is_empty() || self.with_reply(|reply| reply.is_raw())? {
+        if data.is_empty() {
             return self.chunk(data);
         }
-        self.with_reply(|reply| reply.write_shared(data))?
-            .map_err(Into::into)
+        let written =
+            self.with_reply(|reply| (!reply.is_verbatim()).then(|| reply.write_shared(data)))?;
+        written.map_or_else(|| self.frame(data), |written| written.map_err(Into::into))
     }
 
     /// Ends the answer that was begun; trailer fields go out where it is chunked.
@@ -262,8 +278,14 @@ impl Conn<'_> {
             });
             return Ok(());
         }
-        self.with_reply(|reply| reply.finish(trailers))?
-            .map_err(Into::into)
+        self.with_reply(|reply| {
+            if reply.is_verbatim() {
+                // Only the end of the connection tells its client that it is whole.
+                reply.close_after();
+            }
+            reply.finish(trailers)
+        })?
+        .map_err(Into::into)
     }
 
     /// Sends an informational answer, 103 (Early Hints) for one, before the final one.
@@ -356,27 +378,6 @@ fn send(
         body,
     });
     Ok(())
-}
-
-fn write_chunk(reply: &mut Reply<'_>, data: &[u8]) -> Result<(), WriteError> {
-    let written = if data.is_empty() {
-        Err(WriteError::NotOpen)
-    } else {
-        reply.write(data)
-    };
-    if written != Err(WriteError::NotOpen) || !reply.is_open() {
-        return written;
-    }
-    if !reply.is_raw() {
-        return reply.finish(&[]);
-    }
-    let mut framed = Vec::with_capacity(data.len() + 16);
-    if data.is_empty() {
-        encode::last_chunk(&mut framed);
-    } else {
-        encode::chunk(&mut framed, data);
-    }
-    reply.raw(&framed)
 }
 
 fn has(fields: Fields<'_>, name: &str) -> bool {

@@ -3,6 +3,7 @@
 use super::{Access, Conn, expect_kind, kind};
 use crate::manager::error::ConnError;
 use crate::manager::state::Leaves;
+use crate::manager::written;
 use crate::streams::StreamRef;
 use bytes::Bytes;
 
@@ -131,9 +132,7 @@ impl Conn<'_> {
         }
         match self.open_place()?.kind() {
             kind::RAW => self.send_on_stream(|stream| stream.write(bytes)),
-            kind::HTTP => self
-                .with_reply(|reply| reply.raw(bytes))?
-                .map_err(Into::into),
+            kind::HTTP => self.write_answer(bytes),
             _ => Err(ConnError::Protocol),
         }
     }
@@ -149,11 +148,19 @@ impl Conn<'_> {
         }
         match place.kind() {
             kind::RAW => self.send_on_stream(|stream| stream.write_shared(bytes)),
-            kind::HTTP => self
-                .with_reply(|reply| reply.raw(&bytes))?
-                .map_err(Into::into),
+            kind::HTTP => self.write_answer(&bytes),
             _ => Err(ConnError::Protocol),
         }
+    }
+
+    /// Writes bytes of an answer that its handler frames.
+    pub(super) fn write_answer(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
+        let mut written = self.extra().and_then(|extra| extra.written.take());
+        let result = self.with_reply(|reply| written::write(&mut written, reply, bytes));
+        if let Some(extra) = self.extra() {
+            extra.written = written;
+        }
+        result?.map_err(Into::into)
     }
 
     /// On an outbound HTTP connection: its handler writes requests by itself.

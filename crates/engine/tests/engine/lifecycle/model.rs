@@ -35,8 +35,10 @@ pub(super) struct Exchange {
     pub(super) answer: Vec<u8>,
     /// An answer byte for byte that is none.
     pub(super) is_broken: bool,
+    /// It is answered byte for byte.
+    is_verbatim: bool,
     /// What is left to write of an answer byte for byte.
-    raw: Vec<u8>,
+    verbatim: Vec<u8>,
     /// What is left of the announced size.
     length: Option<usize>,
     /// What has come of a streamed body, and what may.
@@ -131,7 +133,7 @@ impl Model {
         let (client, number) = (exchange.client, exchange.number);
         (exchange.length, exchange.is_broken) = (None, false);
         exchange.answer.clear();
-        exchange.raw.clear();
+        exchange.verbatim.clear();
         let length = self.random.of(&[0, 5, 3000, 20_000, 300_000]);
         let bytes = pattern(client, number, length);
         let body = match choice {
@@ -155,7 +157,7 @@ impl Model {
                 self.exchanges[index].length = Some(length);
                 Body::Stream(Some(length as u64))
             }
-            6 => return self.begin_raw(index, bytes),
+            6 => return self.begin_verbatim(index, bytes, reply),
             7 => return reply.informational(103, &[("Link", b"</a>")]),
             8 => {
                 reply.close_after();
@@ -176,29 +178,30 @@ impl Model {
         });
     }
 
-    fn begin_raw(&mut self, index: usize, body: Vec<u8>) {
+    fn begin_verbatim(&mut self, index: usize, body: Vec<u8>, reply: &mut Reply<'_>) {
         let exchange = &mut self.exchanges[index];
         let length = body.len();
-        let mut raw = format!(
+        let mut head = format!(
             "HTTP/1.1 200 OK\r\nX-Number: {}\r\nContent-Length: {length}\r\n\r\n",
             exchange.number
         );
         if self.random.once_in(4) {
             exchange.is_broken = true;
-            raw = raw.replace("HTTP/1.1 200", "HTTP/1.1 two hundred");
+            head = head.replace("HTTP/1.1 200", "HTTP/1.1 two hundred");
         }
-        exchange.raw = [raw.as_bytes(), &body].concat();
+        let is_head = self.planned[exchange.client][exchange.number].method == "HEAD";
+        let sent = if is_head { &[][..] } else { &body };
+        exchange.verbatim = [head.as_bytes(), sent].concat();
+        exchange.is_verbatim = true;
         exchange.answer = body;
+        reply.verbatim();
     }
 
     /// Writes a piece of an open answer, or ends it.
     fn go_on(&mut self, index: usize, reply: &mut Reply<'_>) -> Result<(), WriteError> {
         let exchange = &mut self.exchanges[index];
-        if reply.is_raw() {
-            if exchange.raw.is_empty() {
-                return reply.finish(&[]);
-            }
-            return self.go_on_raw(index, reply);
+        if exchange.is_verbatim {
+            return self.go_on_verbatim(index, reply);
         }
         let wanted = self.random.of(&[1, 100, 5000, 70_000]);
         let length = exchange.length.map_or(wanted, |left| left.min(wanted));
@@ -223,16 +226,17 @@ impl Model {
     /// Plays in a callback, and says what is to become of the exchange.
     fn respond(&mut self, index: usize, reply: &mut Reply<'_>) -> Outcome {
         self.play(index, reply);
-        // The first bytes of an answer byte for byte open it.
-        while !reply.is_sent() && !self.exchanges[index].raw.is_empty() {
-            // Where there is no room for them it is open all the same.
-            let _ = self.go_on_raw(index, reply);
-        }
         let is_done = reply.is_sent() && !reply.is_open();
         let choice = self.random.below(40);
         let (state, outcome) = match choice {
             0 => (State::Over, Outcome::Close),
-            1 | 2 => (State::Over, Outcome::Answered),
+            1 | 2 => {
+                if reply.is_open() && self.exchanges[index].is_verbatim {
+                    // It is cut short, which the engine does not see.
+                    reply.close_after();
+                }
+                (State::Over, Outcome::Answered)
+            }
             3 => {
                 let tag = self.tag(index);
                 (State::Leaving(tag), Outcome::Detach { tag })
@@ -252,11 +256,18 @@ impl Model {
         outcome
     }
 
-    fn go_on_raw(&mut self, index: usize, reply: &mut Reply<'_>) -> Result<(), WriteError> {
+    fn go_on_verbatim(&mut self, index: usize, reply: &mut Reply<'_>) -> Result<(), WriteError> {
         let exchange = &mut self.exchanges[index];
-        let length = self.random.of(&[1, 50, 100_000]).min(exchange.raw.len());
-        reply.raw(&exchange.raw[..length])?;
-        exchange.raw.drain(..length);
+        if exchange.verbatim.is_empty() {
+            if exchange.is_broken {
+                reply.close_after();
+            }
+            return reply.finish(&[]);
+        }
+        let length = self.random.of(&[1, 50, 100_000]);
+        let length = length.min(exchange.verbatim.len());
+        reply.write(&exchange.verbatim[..length])?;
+        exchange.verbatim.drain(..length);
         Ok(())
     }
 
@@ -321,7 +332,8 @@ impl App for Model {
             state: State::Called,
             answer: Vec::new(),
             is_broken: false,
-            raw: Vec::new(),
+            is_verbatim: false,
+            verbatim: Vec::new(),
             length: None,
             body: come,
             granted: come as u64,

@@ -1,51 +1,54 @@
-//! Finding the end of an answer that the app writes byte for byte.
+//! Answers that a handler writes as bytes.
 
+use crate::reply::{Reply, WriteError};
 use dwell_proto::http1::{FieldStorage, ResponseDecoder, ResponseLimits};
 
-/// Follows the bytes of one answer to its end.
-#[derive(Debug)]
-pub(crate) struct RawAnswer {
-    /// The decoder that follows the app's bytes; `None` after bytes that it cannot read, whose end
-    /// only the app can tell.
-    decoder: Option<ResponseDecoder>,
-}
+/// The decoder of the answer that is being written; `None` for bytes that it cannot read, whose end
+/// only their handler can tell.
+pub(super) type Written = Option<Box<ResponseDecoder>>;
 
-/// The progress of a response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum RawProgress {
-    Open,
-    Done { keep_alive: bool },
-}
-
-impl RawAnswer {
-    pub(super) fn new(is_head: bool) -> Self {
-        let method = if is_head { "HEAD" } else { "GET" };
-        Self {
-            decoder: Some(ResponseDecoder::new(method)),
-        }
+/// Writes bytes of an answer. The exchange ends where their framing does, and the connection where
+/// that leaves it no next request, or more bytes follow.
+pub(super) fn write(
+    written: &mut Written,
+    reply: &mut Reply<'_>,
+    bytes: &[u8],
+) -> Result<(), WriteError> {
+    if !reply.is_sent() {
+        let method = if reply.is_head() { "HEAD" } else { "GET" };
+        *written = Some(Box::new(ResponseDecoder::new(method)));
+        reply.verbatim();
+    } else if !reply.is_verbatim() {
+        return Err(WriteError::NotOpen);
     }
+    reply.write(bytes)?;
+    if let Some(keep_alive) = follow(written, bytes) {
+        if !keep_alive {
+            reply.close_after();
+        }
+        reply.finish(&[])?;
+    }
+    Ok(())
+}
 
-    /// Takes in the next bytes of the answer.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> RawProgress {
-        let Some(decoder) = &mut self.decoder else {
-            return RawProgress::Open;
+/// Takes in the next bytes of an answer. Returns whether the connection persists after their last.
+fn follow(written: &mut Written, bytes: &[u8]) -> Option<bool> {
+    let mut rest = bytes;
+    loop {
+        let decoder = written.as_deref_mut()?;
+        let mut storage = FieldStorage::new();
+        let Ok(step) = decoder.decode(rest, &mut storage, &ResponseLimits::default()) else {
+            *written = None;
+            return None;
         };
-        let mut rest = bytes;
-        loop {
-            let mut storage = FieldStorage::new();
-            let Ok(step) = decoder.decode(rest, &mut storage, &ResponseLimits::default()) else {
-                self.decoder = None;
-                return RawProgress::Open;
-            };
-            rest = &rest[step.consumed..];
-            if step.done {
-                return RawProgress::Done {
-                    keep_alive: decoder.keep_alive() && rest.is_empty(),
-                };
-            }
-            if rest.is_empty() {
-                return RawProgress::Open;
-            }
+        rest = &rest[step.consumed..];
+        if step.done {
+            let keep_alive = decoder.keep_alive() && rest.is_empty();
+            *written = None;
+            return Some(keep_alive);
+        }
+        if rest.is_empty() {
+            return None;
         }
     }
 }
@@ -56,10 +59,11 @@ mod tests {
 
     /// After how many bytes the answer is done, fed `step` at a time.
     fn done_after(answer: &[u8], step: usize, is_head: bool) -> Option<(usize, bool)> {
-        let mut raw = RawAnswer::new(is_head);
+        let method = if is_head { "HEAD" } else { "GET" };
+        let mut written = Some(Box::new(ResponseDecoder::new(method)));
         for start in (0..answer.len()).step_by(step) {
             let end = (start + step).min(answer.len());
-            if let RawProgress::Done { keep_alive } = raw.follow(&answer[start..end]) {
+            if let Some(keep_alive) = follow(&mut written, &answer[start..end]) {
                 return Some((end, keep_alive));
             }
         }
