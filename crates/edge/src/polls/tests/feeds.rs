@@ -1,14 +1,12 @@
 //! Streams of events.
 
 use super::harness::{Client, Edge, cursor};
-use std::io::Read;
 
 const EVENTS: &str = "Accept: text/event-stream\r\n";
 
 /// A client that follows a key by a stream.
 pub(super) struct Events {
     client: Client,
-    received: Vec<u8>,
 }
 
 impl Events {
@@ -19,53 +17,48 @@ impl Events {
         };
         Self {
             client: edge.ask(&format!("GET {target}\n{EVENTS}{id}")),
-            received: Vec::new(),
         }
     }
 
-    /// Whether the last that has come is this.
+    /// True if the last that has come is this.
     pub(super) fn ends_with(&mut self, text: &str) -> bool {
-        self.read();
-        self.received.ends_with(text.as_bytes())
-    }
-
-    fn read(&mut self) {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
-            self.received.extend_from_slice(&buffer[..read]);
-        }
+        self.client.receive();
+        self.client.received.ends_with(text.as_bytes())
     }
 
     /// The data of every event that has come whole, for values of one line.
     pub(super) fn data(&mut self) -> Vec<&str> {
-        self.read();
+        self.client.receive();
+        let received = &self.client.received;
         // A search for a large text is slow where it is not optimised; one for the ends of lines is
         // not.
-        let whole = self.received.iter().rposition(|byte| *byte == b'\n');
-        let text = std::str::from_utf8(&self.received[..whole.unwrap_or(0)]).unwrap();
+        let whole = received.iter().rposition(|byte| *byte == b'\n');
+        let text = std::str::from_utf8(&received[..whole.unwrap_or(0)]).unwrap();
         text.lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .collect()
     }
 
     /// Everything that has come, as text.
-    pub(super) fn text(&mut self) -> String {
-        self.read();
-        String::from_utf8_lossy(&self.received).into_owned()
+    pub(super) fn text(&mut self) -> &str {
+        self.client.receive();
+        std::str::from_utf8(&self.client.received).unwrap()
     }
 
     /// The id and data of the last whole event, and how many there are.
     fn last(&mut self) -> (usize, Option<(String, String)>) {
-        let text = self.text().replace("\r\n", "\n");
-        let events: Vec<_> = text
-            .match_indices("\nid: ")
-            .filter_map(|(start, begin)| {
-                let (id, rest) = text[start + begin.len()..].split_once("\ndata: ")?;
-                let (data, _) = rest.split_once("\n\n")?;
-                Some((id.to_owned(), data.to_owned()))
-            })
-            .collect();
-        (events.len(), events.last().cloned())
+        let text = self.text();
+        let events = text.match_indices("\nid: ").filter_map(|(start, begin)| {
+            let (id, rest) = text[start + begin.len()..].split_once("\ndata: ")?;
+            let (data, _) = rest.split_once("\n\n")?;
+            Some((id, data))
+        });
+        let count = events.clone().count();
+        let last = events.last();
+        (
+            count,
+            last.map(|(id, data)| (id.to_owned(), data.to_owned())),
+        )
     }
 
     #[track_caller]
@@ -120,13 +113,13 @@ fn polls_and_streams_wait_for_one_key() {
 fn a_stream_ends_in_its_time_and_with_the_server() {
     let mut edge = Edge::new("limits.stream_lifetime = \"40ms\"");
     let mut stream = Events::follow(&edge, "/poll/a", "");
-    edge.turn_until(|_| stream.text().ends_with("\r\n0\r\n\r\n"));
+    edge.turn_until(|_| stream.ends_with("\r\n0\r\n\r\n"));
     edge.assert_nothing_left();
     let mut edge = Edge::new("");
     let mut stream = Events::follow(&edge, "/poll/a", "");
     edge.turn_until_waiting(1);
     edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
-    edge.turn_until(|_| stream.text().ends_with("\r\n0\r\n\r\n"));
+    edge.turn_until(|_| stream.ends_with("\r\n0\r\n\r\n"));
     assert_eq!(stream.text().matches("retry: ").count(), 2);
     while !edge.event_loop.context().is_stopped() {
         edge.turn();

@@ -208,7 +208,7 @@ impl Edge {
 
 pub(super) struct Client {
     pub(super) socket: SimStream,
-    received: Vec<u8>,
+    pub(super) received: Vec<u8>,
 }
 
 impl Client {
@@ -223,16 +223,21 @@ impl Client {
         self.socket.write_all(text.as_bytes()).unwrap();
     }
 
+    /// Takes what has come; true at the end of the stream.
+    pub(super) fn receive(&mut self) -> bool {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(read) => self.received.extend_from_slice(&buffer[..read]),
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+    }
+
     /// The next answer, if it is all here; an end of the stream is an answer of status 0.
     pub(super) fn take_answer(&mut self) -> Option<(u16, String)> {
-        let mut buffer = vec![0; 64 * 1024];
-        let mut has_ended = false;
-        match self.socket.read(&mut buffer) {
-            Ok(0) => has_ended = true,
-            Ok(read) => self.received.extend_from_slice(&buffer[..read]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => has_ended = true,
-        }
+        let has_ended = self.receive();
         let text = std::str::from_utf8(&self.received).unwrap();
         let Some((head, rest)) = text.split_once("\r\n\r\n") else {
             return has_ended.then(|| (0, text.to_owned()));

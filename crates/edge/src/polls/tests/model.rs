@@ -45,30 +45,36 @@ enum Step {
     RestartCache,
 }
 
-fn transport() -> impl Strategy<Value = Transport> {
-    prop_oneof![
-        1 => Just(Transport::Poll),
-        1 => Just(Transport::LongPoll),
-        1 => Just(Transport::Stream),
-        2 => Just(Transport::Socket),
-    ]
+const TRANSPORTS: [Transport; 5] = [
+    Transport::Poll,
+    Transport::LongPoll,
+    Transport::Stream,
+    Transport::Socket,
+    Transport::Socket,
+];
+
+/// The keys of a request by number: two of three are for all.
+fn keys(number: usize) -> Keys {
+    if number < KEYS.len() {
+        Keys::One(number)
+    } else {
+        Keys::All
+    }
 }
 
-fn keys() -> impl Strategy<Value = Keys> {
-    prop_oneof![1 => (0..KEYS.len()).prop_map(Keys::One), 2 => Just(Keys::All)]
-}
-
+/// Draws a step in one go: a union would draw a generator for each of its arms.
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        16 => (0..KEYS.len(), 0..4_u8).prop_map(|(key, value)| Step::Set(key, value)),
-        6 => (0..KEYS.len()).prop_map(Step::Delete),
-        16 => Just(Step::Turn),
-        10 => (0..FOLLOWERS, transport(), keys())
-            .prop_map(|(place, transport, keys)| Step::Reconnect(place, transport, keys)),
-        8 => (0..FOLLOWERS, 0..KEYS.len()).prop_map(|(place, key)| Step::Toggle(place, key)),
-        1 => Just(Step::RestartEdge),
-        1 => Just(Step::RestartCache),
-    ]
+    let client = (0..FOLLOWERS, 0..TRANSPORTS.len(), 0..3 * KEYS.len());
+    let drawn = (0..58_u8, 0..KEYS.len(), 0..4_u8, client);
+    drawn.prop_map(|(kind, key, value, (place, transport, of))| match kind {
+        0..16 => Step::Set(key, value),
+        16..22 => Step::Delete(key),
+        22..38 => Step::Turn,
+        38..48 => Step::Reconnect(place, TRANSPORTS[transport], keys(of)),
+        48..56 => Step::Toggle(place, key),
+        56 => Step::RestartEdge,
+        _ => Step::RestartCache,
+    })
 }
 
 /// The edge, its cache where that is not embedded, and what the keys have.

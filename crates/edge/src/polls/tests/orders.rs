@@ -209,17 +209,18 @@ enum Step {
     Leave(usize),
 }
 
+/// Draws a step in one go: a union would draw a generator for each of its arms.
 fn step() -> impl Strategy<Value = Step> {
-    let key = 0..KEYS.len();
-    prop_oneof![
-        4 => (0..CLIENTS, [0..3_u8, 0..3_u8]).prop_map(|(place, has)| Step::Ask(place, has)),
-        6 => (key.clone(), 1..3_u8).prop_map(|(key, value)| Step::Set(key, value)),
-        6 => key.prop_map(Step::Delete),
-        3 => (0..5_u8).prop_map(Step::Tell),
-        6 => (0..4_u8).prop_map(Step::TellAll),
-        8 => Just(Step::Turn),
-        1 => (0..CLIENTS).prop_map(Step::Leave),
-    ]
+    let drawn = (0..34_u8, 0..KEYS.len(), 0..60_u8, 0..CLIENTS);
+    drawn.prop_map(|(kind, key, number, place)| match kind {
+        0..4 => Step::Ask(place, [number % 3, number / 3 % 3]),
+        4..10 => Step::Set(key, 1 + number % 2),
+        10..16 => Step::Delete(key),
+        16..19 => Step::Tell(number % 5),
+        19..25 => Step::TellAll(number % 4),
+        25..33 => Step::Turn,
+        _ => Step::Leave(place),
+    })
 }
 
 fn value(number: u8) -> String {

@@ -153,7 +153,7 @@ fn a_stream_ends_whose_key_has_lost_its_record() {
     waiters.take_members(key).unwrap();
     waiters.end_watch(key);
     recheck(&mut edge);
-    edge.turn_until(|_| stream.text().ends_with("\r\n0\r\n\r\n"));
+    edge.turn_until(|_| stream.ends_with("\r\n0\r\n\r\n"));
     edge.assert_nothing_left();
 }
 

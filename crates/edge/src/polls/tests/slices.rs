@@ -180,7 +180,7 @@ fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
     edge.driver.fleet.advance(Lifecycle::Drain);
     edge.turn_until(|edge| edge.front.polls.streams() == 0);
     for stream in &mut streams {
-        edge.turn_until(|_| stream.text().ends_with("0\r\n\r\n"));
+        edge.turn_until(|_| stream.ends_with("0\r\n\r\n"));
         assert!(stream.text().contains(&large), "it was told");
     }
 }

@@ -1,12 +1,11 @@
 //! WebSockets on poll routes.
 
 use super::harness::{Client, Edge, PATIENCE, cursor};
-use std::io::{Read, Write};
+use std::io::Write;
 
 /// A client whose connection is a WebSocket, or is going to be.
 pub(super) struct Socket {
     client: Client,
-    received: Vec<u8>,
     /// What is to be skipped of the answer to the handshake has been.
     is_open: bool,
     pub(super) frames: Vec<String>,
@@ -21,7 +20,6 @@ impl Socket {
         let fields = Self::FIELDS;
         Self {
             client: edge.ask(&format!("GET {target}\n{fields}")),
-            received: Vec::new(),
             is_open: false,
             frames: Vec::new(),
         }
@@ -36,18 +34,16 @@ impl Socket {
 
     /// Takes in what has come; returns how many frames of text there are.
     pub(super) fn read(&mut self) -> usize {
-        let mut buffer = [0; 16 * 1024];
-        while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
-            self.received.extend_from_slice(&buffer[..read]);
-        }
+        self.client.receive();
         if !self.is_open {
             let end = self
+                .client
                 .received
                 .windows(4)
                 .position(|four| four == b"\r\n\r\n");
             let Some(end) = end else { return 0 };
-            assert!(self.received.starts_with(b"HTTP/1.1 101 "));
-            self.received.drain(..end + 4);
+            assert!(self.client.received.starts_with(b"HTTP/1.1 101 "));
+            self.client.received.drain(..end + 4);
             self.is_open = true;
         }
         while let Some((opcode, payload)) = self.take_frame() {
@@ -60,11 +56,8 @@ impl Socket {
 
     /// True if so much has come, in frames of any length.
     pub(super) fn has_received(&mut self, bytes: usize) -> bool {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(read @ 1..) = self.client.socket.read(&mut buffer) {
-            self.received.extend_from_slice(&buffer[..read]);
-        }
-        self.received.len() >= bytes
+        self.client.receive();
+        self.client.received.len() >= bytes
     }
 
     /// Turns until the server has closed it with this code.
@@ -73,7 +66,7 @@ impl Socket {
         let mut close = vec![0x88];
         edge.turn_until(|_| {
             self.has_received(0);
-            let found = self.received.windows(4).find(|four| four[0] == 0x88);
+            let found = self.client.received.windows(4).find(|four| four[0] == 0x88);
             found.is_some_and(|frame| {
                 close = frame.to_vec();
                 true
@@ -83,16 +76,16 @@ impl Socket {
     }
 
     fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
-        let (length, start) = match *self.received.get(1)? {
+        let (length, start) = match *self.client.received.get(1)? {
             126 => {
-                let bytes: [u8; 2] = self.received.get(2..4)?.try_into().ok()?;
+                let bytes: [u8; 2] = self.client.received.get(2..4)?.try_into().ok()?;
                 (usize::from(u16::from_be_bytes(bytes)), 4)
             }
             length => (usize::from(length), 2),
         };
-        let payload = self.received.get(start..start + length)?.to_vec();
-        let opcode = self.received[0] & 15;
-        self.received.drain(..start + length);
+        let payload = self.client.received.get(start..start + length)?.to_vec();
+        let opcode = self.client.received[0] & 15;
+        self.client.received.drain(..start + length);
         Some((opcode, payload))
     }
 
@@ -101,7 +94,7 @@ impl Socket {
         let end = edge.elapsed() + PATIENCE;
         while self.frames.last().is_none_or(|last| last != frame) {
             let told = &self.frames;
-            let rest = String::from_utf8_lossy(&self.received);
+            let rest = String::from_utf8_lossy(&self.client.received);
             assert!(
                 edge.elapsed() < end,
                 "not {frame}: {told:?} {rest:?} {:?}",
