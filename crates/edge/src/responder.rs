@@ -9,7 +9,7 @@ use crate::held::{held, hold};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use bytes::Bytes;
-use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response};
+use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields};
 use dwell_evloop::Context;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -297,11 +297,35 @@ impl<'a, 'r> Responder<'a, 'r> {
         self.stream_as(context, &response, piece);
     }
 
-    fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
-        self.responses.log.count(response.status);
-        if self.responses.log.is_written() {
-            self.write_line(context, response);
+    /// The fields of an answer and those for its page, encoded for all that get the same.
+    pub(crate) fn share(&self, status: u16, fields: &[(&str, &[u8])]) -> SharedFields {
+        let Some((route, origin)) = self.page else {
+            return SharedFields::new(status, fields);
+        };
+        let mut fields = fields.to_vec();
+        let cors = &self.responses.cors;
+        cors.fields(route, origin, status, &mut fields);
+        SharedFields::new(status, &fields)
+    }
+
+    /// Sends an answer whose fields were encoded for others.
+    pub(crate) fn send_shared(
+        &mut self,
+        context: &mut Context,
+        fields: &SharedFields,
+        body: &Body<'_>,
+    ) {
+        self.note(context, fields.status(), body);
+        match &mut self.exchange {
+            Exchange::Now(reply) => reply.send_shared(fields, body),
+            Exchange::Held(http, exchange) => {
+                http.with_reply(context, *exchange, |reply| reply.send_shared(fields, body));
+            }
         }
+    }
+
+    fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
+        self.note(context, response.status, &response.body);
         let send = |reply: &mut Reply<'_>| {
             reply.send(response);
             if !piece.is_empty() {
@@ -347,16 +371,24 @@ impl<'a, 'r> Responder<'a, 'r> {
         );
     }
 
-    fn write_line(&self, context: &Context, response: &Response<'_>) {
+    /// Counts an answer, and writes its line of the access log.
+    fn note(&self, context: &Context, status: u16, body: &Body<'_>) {
+        self.responses.log.count(status);
+        if self.responses.log.is_written() {
+            self.write_line(context, status, body);
+        }
+    }
+
+    fn write_line(&self, context: &Context, status: u16, body: &Body<'_>) {
         let (method, target) = self.line.unwrap_or_default();
-        let has_body = method != "HEAD" && !matches!(response.status, 204 | 304);
+        let has_body = method != "HEAD" && !matches!(status, 204 | 304);
         let logged = Logged {
             method,
             target,
             remote: self.peer_address(),
             arrived: self.arrived,
-            status: response.status,
-            bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
+            status,
+            bytes: body.len().filter(|_| has_body).unwrap_or(0),
             outcome: self.outcome.map_or(FORWARDED, PollOutcome::as_str),
         };
         self.responses.log.write(context, &logged);

@@ -55,7 +55,7 @@ pub use budget::Budget;
 pub use dwell_evloop::Detached;
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
-pub use reply::{Body, Reply, Response, SharedPiece, WriteError};
+pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};
 pub use streams::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};
 

@@ -15,6 +15,9 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use fields::Asked;
+
+pub use fields::SharedFields;
 pub(crate) use fields::append as append_fields;
 pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;
@@ -298,16 +301,37 @@ impl Reply<'_> {
         self.send_as(response, Some(reason));
     }
 
+    /// As [`send`](Self::send), with fields that were encoded before.
+    pub fn send_shared(&mut self, fields: &SharedFields, body: &Body<'_>) {
+        self.send_with(fields.status, body, None, |output| {
+            output.extend_from_slice(&fields.text);
+            fields.asked
+        });
+    }
+
     fn send_as(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
+        let (status, fields) = (response.status, response.fields);
+        self.send_with(status, &response.body, reason, |output| {
+            append_fields(output, status, fields.iter().copied())
+        });
+    }
+
+    fn send_with(
+        &mut self,
+        status: u16,
+        body: &Body<'_>,
+        reason: Option<&[u8]>,
+        append: impl FnOnce(&mut Vec<u8>) -> Asked,
+    ) {
         if self.sent {
             return;
         }
         self.sent = true;
         self.framing.keep_alive &= self.unread != Unread::InTheWay;
-        let bodiless = self.framing.is_head || is_bodiless(response.status);
-        let is_missing = !bodiless && matches!(response.body, Body::Absent(_));
-        self.framing.keep_alive &= response.status >= 200 && !is_missing;
-        if let Body::Stream(length) = response.body {
+        let bodiless = self.framing.is_head || is_bodiless(status);
+        let is_missing = !bodiless && matches!(body, Body::Absent(_));
+        self.framing.keep_alive &= status >= 200 && !is_missing;
+        if let Body::Stream(length) = *body {
             *self.outgoing = match length {
                 _ if bodiless => Outgoing::Bodiless,
                 Some(length) => Outgoing::Length(length),
@@ -317,11 +341,11 @@ impl Reply<'_> {
             let until_close = matches!(*self.outgoing, Outgoing::UntilClose);
             self.framing.keep_alive &= !until_close;
         }
-        self.head(response, reason);
+        self.head(status, body, reason, append);
         if bodiless {
             return;
         }
-        match &response.body {
+        match body {
             Body::Empty | Body::Absent(_) | Body::Stream(_) => {}
             Body::Slice(bytes) => self.output.extend_from_slice(bytes),
             Body::Shared(bytes) => self.append_shared(bytes),
@@ -386,23 +410,29 @@ impl Reply<'_> {
         self.output.clear();
     }
 
-    fn head(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
+    fn head(
+        &mut self,
+        status: u16,
+        body: &Body<'_>,
+        reason: Option<&[u8]>,
+        append: impl FnOnce(&mut Vec<u8>) -> Asked,
+    ) {
         let output = &mut *self.output;
         output.reserve(ANSWER_BYTES);
         match reason {
-            None if response.status == 200 => output.extend_from_slice(self.start.ok()),
+            None if status == 200 => output.extend_from_slice(self.start.ok()),
             None => {
-                encode::status_line(output, Version::Http11, response.status);
+                encode::status_line(output, Version::Http11, status);
                 output.extend_from_slice(self.start.date());
             }
             Some(reason) => {
-                encode::status_line_with(output, Version::Http11, response.status, reason);
+                encode::status_line_with(output, Version::Http11, status, reason);
                 output.extend_from_slice(self.start.date());
             }
         }
-        let asked = append_fields(output, response.status, response.fields.iter().copied());
+        let asked = append(output);
         self.framing.keep_alive &= !asked.close;
-        let length = match response.body.len() {
+        let length = match body.len() {
             // The length of what a GET would be sent, the app alone can tell.
             None | Some(0) if self.framing.is_head && asked.content_length.is_some() => {
                 asked.content_length
@@ -410,18 +440,18 @@ impl Reply<'_> {
             length => length,
         };
         match length {
-            _ if is_bodiless(response.status) => {}
+            _ if is_bodiless(status) => {}
             Some(length) => {
                 output.extend_from_slice(b"Content-Length: ");
                 output.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
                 output.extend_from_slice(b"\r\n");
             }
-            None if matches!(response.body, Body::Stream(_)) && !self.framing.is_http10 => {
+            None if matches!(body, Body::Stream(_)) && !self.framing.is_http10 => {
                 output.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
             }
             None => {}
         }
-        if response.status == 101 {
+        if status == 101 {
             // The connection has no next request, and `Connection` is the app's.
         } else if let Some(options) = self.framing.connection(asked.upgrade) {
             output.extend_from_slice(b"Connection: ");

@@ -183,7 +183,10 @@ impl Stream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_shared(&mut self, head: &[u8], body: Bytes) -> io::Result<()> {
-        let written = self.write_through(&[head, &body], false)?;
+        let written = match head {
+            [] => self.write_through(&[&body], false)?,
+            _ => self.write_through(&[head, &body], false)?,
+        };
         let whole = (body.as_ptr().addr(), body.len());
         if written < head.len() {
             let queue = self.refused_queue();

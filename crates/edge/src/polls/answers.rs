@@ -2,11 +2,13 @@
 
 use super::ask::{Ask, Condition};
 use super::decide::Content;
-use crate::config::{EmptyAnswer, RouteConfig};
+use super::tables::Poll;
+use crate::access::CorsGrant;
+use crate::config::{EmptyAnswer, RouteConfig, RouteId};
 use crate::cursor::{Cursor, CursorText};
 use crate::responder::Responder;
 use bytes::Bytes;
-use dwell_engine::{Body, Response};
+use dwell_engine::{Body, Response, SharedFields};
 use dwell_evloop::Context;
 use dwell_store::Item;
 
@@ -102,6 +104,19 @@ impl<'a> Found<'a> {
         }
     }
 
+    /// Returns true if its answers have no content.
+    fn is_no_content(&self, route: &RouteConfig) -> bool {
+        self.content.is_empty && route.empty == EmptyAnswer::NoContent
+    }
+
+    fn status_and_body(&self, route: &RouteConfig) -> (u16, Body<'_>) {
+        if self.is_no_content(route) {
+            (204, Body::Empty)
+        } else {
+            (200, self.body())
+        }
+    }
+
     /// A large value of the store is shared with it and never copied.
     fn body(&self) -> Body<'_> {
         match &self.body {
@@ -152,20 +167,8 @@ pub(super) fn value_by(
     cache_status: &[u8],
 ) {
     let texts = Texts::of(ask, found.content.cursor);
-    let no_content = found.content.is_empty && route.empty == EmptyAnswer::NoContent;
-    let content_type: (&str, &[u8]) = ("Content-Type", route.content_type.as_bytes());
-    let mut fields = Fields::new(ask, &texts);
-    if !no_content {
-        fields.push(content_type);
-        fields.push(NOSNIFF);
-    }
-    fields.push(("Cache-Status", cache_status));
-    let body = if no_content {
-        Body::Empty
-    } else {
-        found.body()
-    };
-    let status = if no_content { 204 } else { 200 };
+    let fields = Fields::of_value(ask, &texts, route, found, cache_status);
+    let (status, body) = found.status_and_body(route);
     to.send(
         context,
         &Response {
@@ -174,6 +177,57 @@ pub(super) fn value_by(
             body,
         },
     );
+}
+
+/// The answers to polls that ask alike, of which the fields are encoded for the first of them.
+#[derive(Debug)]
+pub(super) struct Alike {
+    asks: Asks,
+    fields: SharedFields,
+}
+
+/// The properties of a held poll that the fields of its answer depend on.
+#[derive(PartialEq, Eq, Debug)]
+struct Asks {
+    route: RouteId,
+    origin: Option<CorsGrant>,
+    waits: bool,
+    /// The wait that its answer repeats.
+    preferred: Option<u32>,
+}
+
+impl Asks {
+    fn of(poll: &Poll) -> Self {
+        Self {
+            route: poll.route,
+            origin: poll.origin,
+            waits: poll.ask.waits(),
+            preferred: poll.ask.preferred.then_some(poll.ask.wait_ms),
+        }
+    }
+}
+
+/// Sends the value to one of many that are told of it.
+pub(super) fn value_alike(
+    to: &mut Responder<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    poll: &Poll,
+    found: &Found<'_>,
+    alike: &mut Option<Alike>,
+) {
+    let asks = Asks::of(poll);
+    let (status, body) = found.status_and_body(route);
+    let known = match alike {
+        Some(known) if known.asks == asks => known,
+        _ => {
+            let texts = Texts::of(&poll.ask, found.content.cursor);
+            let fields = Fields::of_value(&poll.ask, &texts, route, found, HIT);
+            let fields = to.share(status, fields.as_slice());
+            alike.insert(Alike { asks, fields })
+        }
+    };
+    to.send_shared(context, &known.fields, &body);
 }
 
 /// Sends that there is no news; the cursor is repeated.
@@ -274,6 +328,23 @@ impl<'a> Fields<'a> {
         if ask.preferred {
             fields.push(("Preference-Applied", texts.preference.as_bytes()));
         }
+        fields
+    }
+
+    /// The fields of an answer with a value.
+    fn of_value(
+        ask: &Ask,
+        texts: &'a Texts,
+        route: &'a RouteConfig,
+        found: &Found<'_>,
+        cache_status: &'a [u8],
+    ) -> Self {
+        let mut fields = Self::new(ask, texts);
+        if !found.is_no_content(route) {
+            fields.push(("Content-Type", route.content_type.as_bytes()));
+            fields.push(NOSNIFF);
+        }
+        fields.push(("Cache-Status", cache_status));
         fields
     }
 

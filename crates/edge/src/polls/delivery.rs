@@ -7,7 +7,7 @@
 //! like any other: whatever else ends its wait still does, and what it is told is what there is by
 //! then.
 
-use super::answers::Found;
+use super::answers::{Alike, Found};
 use super::budget::{Now, Work};
 use super::decide::Content;
 use super::encodings::Encodings;
@@ -211,15 +211,20 @@ impl Changes {
     }
 }
 
-/// The content of a key as it is told to many streams: the event is made once for all of them.
+/// The content of a key as it is told to many: event and fields are made once for all of them.
 pub(super) struct Telling<'f, 'v> {
     pub(super) found: Option<&'f Found<'v>>,
     pub(super) event: Option<SharedEvent>,
+    pub(super) alike: Option<Alike>,
 }
 
 impl<'f, 'v> Telling<'f, 'v> {
     pub(super) fn of(found: Option<&'f Found<'v>>) -> Self {
-        Self { found, event: None }
+        Self {
+            found,
+            event: None,
+            alike: None,
+        }
     }
 }
 

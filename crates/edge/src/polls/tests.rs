@@ -1,5 +1,6 @@
 //! Whatever becomes of a poll, no table keeps anything of it.
 
+mod alike;
 mod feeds;
 mod forwards;
 mod guards;

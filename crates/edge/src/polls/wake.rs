@@ -179,7 +179,7 @@ impl Polls {
                 streams.tell(context, http, budget, feed, telling);
                 budget.encoded(self.delivery.encodings.take_work());
             }
-            Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling.found),
+            Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling),
             // It is answered when it is ready.
             Waiter::MultiPoll(_) => {}
         }
@@ -193,8 +193,9 @@ impl Polls {
         budget: &mut Budget,
         key: KeyId,
         token: PollId,
-        found: Option<&Found<'_>>,
+        telling: &mut Telling<'_, '_>,
     ) {
+        let found = telling.found;
         let poll = self.waiters.polls().get(token);
         let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
             return;
@@ -209,7 +210,7 @@ impl Polls {
         let Some((poll, is_last)) = self.waiters.take(token) else {
             return;
         };
-        self.answer_woken(context, http, key, poll, decision, found);
+        self.answer_woken(context, http, key, poll, decision, telling);
         if is_last {
             self.waiters.end_watch(key);
         }
@@ -288,15 +289,16 @@ impl Polls {
     }
 
     /// Answers one poll that was held.
-    pub(super) fn answer_woken(
+    fn answer_woken(
         &mut self,
         context: &mut Context,
         http: &mut Http,
         key: KeyId,
         poll: Poll,
         decision: Decision,
-        found: Option<&Found<'_>>,
+        telling: &mut Telling<'_, '_>,
     ) {
+        let found = telling.found;
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
@@ -305,7 +307,8 @@ impl Polls {
             (Decision::Value, Some(found)) => {
                 to.ends(PollOutcome::Woken);
                 let route = self.routes.get(poll.route);
-                answers::value(&mut to, context, route, &poll.ask, found);
+                let alike = &mut telling.alike;
+                answers::value_alike(&mut to, context, route, &poll, found, alike);
             }
             _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
         }

@@ -43,6 +43,70 @@ pub(crate) fn append<'f>(
     asked
 }
 
+/// The status and fields of responses that go to many, encoded once for all of them.
+///
+/// ```
+/// use dwell_engine::{Body, ExchangeId, Http, SharedFields};
+/// use dwell_evloop::Context;
+///
+/// /// Answers all who wait.
+/// fn tell(http: &mut Http, context: &mut Context, waiting: &[ExchangeId]) {
+///     let fields = SharedFields::new(200, &[("Content-Type", b"text/plain")]);
+///     for exchange in waiting {
+///         http.with_reply(context, *exchange, |reply| {
+///             reply.send_shared(&fields, &Body::Slice(b"news"));
+///         });
+///     }
+/// }
+/// #
+/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+/// # use dwell_evloop::EventLoop;
+/// # use std::io::Write;
+/// # let held = std::cell::Cell::new(None);
+/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+/// #     held.set(Some(request.exchange));
+/// #     Outcome::Held { tag: 0, timeout: None }
+/// # };
+/// # let mut event_loop = EventLoop::new()?;
+/// # let mut driver = HttpDriver::new(Limits::default(), app);
+/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+/// # let mut client = std::net::TcpStream::connect(address)?;
+/// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+/// # while held.get().is_none() {
+/// #     event_loop.turn(&mut driver, None)?;
+/// # }
+/// # let exchange = held.get().expect("it has come");
+/// # tell(&mut driver.http, event_loop.context(), &[exchange]);
+/// # drop(driver);
+/// # let answer = std::io::read_to_string(client)?;
+/// # assert!(answer.ends_with("text/plain\r\nContent-Length: 4\r\n\r\nnews"), "{answer}");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedFields {
+    pub(super) status: u16,
+    pub(super) text: Vec<u8>,
+    pub(super) asked: Asked,
+}
+
+impl SharedFields {
+    /// Encodes the fields of a response of this status.
+    pub fn new(status: u16, fields: &[(&str, &[u8])]) -> Self {
+        let mut text = Vec::new();
+        let asked = append(&mut text, status, fields.iter().copied());
+        Self {
+            status,
+            text,
+            asked,
+        }
+    }
+
+    /// Returns the status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+}
+
 /// A field that the engine writes by itself, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Own {
