@@ -30,30 +30,12 @@ use std::time::Duration;
 ///     answered
 /// }
 /// #
-/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body};
-/// # use dwell_evloop::EventLoop;
-/// # use std::io::Write;
-/// # let held = std::cell::Cell::new(None);
-/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-/// #     held.set(Some(request.exchange));
-/// #     Outcome::Held { tag: 0, timeout: None }
-/// # };
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = HttpDriver::new(Limits::default(), app);
-/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-/// # let mut client = std::net::TcpStream::connect(address)?;
-/// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-/// # while held.get().is_none() {
-/// #     event_loop.turn(&mut driver, None)?;
-/// # }
-/// # let exchange = held.get().expect("it has come");
-/// # let (http, context) = (&mut driver.http, event_loop.context());
-/// # let news = Response { status: 200, fields: &[], body: Body::Slice(b"news") };
-/// # assert_eq!(publish(http, context, vec![exchange], &news), 1);
-/// # drop(driver);
-/// # let answer = std::io::read_to_string(client)?;
+/// # use dwell_engine::Body;
+/// # let answer = dwell_testkit::hold_once(|http, context, exchange| {
+/// #     let news = Response { status: 200, fields: &[], body: Body::Slice(b"news") };
+/// #     assert_eq!(publish(http, context, vec![exchange], &news), 1);
+/// # });
 /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
-/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExchangeId {

@@ -275,31 +275,10 @@ impl Http {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     let body = Body::Stream(None);
-    /// #     reply.send(&Response { status: 200, fields: &[], body });
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # tell(http, context, exchange, "a line\n");
-    /// # drop(driver);
-    /// # let answer = std::io::read_to_string(client)?;
+    /// # let answer = dwell_testkit::stream_once(|http, context, exchange| {
+    /// #     tell(http, context, exchange, "a line\n");
+    /// # });
     /// # assert!(answer.ends_with("\r\n\r\na line\n"), "{answer}");
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn with_reply<T>(
         &mut self,
@@ -335,27 +314,10 @@ impl Http {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # used(http, context, exchange, 64 * 1024);
-    /// # assert!(http.is_held(exchange));
-    /// # Ok::<(), std::io::Error>(())
+    /// # dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     used(http, context, exchange, 64 * 1024);
+    /// #     assert!(http.is_held(exchange));
+    /// # });
     /// ```
     pub fn grant(&mut self, context: &mut Context, exchange: ExchangeId, bytes: u64) -> bool {
         self.with_reply(context, exchange, |reply| reply.grant(bytes))
@@ -385,31 +347,12 @@ impl Http {
     ///     streams.write(context, stream, head.as_bytes()).then_some(stream)
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # let mut streams = Streams::new(2, 3, dwell_engine::StreamLimits::default());
-    /// # let stream = upgrade(http, &mut streams, context, exchange).expect("it waits");
-    /// # drop((driver, streams));
-    /// # let answer = std::io::read_to_string(client)?;
+    /// # let answer = dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     let mut streams = Streams::new(2, 3, dwell_engine::StreamLimits::default());
+    /// #     let stream = upgrade(http, &mut streams, context, exchange).expect("it waits");
+    /// #     assert_eq!(stream.kind(), 3);
+    /// # });
     /// # assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
-    /// # assert_eq!(stream.kind(), 3);
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
         if self.held(exchange)?.has_given_up_input() {
@@ -448,27 +391,10 @@ impl Http {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # prolong(http, context, exchange, 7);
-    /// # assert!(http.is_held(exchange));
-    /// # Ok::<(), std::io::Error>(())
+    /// # dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     prolong(http, context, exchange, 7);
+    /// #     assert!(http.is_held(exchange));
+    /// # });
     /// ```
     pub fn hold(
         &mut self,

@@ -224,25 +224,9 @@ impl Reply<'_> {
     /// fn waits(http: &mut Http, context: &mut Context, exchange: ExchangeId) {
     ///     http.with_reply(context, exchange, |reply| reply.await_body(true));
     /// }
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # waits(&mut driver.http, event_loop.context(), exchange);
-    /// # Ok::<(), std::io::Error>(())
+    /// # dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     waits(http, context, exchange);
+    /// # });
     /// ```
     pub fn await_body(&mut self, waits: bool) {
         self.awaits_body = Some(waits);
@@ -286,16 +270,8 @@ impl Reply<'_> {
     ///     reply.send_with_reason(&response, b"Closed On Sundays");
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder()
-    /// #     .listen(([127, 0, 0, 1], 0).into())
-    /// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         refuse(exchange);
-    /// #     })?;
-    /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::serve_once(refuse);
     /// # assert!(answer.starts_with("HTTP/1.1 403 Closed On Sundays\r\n"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn send_with_reason(&mut self, response: &Response<'_>, reason: &[u8]) {
         self.send_as(response, Some(reason));

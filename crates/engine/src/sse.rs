@@ -22,25 +22,9 @@
 //!     Outcome::Held { tag: 0, timeout: Some(HEARTBEAT) }
 //! }
 //! #
-//! # use dwell_engine::{HttpDriver, Limits};
-//! # use dwell_evloop::{Context, EventLoop};
-//! # use std::io::Write;
-//! # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-//! #     events(request, reply)
-//! # };
-//! # let mut event_loop = EventLoop::new()?;
-//! # let mut driver = HttpDriver::new(Limits::default(), app);
-//! # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-//! # let mut client = std::net::TcpStream::connect(address)?;
-//! # client.write_all(b"GET / HTTP/1.0\r\nLast-Event-ID: 7\r\n\r\n")?;
-//! # client.set_nonblocking(true)?;
-//! # while client.peek(&mut [0]).is_err() {
-//! #     event_loop.turn(&mut driver, Some(Duration::from_millis(10)))?;
-//! # }
-//! # client.set_nonblocking(false)?;
-//! # drop(driver);
-//! # assert!(std::io::read_to_string(client)?.ends_with("id: 1\ndata: 7\n\n"));
-//! # Ok::<(), std::io::Error>(())
+//! # let request = "GET / HTTP/1.0\r\nLast-Event-ID: 7\r\n\r\n";
+//! # let answer = dwell_testkit::serve_beginning(request, events);
+//! # assert!(answer.ends_with("id: 1\ndata: 7\n\n"), "{answer}");
 //! ```
 //!
 //! Source: <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -68,16 +52,11 @@ pub use dwell_proto::sse::{CONTENT_TYPE, Event, SseError, last_event_id};
 ///     }
 /// }
 /// #
-/// # use dwell_engine::{Request, Server, handler::Exchange};
-/// # let running = Server::builder()
-/// #     .listen(([127, 0, 0, 1], 0).into())
-/// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-/// #         sse::begin(exchange, &[]); assert!(tell(exchange, &Event::new("hi")));
-/// #     })?;
-/// # let request = "GET / HTTP/1.0\r\n\r\n";
-/// # let answer = dwell_testkit::ask(running.addresses()[0], request);
-/// # assert!(answer.ends_with("\r\n\r\ndata: hi\n\n"), "{answer}");
-/// # Ok::<(), dwell_engine::ServerError>(())
+/// # let answer = dwell_testkit::serve_once(|reply| {
+/// #     sse::begin(reply, &[]);
+/// #     assert!(tell(reply, &Event::new("hi")));
+/// # });
+/// # assert!(answer.ends_with("\r\ndata: hi\n\n\r\n0\r\n\r\n"), "{answer}");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -148,33 +127,12 @@ pub fn send(reply: &mut Reply<'_>, event: &Event<'_>) -> Result<(), SendEventErr
 ///     streams.retain(|stream| http.with_reply(context, *stream, sse::heartbeat).is_some());
 /// }
 /// #
-/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
-/// # use dwell_evloop::EventLoop;
-/// # use std::io::Write;
-/// # let held = std::cell::Cell::new(None);
-/// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-/// #     let body = Body::Stream(None);
-/// #     reply.send(&Response { status: 200, fields: &[], body });
-/// #     held.set(Some(request.exchange));
-/// #     Outcome::Held { tag: 0, timeout: None }
-/// # };
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = HttpDriver::new(Limits::default(), app);
-/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-/// # let mut client = std::net::TcpStream::connect(address)?;
-/// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-/// # while held.get().is_none() {
-/// #     event_loop.turn(&mut driver, None)?;
-/// # }
-/// # let exchange = held.get().expect("it has come");
-/// # let (http, context) = (&mut driver.http, event_loop.context());
-/// # let mut streams = vec![exchange];
-/// # beat(http, context, &mut streams);
-/// # assert_eq!(streams, [exchange]);
-/// # drop(driver);
-/// # let answer = std::io::read_to_string(client)?;
+/// # let answer = dwell_testkit::stream_once(|http, context, exchange| {
+/// #     let mut streams = vec![exchange];
+/// #     beat(http, context, &mut streams);
+/// #     assert_eq!(streams, [exchange]);
+/// # });
 /// # assert!(answer.ends_with("\r\n\r\n:\n\n"), "{answer}");
-/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn heartbeat(reply: &mut Reply<'_>) -> Result<(), WriteError> {
     reply.write(HEARTBEAT)

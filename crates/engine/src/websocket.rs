@@ -128,15 +128,9 @@ impl WebSockets {
     /// }
     /// #
     /// # use dwell_engine::websocket::{Role, WebSocketOptions};
-    /// # use dwell_evloop::{EventLoop, Stream};
-    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    /// # let mut client = std::net::TcpStream::connect(listener.local_addr()?)?;
-    /// # let (server, _) = listener.accept()?;
-    /// # server.set_nonblocking(true)?;
-    /// # let stream = Stream::from_tcp(mio::net::TcpStream::from_std(server));
-    /// # let detached = Detached { stream, input: Vec::new() };
+    /// # let (detached, mut client) = dwell_testkit::detached();
     /// # let negotiated = Negotiated::new(Role::Server, None);
-    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut event_loop = dwell_evloop::EventLoop::<()>::new()?;
     /// # let mut sockets = WebSockets::new(0, WebSocketOptions::default());
     /// # let tag = negotiated.to_bits().into();
     /// # take(&mut sockets, event_loop.context(), detached, tag)?;
@@ -296,24 +290,11 @@ impl WebSockets {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{Detached, websocket::{Negotiated, Role, WebSocketOptions}};
-    /// # use dwell_evloop::{EventLoop, Stream};
-    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    /// # let mut client = std::net::TcpStream::connect(listener.local_addr()?)?;
-    /// # let (server, _) = listener.accept()?;
-    /// # server.set_nonblocking(true)?;
-    /// # let stream = Stream::from_tcp(mio::net::TcpStream::from_std(server));
-    /// # let detached = Detached { stream, input: Vec::new() };
-    /// # let negotiated = Negotiated::new(Role::Server, None);
-    /// # let mut event_loop = EventLoop::<()>::new()?;
-    /// # let mut sockets = WebSockets::new(0, WebSocketOptions::default());
-    /// # sockets.adopt(event_loop.context(), detached, negotiated, 0)?;
-    /// # all(&mut sockets, event_loop.context(), false);
-    /// # all(&mut sockets, event_loop.context(), true);
-    /// # let mut frames = [0; 4];
-    /// # std::io::Read::read_exact(&mut client, &mut frames)?;
+    /// # let frames = dwell_testkit::socket_once(|sockets, context, _| {
+    /// #     all(sockets, context, false);
+    /// #     all(sockets, context, true);
+    /// # });
     /// # assert_eq!(frames[..3], [0x89, 0, 0x88], "a ping, then a close frame");
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn ping(&mut self, context: &mut Context, token: Token, payload: &[u8]) {
         let _ = self.with_socket(context, token, |socket| socket.ping(payload));

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod beside;
+#[cfg(feature = "serving")]
+mod example;
 mod memcached;
 #[cfg(feature = "rig")]
 mod rig;
@@ -20,6 +22,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub use beside::{ask, ask_and_finish, beside};
+#[cfg(feature = "serving")]
+pub use example::{
+    Fine, describe, detached, handle_once, hold_once, manage, manage_bytes, manage_once,
+    manage_socket, manage_stream, manage_then, manage_ws, respond_once, serve_beginning,
+    serve_once, serve_request, socket_once, stream_once, talk_once,
+};
 pub use memcached::Memcached;
 #[cfg(feature = "rig")]
 pub use rig::{Rig, loopback_listener};

@@ -86,20 +86,12 @@ impl Responder {
     ///     responder.send(Answer::text(200, make()))
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         let responder = exchange.responder();
-    /// #         std::thread::spawn(move || {
-    /// #             page(responder, || "hello".into()).expect("its client waits");
-    /// #         });
-    /// #     },
-    /// # )?;
     /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::respond_once(request, |responder| {
+    /// #     page(responder, || "hello".into())
+    /// # });
     /// # assert!(answer.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{answer}");
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn informational(&self, status: u16, fields: Vec<Field>) -> Result<(), Gone> {
         let order = Order::Informational(status, fields);
@@ -129,19 +121,9 @@ impl Responder {
     ///     writer.finish(Vec::new()).map_err(|_| TryWriteError::Gone)
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         let responder = exchange.responder();
-    /// #         std::thread::spawn(move || {
-    /// #             report(responder).expect("its client waits");
-    /// #         });
-    /// #     },
-    /// # )?;
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::respond_once(request, report);
     /// # assert!(answer.ends_with("\n999,998001\n"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn stream(mut self, head: Answer, length: Option<u64>) -> Result<BodyWriter, Gone> {
         match self.channel.take() {
@@ -185,19 +167,9 @@ impl Responder {
     ///     })
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         let responder = exchange.responder();
-    /// #         std::thread::spawn(move || {
-    /// #             classic(responder).expect("its client waits");
-    /// #         });
-    /// #     },
-    /// # )?;
     /// # let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\nhello";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::respond_once(request, classic);
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn take_over_blocking(
         self,
@@ -229,19 +201,11 @@ impl Responder {
     ///     responder.send(Answer::text(200, "done\n"))
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         let responder = exchange.responder();
-    /// #         std::thread::spawn(move || {
-    /// #             work(responder, 3).expect("its client waits");
-    /// #         });
-    /// #     },
-    /// # )?;
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::respond_once(request, |responder| {
+    /// #     work(responder, 3)
+    /// # });
     /// # assert!(answer.ends_with("\r\n\r\ndone\n"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn is_cancelled(&self) -> bool {
         self.channel

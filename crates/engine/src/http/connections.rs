@@ -30,27 +30,10 @@ impl Http {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # end(http, context, exchange.connection());
-    /// # assert!(!http.contains(exchange.connection()));
-    /// # Ok::<(), std::io::Error>(())
+    /// # dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     end(http, context, exchange.connection());
+    /// #     assert!(!http.contains(exchange.connection()));
+    /// # });
     /// ```
     pub fn contains(&self, connection: Token) -> bool {
         self.connections.get(connection).is_some()
@@ -94,31 +77,10 @@ impl Http {
     ///             .is_some_and(|written| written.is_ok())
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     let body = Body::Stream(None);
-    /// #     reply.send(&Response { status: 200, fields: &[], body });
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # assert!(next(http, context, exchange, b"a piece"));
-    /// # drop(driver);
-    /// # let answer = std::io::read_to_string(client)?;
+    /// # let answer = dwell_testkit::stream_once(|http, context, exchange| {
+    /// #     assert!(next(http, context, exchange, b"a piece"));
+    /// # });
     /// # assert!(answer.ends_with("\r\n\r\na piece"), "{answer}");
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
         self.held(exchange)

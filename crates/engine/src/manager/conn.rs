@@ -213,17 +213,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # let mut manager = Manager::new(|_, _| {})?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # while manager.connection_count() < 2 {
-    /// #     manager.poll(None)?;
-    /// # }
-    /// # retire(&mut manager);
-    /// # manager.poll(std::time::Duration::ZERO)?;
-    /// # assert_eq!(std::io::read_to_string(client)?, "");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let answer = dwell_testkit::manage_then("tcp", "", |_, _| {}, |manager| retire(manager));
+    /// # assert_eq!(answer, "");
     /// ```
     pub fn drain(&mut self) {
         if self.is_deferred() {
@@ -266,16 +257,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(daytime)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, ""), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_bytes("", daytime);
     /// # assert_eq!(answer, "Sun Nov 22 03:24:00 2026\n");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn close(&mut self) {
         let Ok(record) = self.scope.state.open_record(self.token) else {
@@ -356,16 +339,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(echo)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, "hello"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_bytes("hello", echo);
     /// # assert_eq!(answer, "hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pause(&mut self) {
         self.set_paused(true);

@@ -16,22 +16,9 @@ use std::borrow::Cow;
 ///     format!("{} {} for {name} by {}", message.method(), message.path(), agent.escape_ascii())
 /// }
 /// #
-/// # use dwell_engine::manager::{Event, Manager};
-/// # use dwell_testkit::{ask, beside};
-/// # let mut manager = Manager::new(|conn, event| {
-/// #     if let Event::HttpMessage(message) = event {
-/// #         let text = describe(&message);
-/// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
-/// #     }
-/// # })?;
-/// # let listener = manager.listen("http://127.0.0.1:0")?;
-/// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
 /// # let request = "GET /a?name=Ann HTTP/1.0\r\nUser-Agent: me\r\n\r\n";
-/// # let answer = beside(|| ask(address, request), || {
-/// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-/// # });
+/// # let answer = dwell_testkit::describe(request, describe);
 /// # assert!(answer.ends_with("GET /a for Ann by me"), "{answer}");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct HttpMessage<'a> {
@@ -88,22 +75,9 @@ impl<'a> HttpMessage<'a> {
     ///     format!("{target} ({} bytes of query) {} {fields}", query.len(), message.version())
     /// }
     /// #
-    /// # use dwell_engine::manager::{Event, Manager};
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| {
-    /// #     if let Event::HttpMessage(message) = event {
-    /// #         let text = line(&message);
-    /// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
-    /// #     }
-    /// # })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET /a?b=c HTTP/1.0\r\nUser-Agent: me\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::describe(request, line);
     /// # assert!(answer.ends_with("/a?b=c (3 bytes of query) HTTP/1.0 1"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn query(&self) -> &'a str {
         match self.head {
@@ -181,22 +155,11 @@ impl<'a> HttpMessage<'a> {
     ///     message.request_head().is_some_and(is_upgrade)
     /// }
     /// #
-    /// # use dwell_engine::manager::{Event, Manager};
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| {
-    /// #     if let Event::HttpMessage(message) = event {
-    /// #         let text = wants_websocket(&message).to_string();
-    /// #         conn.reply(200, &[], text.as_bytes()).expect("it is the first answer");
-    /// #     }
-    /// # })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let answer = dwell_testkit::describe(request, |message| {
+    /// #     wants_websocket(message).to_string()
     /// # });
     /// # assert!(answer.ends_with("false"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn request_head(&self) -> Option<&'a RequestHead<'a, 'a>> {
         match self.head {

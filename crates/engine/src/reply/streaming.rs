@@ -57,16 +57,10 @@ impl Reply<'_> {
     ///     reply.finish(&[])
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         greet(exchange, "reader", &Bytes::from_static(b"news")).expect("it takes it");
-    /// #     },
-    /// # )?;
-    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::serve_once(|reply| {
+    /// #     greet(reply, "reader", &Bytes::from_static(b"news"));
+    /// # });
     /// # assert!(answer.ends_with("\r\n\r\n11\r\ndear reader, news\r\n0\r\n\r\n"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn write_parts(&mut self, parts: &[Bytes]) -> Result<(), WriteError> {
         let length = length_of(parts) as usize;
@@ -100,17 +94,11 @@ impl Reply<'_> {
     ///     reply.finish(&[])
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
     /// # let mut file = tempfile::tempfile()?;
     /// # std::io::Write::write_all(&mut file, b"a text\n")?;
     /// # let file = FileSlice { file: file.into(), offset: 0, length: 7 };
-    /// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(
-    /// #     move |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         framed(exchange, file.clone()).expect("it takes it");
-    /// #     },
-    /// # )?;
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
-    /// # assert!(answer.ends_with("\r\n\r\nbegin\na text\nend\n"), "{answer}");
+    /// # let answer = dwell_testkit::serve_once(move |reply| framed(reply, file.clone()));
+    /// # assert!(answer.contains("begin\n\r\n7\r\na text\n\r\n4\r\nend\n"), "{answer}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn write_file(&mut self, slice: FileSlice) -> Result<(), WriteError> {
@@ -144,31 +132,10 @@ impl Reply<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request, Body, Response};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::Write;
-    /// # let held = std::cell::Cell::new(None);
-    /// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     let body = Body::Stream(None);
-    /// #     reply.send(&Response { status: 200, fields: &[], body });
-    /// #     held.set(Some(request.exchange));
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut client = std::net::TcpStream::connect(address)?;
-    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    /// # while held.get().is_none() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # let exchange = held.get().expect("it has come");
-    /// # let (http, context) = (&mut driver.http, event_loop.context());
-    /// # publish(http, context, &[exchange], b"news");
-    /// # drop(driver);
-    /// # let answer = std::io::read_to_string(client)?;
+    /// # let answer = dwell_testkit::stream_once(|http, context, exchange| {
+    /// #     publish(http, context, &[exchange], b"news");
+    /// # });
     /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn write_piece(&mut self, piece: &SharedPiece) -> Result<(), WriteError> {
         let is_chunked = matches!(self.outgoing, Outgoing::Chunked);
@@ -220,16 +187,8 @@ impl Reply<'_> {
     ///     reply.finish(&[])
     /// }
     /// #
-    /// # use dwell_engine::{Request, Server, handler::Exchange};
-    /// # let running = Server::builder()
-    /// #     .listen(([127, 0, 0, 1], 0).into())
-    /// #     .serve(|_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
-    /// #         pass_on(exchange).expect("it takes it");
-    /// #     })?;
-    /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    /// # let answer = dwell_testkit::ask(running.addresses()[0], request);
+    /// # let answer = dwell_testkit::serve_once(pass_on);
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
-    /// # Ok::<(), dwell_engine::ServerError>(())
     /// ```
     pub fn verbatim(&mut self) {
         if !self.sent {

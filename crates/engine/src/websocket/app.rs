@@ -63,42 +63,11 @@ use std::io;
 ///     }
 /// }
 /// #
-/// # use dwell_engine::websocket::{Negotiated, Role, WebSocketOptions, WebSockets};
-/// # use dwell_engine::Detached;
-/// # use dwell_evloop::{Driver, EventLoop, Readiness, Stream};
-/// # struct Alone(WebSockets, Echo);
-/// # impl Driver for Alone {
-/// #     type Message = ();
-/// #     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-/// #         self.0.ready(context, token, readiness, &mut self.1);
-/// #     }
-/// #     fn expired(&mut self, context: &mut Context, token: Token) {
-/// #         self.0.expired(context, token, &mut self.1);
-/// #     }
-/// #     fn message(&mut self, _: &mut Context, (): ()) {}
-/// # }
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = Alone(WebSockets::new(0, WebSocketOptions::default()), Echo::default());
-/// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-/// # let client = std::net::TcpStream::connect(listener.local_addr()?)?;
-/// # let (server, _) = listener.accept()?;
-/// # server.set_nonblocking(true)?;
-/// # let stream = Stream::from_tcp(mio::net::TcpStream::from_std(server));
-/// # let detached = Detached { stream, input: Vec::new() };
-/// # let negotiated = Negotiated::new(Role::Server, None);
-/// # driver.0.adopt(event_loop.context(), detached, negotiated, 0)?;
-/// # let talk = || -> tungstenite::Result<_> {
-/// #     let role = tungstenite::protocol::Role::Client;
-/// #     let mut client = tungstenite::WebSocket::from_raw_socket(client, role, None);
+/// # let echo = dwell_testkit::talk_once(Echo::default(), Default::default(), |client| {
 /// #     client.send("hello".into())?;
 /// #     client.read()?.into_text()
-/// # };
-/// # let echo = dwell_testkit::beside(talk, || {
-/// #     let patience = std::time::Duration::from_millis(10);
-/// #     event_loop.turn(&mut driver, Some(patience)).expect("it turns");
-/// # })?;
+/// # });
 /// # assert_eq!(echo, "hello");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait WebSocketApp {
     /// A whole message came.
@@ -320,43 +289,11 @@ pub struct Negotiated {
 /// let options = UpgradeOptions { delivery: Delivery::Frames, ..UpgradeOptions::default() };
 /// assert_eq!(options.delivery, Delivery::Frames);
 /// #
-/// # use dwell_engine::websocket::{Negotiated, Role, WebSocketOptions, WebSockets};
-/// # use dwell_engine::Detached;
-/// # use dwell_evloop::{Driver, EventLoop, Readiness, Stream};
-/// # struct Alone(WebSockets, Relay);
-/// # impl Driver for Alone {
-/// #     type Message = ();
-/// #     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-/// #         self.0.ready(context, token, readiness, &mut self.1);
-/// #     }
-/// #     fn expired(&mut self, context: &mut Context, token: Token) {
-/// #         self.0.expired(context, token, &mut self.1);
-/// #     }
-/// #     fn message(&mut self, _: &mut Context, (): ()) {}
-/// # }
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = Alone(WebSockets::new(0, WebSocketOptions::default()), Relay);
-/// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-/// # let client = std::net::TcpStream::connect(listener.local_addr()?)?;
-/// # let (server, _) = listener.accept()?;
-/// # server.set_nonblocking(true)?;
-/// # let stream = Stream::from_tcp(mio::net::TcpStream::from_std(server));
-/// # let detached = Detached { stream, input: Vec::new() };
-/// # let negotiated = Negotiated::new(Role::Server, None);
-/// # let negotiated = Negotiated { delivery: options.delivery, ..negotiated };
-/// # driver.0.adopt(event_loop.context(), detached, negotiated, 0)?;
-/// # let talk = || -> tungstenite::Result<_> {
-/// #     let role = tungstenite::protocol::Role::Client;
-/// #     let mut client = tungstenite::WebSocket::from_raw_socket(client, role, None);
+/// # let echo = dwell_testkit::talk_once(Relay, options.delivery, |client| {
 /// #     client.send("hello".into())?;
 /// #     client.read()?.into_text()
-/// # };
-/// # let echo = dwell_testkit::beside(talk, || {
-/// #     let patience = std::time::Duration::from_millis(10);
-/// #     event_loop.turn(&mut driver, Some(patience)).expect("it turns");
-/// # })?;
+/// # });
 /// # assert_eq!(echo, "hello");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Delivery {

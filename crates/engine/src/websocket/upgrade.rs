@@ -161,22 +161,10 @@ pub fn is_upgrade(head: &RequestHead<'_, '_>) -> bool {
 ///     }
 /// }
 /// #
-/// # use dwell_engine::{HttpDriver, Limits};
-/// # use dwell_evloop::{Context, EventLoop};
-/// # let app = |_: &mut Context, request: &Request<'_>, reply: &mut Reply<'_>| {
-/// #     chat(request, reply)
-/// # };
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = HttpDriver::new(Limits::default(), app);
-/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
 /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
 /// #     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-/// # let answer = dwell_testkit::beside(|| dwell_testkit::ask(address, request), || {
-/// #     let patience = std::time::Duration::from_millis(10);
-/// #     event_loop.turn(&mut driver, Some(patience)).expect("it turns");
-/// # });
+/// # let answer = dwell_testkit::serve_request(request, chat);
 /// # assert!(answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
-/// # Ok::<(), std::io::Error>(())
 /// ```
 ///
 /// # Errors

@@ -73,17 +73,9 @@ impl Conn<'_> {
     ///     Ok(())
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| hello(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\nLast-Event-ID: 6\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, hello);
     /// # assert!(answer.ends_with("id: 7\ndata: 6\n\n"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sse_event(&mut self, event: &sse::Event<'_>) -> Result<(), ConnError> {
         let mut bytes = Vec::with_capacity(event.data.len() + 64);
@@ -111,26 +103,11 @@ impl Conn<'_> {
     ///     Ok(())
     /// }
     /// #
-    /// # use dwell_engine::manager;
-    /// # use std::io::Write;
-    /// # let mut manager = Manager::new(|conn, event| {
-    /// #     if let manager::Event::HttpMessage(_) = event {
-    /// #         conn.sse().expect("it is the first answer");
-    /// #     }
-    /// # })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    /// # client.set_nonblocking(true)?;
-    /// # while client.peek(&mut [0]).is_err() {
-    /// #     manager.poll(std::time::Duration::from_millis(10))?;
-    /// # }
-    /// # publish(&mut manager, "hello")?;
-    /// # client.set_nonblocking(false)?;
-    /// # manager.close();
-    /// # assert!(std::io::read_to_string(client)?.ends_with("\r\n\r\ndata: hello\n\n"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let answer = dwell_testkit::manage_stream(
+    /// #     |conn| conn.sse(),
+    /// #     |manager| publish(manager, "hello"),
+    /// # );
+    /// # assert!(answer.ends_with("\r\n\r\ndata: hello\n\n"), "{answer}");
     /// ```
     pub fn sse_shared(&mut self, event: &SharedEvent) -> Result<(), ConnError> {
         self.http_place()?;
@@ -164,7 +141,7 @@ impl Conn<'_> {
     ///
     /// ```
     /// use dwell_engine::files::FileOptions;
-    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
     /// use std::path::Path;
     ///
     /// fn icon(conn: &mut Conn<'_>, event: Event<'_>, site: &Path) -> Result<(), ConnError> {
@@ -176,22 +153,16 @@ impl Conn<'_> {
     ///         _ => Ok(()),
     ///     }
     /// }
-    ///
-    /// # use dwell_testkit::{ask, beside};
+    /// #
     /// # let folder = tempfile::tempdir()?;
     /// # std::fs::write(folder.path().join("icon.ico"), "a picture")?;
-    /// let site = folder.path().to_owned();
-    /// let mut manager = Manager::new(move |conn, event| {
-    ///     icon(conn, event, &site).expect("it is the first answer");
-    /// })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// # let site = folder.path().to_owned();
     /// # let request = "GET /favicon.ico HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let answer = dwell_testkit::manage_once(request, move |conn, event| {
+    /// #     icon(conn, event, &site)
     /// # });
     /// # assert!(answer.ends_with("\r\n\r\na picture"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn serve_file(
         &mut self,
@@ -209,7 +180,7 @@ impl Conn<'_> {
     ///
     /// ```
     /// use dwell_engine::files::DirectoryOptions;
-    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
     /// use std::path::Path;
     ///
     /// fn site(conn: &mut Conn<'_>, event: Event<'_>, root: &Path) -> Result<(), ConnError> {
@@ -218,18 +189,13 @@ impl Conn<'_> {
     ///     }
     ///     Ok(())
     /// }
-    ///
-    /// # use dwell_testkit::{ask, beside};
+    /// #
     /// # let folder = tempfile::tempdir()?;
     /// # std::fs::write(folder.path().join("a.txt"), "a text")?;
-    /// let root = folder.path().to_owned();
-    /// let mut manager = Manager::new(move |conn, event| {
-    ///     site(conn, event, &root).expect("it is the first answer");
-    /// })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask(address, "GET /a.txt HTTP/1.0\r\n\r\n"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let root = folder.path().to_owned();
+    /// # let request = "GET /a.txt HTTP/1.0\r\n\r\n";
+    /// # let answer = dwell_testkit::manage_once(request, move |conn, event| {
+    /// #     site(conn, event, &root)
     /// # });
     /// # assert!(answer.ends_with("\r\n\r\na text"), "{answer}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -270,17 +236,9 @@ impl Conn<'_> {
     ///     conn.send_file(answer)
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| report(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, report);
     /// # assert!(answer.ends_with("the report is not made yet"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send_file(&mut self, answer: FileAnswer) -> Result<(), ConnError> {
         self.send_file_with(answer, &[])
@@ -293,7 +251,7 @@ impl Conn<'_> {
     ///
     /// ```
     /// use dwell_engine::files::{FileOptions, serve_file};
-    /// use dwell_engine::manager::{Conn, ConnError, Event, Manager};
+    /// use dwell_engine::manager::{Conn, ConnError, Event};
     /// use std::path::Path;
     /// use std::time::SystemTime;
     ///
@@ -304,18 +262,13 @@ impl Conn<'_> {
     ///     let answer = serve_file(head, file, &FileOptions::default(), SystemTime::now());
     ///     conn.send_file_with(answer, &[("Content-Disposition", b"attachment")])
     /// }
-    ///
-    /// # use dwell_testkit::{ask, beside};
+    /// #
     /// # let folder = tempfile::tempdir()?;
     /// # let file = folder.path().join("all.csv");
     /// # std::fs::write(&file, "1,2")?;
-    /// let mut manager = Manager::new(move |conn, event| {
-    ///     download(conn, event, &file).expect("it is the first answer");
-    /// })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask(address, "GET / HTTP/1.0\r\n\r\n"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let request = "GET / HTTP/1.0\r\n\r\n";
+    /// # let answer = dwell_testkit::manage_once(request, move |conn, event| {
+    /// #     download(conn, event, &file)
     /// # });
     /// # assert!(answer.contains("\r\nContent-Disposition: attachment\r\n"), "{answer}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -37,17 +37,9 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| upload(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "PUT / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, upload);
     /// # assert!(answer.ends_with("\r\n\r\n5 bytes"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stream_body(&mut self, bytes_max: u64) {
         self.scope.state.streamed_bytes_max = Some(bytes_max);
@@ -78,18 +70,12 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(|conn, event| lines(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: lines\r\n\r\nhello";
-    /// # let answer = beside(|| ask_and_finish(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let answer = dwell_testkit::manage("http", lines, |address| {
+    /// #     dwell_testkit::ask_and_finish(address, request)
     /// # });
     /// # assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hijack(&mut self) -> Result<(), ConnError> {
         let place = self.http_place()?;

@@ -39,16 +39,9 @@ impl Conn<'_> {
     ///     (others, websockets)
     /// }
     /// #
-    /// # let mut manager = Manager::new(|_, _| {})?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # while manager.connection_count() < 2 {
-    /// #     manager.poll(None)?;
-    /// # }
-    /// # assert_eq!(count(&mut manager), (1, 0));
-    /// # drop(client);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # dwell_testkit::manage_then("tcp", "", |_, _| {}, |manager| {
+    /// #     assert_eq!(count(manager), (1, 0));
+    /// # });
     /// ```
     pub fn is_websocket(&self) -> bool {
         let place = self.place();
@@ -80,16 +73,9 @@ impl Conn<'_> {
     ///     ids.into_iter().filter(|id| lags(*id)).count()
     /// }
     /// #
-    /// # let mut manager = Manager::new(|_, _| {})?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # while manager.connection_count() < 2 {
-    /// #     manager.poll(None)?;
-    /// # }
-    /// # assert_eq!(laggards(&mut manager), 0);
-    /// # drop(client);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # dwell_testkit::manage_then("tcp", "", |_, _| {}, |manager| {
+    /// #     assert_eq!(laggards(manager), 0);
+    /// # });
     /// ```
     pub fn is_writable(&mut self) -> bool {
         self.queued_bytes() > 0
@@ -133,16 +119,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(local_only)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, "hello"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_bytes("hello", local_only);
     /// # assert_eq!(answer, "");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn remote_address(&mut self) -> Option<SocketAddr> {
         self.ask(|socket| socket.peer_address())?

@@ -35,17 +35,9 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| page(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, page);
     /// # assert!(answer.ends_with("\r\n\r\n<p>hello"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply(
         &mut self,
@@ -73,20 +65,12 @@ impl Conn<'_> {
     ///     Ok(())
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
     /// # let hello = Bytes::from_static(b"<p>hello");
-    /// # let mut manager = Manager::new(move |conn, event| {
-    /// #     page(&hello, conn, event).expect("it is taken");
-    /// # })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let answer = dwell_testkit::manage_once(request, move |conn, event| {
+    /// #     page(&hello, conn, event);
     /// # });
     /// # assert!(answer.ends_with("\r\n\r\n<p>hello"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply_shared(
         &mut self,
@@ -112,17 +96,9 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| health(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, health);
     /// # assert!(answer.ends_with("{\"status\": \"ok\"}"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reply_json(&mut self, status: u16, json: &str) -> Result<(), ConnError> {
         let fields: Fields<'_> = &[("Content-Type", b"application/json")];
@@ -150,17 +126,9 @@ impl Conn<'_> {
     ///     Ok(())
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| report(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.0\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, report);
     /// # assert!(answer.contains("\n99,9801\n"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin(
         &mut self,
@@ -227,25 +195,11 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use std::io::{Read, Write};
-    /// # let mut manager = Manager::new(|conn, event| {
-    /// #     if let dwell_engine::manager::Event::HttpMessage(_) = event {
-    /// #         conn.begin(200, &[], Some(4)).expect("it is the first answer");
-    /// #     }
-    /// # })?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// # client.set_nonblocking(true)?;
-    /// # while client.peek(&mut [0]).is_err() {
-    /// #     manager.poll(std::time::Duration::from_millis(10))?;
-    /// # }
-    /// # publish(&mut manager, &Bytes::from_static(b"news"));
-    /// # client.set_nonblocking(false)?;
-    /// # manager.close();
-    /// # assert!(std::io::read_to_string(client)?.ends_with("\r\n\r\nnews"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let answer = dwell_testkit::manage_stream(
+    /// #     |conn| conn.begin(200, &[], Some(4)),
+    /// #     |manager| publish(manager, &Bytes::from_static(b"news")),
+    /// # );
+    /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
     /// ```
     pub fn chunk_shared(&mut self, data: &Bytes) -> Result<(), ConnError> {
         self.http_place()?;
@@ -304,18 +258,10 @@ impl Conn<'_> {
     ///     Ok(())
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask, beside};
-    /// # let mut manager = Manager::new(|conn, event| page(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("http://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
     /// # let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    /// # let answer = beside(|| ask(address, request), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_once(request, page);
     /// # assert!(answer.starts_with("HTTP/1.1 103 Early Hints\r\n"), "{answer}");
     /// # assert!(answer.ends_with("\r\n\r\n<p>at last"), "{answer}");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn informational(
         &mut self,

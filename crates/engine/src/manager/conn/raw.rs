@@ -28,16 +28,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(|conn, event| greet(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, "QUIT\r\n"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_bytes("QUIT\r\n", greet);
     /// # assert_eq!(answer, "220 ready\r\n250 noted\r\n");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
         self.note_request(bytes);
@@ -62,17 +54,10 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # let mut manager = Manager::new(|_, _| {})?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # while manager.connection_count() < 2 {
-    /// #     manager.poll(None)?;
-    /// # }
-    /// # say(&mut manager, &Bytes::from_static(b"hello"));
-    /// # manager.close();
-    /// # assert_eq!(std::io::read_to_string(client)?, "hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let answer = dwell_testkit::manage_then("tcp", "", |_, _| {}, |manager| {
+    /// #     say(manager, &Bytes::from_static(b"hello"));
+    /// # });
+    /// # assert_eq!(answer, "hello");
     /// ```
     pub fn send_shared(&mut self, bytes: Bytes) -> Result<(), ConnError> {
         self.note_request(&bytes);
@@ -95,16 +80,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// # let mut manager = Manager::new(lines)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, "whole\nunfinished"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// # let answer = dwell_testkit::manage_bytes("whole\nunfinished", lines);
     /// # assert_eq!(answer, "whole\n");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keep(&mut self, bytes: usize) {
         self.scope.state.kept = bytes;

@@ -34,23 +34,13 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| echo(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// # let answer = dwell_testkit::manage_ws(echo, |socket, answer| {
     /// #     assert_eq!(socket.read()?.into_text()?, "welcome");
     /// #     socket.send("hello".into())?;
     /// #     assert_eq!(answer.status(), 101);
     /// #     socket.read()?.into_text()
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # });
     /// # assert_eq!(answer, "hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
@@ -83,21 +73,11 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| chat(conn, event).expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
+    /// # let answer = dwell_testkit::manage_ws(chat, |socket, answer| {
     /// #     socket.close(None)?;
     /// #     Ok(answer)
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # });
     /// # assert_eq!(answer.headers()["Set-Cookie"], "room=7");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_upgrade_with(
         &mut self,
@@ -150,25 +130,11 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| match event {
-    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
-    /// #     event => shout(conn, event),
-    /// # }.expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
-    /// #     assert_eq!(answer.status(), 101);
+    /// # let answer = dwell_testkit::manage_socket(shout, |socket| {
     /// #     socket.send("hello".into())?;
     /// #     socket.read()?.into_text()
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # });
     /// # assert_eq!(answer, "HELLO");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_text(&mut self, text: &str) -> Result<(), ConnError> {
         self.ws_send(MessageKind::Text, text.as_bytes())
@@ -267,25 +233,11 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| match event {
-    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
-    /// #     event => ask(conn, event),
-    /// # }.expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
-    /// #     assert_eq!(answer.status(), 101);
+    /// # let answer = dwell_testkit::manage_socket(ask, |socket| {
     /// #     // Answered with the next read.
     /// #     socket.read()
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # });
     /// # assert!(answer.is_ping());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_ping(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
@@ -316,24 +268,8 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| match event {
-    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
-    /// #     event => alive(conn, event),
-    /// # }.expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
-    /// #     assert_eq!(answer.status(), 101);
-    /// #     socket.read()
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # let answer = dwell_testkit::manage_socket(alive, |socket| socket.read());
     /// # assert!(answer.is_pong());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_pong(&mut self, payload: &[u8]) -> Result<(), ConnError> {
         self.websocket_place()?;
@@ -368,25 +304,11 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # let mut manager = Manager::new(|conn, event| match event {
-    /// #     Event::HttpMessage(message) => conn.ws_upgrade(&message, &Default::default()),
-    /// #     event => text_only(conn, event),
-    /// # }.expect("it is taken"))?;
-    /// # let listener = manager.listen("ws://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let address = address.expect("it listens");
-    /// # let client = || -> tungstenite::Result<_> {
-    /// #     let (mut socket, answer) = tungstenite::connect(format!("ws://{address}/"))?;
-    /// #     assert_eq!(answer.status(), 101);
+    /// # let answer = dwell_testkit::manage_socket(text_only, |socket| {
     /// #     socket.send(vec![0].into())?;
     /// #     socket.read()
-    /// # };
-    /// # let answer = dwell_testkit::beside(client, || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # })?;
+    /// # });
     /// # assert!(answer.is_close());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_close(&mut self, code: CloseCode, reason: &str) -> Result<(), ConnError> {
         self.websocket_place()?;
