@@ -38,4 +38,6 @@ def figures(result: Result) -> dict[str, float]:
             found |= {f"{name}.{figure}": value for figure, value in row["median"].items()}
             if row["syscalls"]:
                 found[f"{name}.syscalls_per_request"] = row["syscalls"]["total"]
+                if "turns" in row["syscalls"]:
+                    found[f"{name}.turns_per_request"] = row["syscalls"]["turns"]
     return found

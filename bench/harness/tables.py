@@ -39,6 +39,12 @@ def syscalls(row: RowDict) -> str:
     return f"{row['syscalls']['total']:.2f}" if row["syscalls"] else "-"
 
 
+def turns(row: RowDict) -> str:
+    """Turns of the event loop per request; results of long ago have none."""
+    found = row["syscalls"].get("turns")
+    return "-" if found is None else f"{found:.2f}"
+
+
 def remarks(row: RowDict) -> str:
     """What went wrong first, then what is worth knowing."""
     problems = [f"**{problem}**" for problem in row["problems"]]
@@ -58,6 +64,7 @@ LOAD_COLUMNS = (
     Column("p50 us", figure("p50_us")),
     Column("p99 us", figure("p99_us")),
     Column("syscalls/request", syscalls),
+    Column("turns/request", turns),
     Column("bytes/answer", figure("bytes_per_answer")),
     Column("remarks", remarks),
 )

@@ -19,7 +19,7 @@ def load_row(name: str, us_per_request: float, *, ours: bool = False) -> dict[st
             "bytes_per_answer": 78,
         }
     ]
-    row.syscalls = {"total": 2.04, "sendto": 1.0}
+    row.syscalls = {"total": 2.04, "sendto": 1.0, "turns": 0.5}
     return row.as_dict()
 
 
@@ -43,9 +43,11 @@ def example() -> Result:
 
 def test_table_shows_figures_and_says_what_failed() -> None:
     document = tables.document(example(), [], "latest.svg")
-    assert "| **engine & co** | 4.50 | 4.50-4.50 | 180,000 | 500 | 900 | 2.04 | 78 |  |" in document
+    engine = "| **engine & co** | 4.50 | 4.50-4.50 | 180,000 | 500 | 900 | 2.04 | 0.50 | 78 |  |"
+    assert engine in document
     assert (
-        "| broken | - | - | - | - | - | - | - | **failed: it is not there**; a note |" in document
+        "| broken | - | - | - | - | - | - | - | - | **failed: it is not there**; a note |"
+        in document
     )
     assert "![CPU time per request](latest.svg)" in document
     assert "mean little" not in document
@@ -82,4 +84,5 @@ def test_flat_figures() -> None:
     figures = results.figures(example())
     assert figures["engine.us_per_request"] == 4.5
     assert figures["floor.syscalls_per_request"] == 2.04
+    assert figures["floor.turns_per_request"] == 0.5
     assert not any(name.startswith("broken") for name in figures)

@@ -39,6 +39,14 @@ STRACE = """% time     seconds  usecs/call     calls    errors syscall
 100.00    0.202602           5     37482         3 total
 """
 
+PERF = """# started on Tue Jan  6 10:00:00 2026
+
+2080,,raw_syscalls:sys_enter,8016337,100.00,,
+190,,syscalls:sys_enter_epoll_wait,8016337,100.00,,
+0,,syscalls:sys_enter_pselect6,8016337,100.00,,
+<not supported>,,syscalls:sys_enter_epoll_pwait2,0,100.00,,
+"""
+
 
 def test_wrk_report_is_read_exactly() -> None:
     report = wrk.parse_report(WRK)
@@ -80,6 +88,19 @@ def test_strace_summary_without_its_total() -> None:
     calls = syscalls.parse_summary(STRACE)
     assert calls == {"sendto": 18597, "recvfrom": 18695, "epoll_wait": 190}
     assert syscalls.parse_summary("strace: attach: Operation not permitted") == {}
+
+
+def test_counts_of_perf_without_calls_the_system_does_not_have() -> None:
+    calls = syscalls.parse_counts(PERF)
+    assert calls == {"total": 2080, "epoll_wait": 190}
+    assert syscalls.parse_counts("Error: no permission") == {}
+
+
+def test_turns_are_calls_that_wait() -> None:
+    traced = syscalls.with_turns({"sendto": 100, "epoll_wait": 20, "poll": 5}, 100)
+    assert (traced["total"], traced["turns"]) == (1.25, 0.25)
+    counted = syscalls.with_turns({"total": 210, "epoll_wait": 20}, 100)
+    assert (counted["total"], counted["turns"]) == (2.1, 0.2)
 
 
 def test_rows_of_the_store_have_names_of_their_own() -> None:
