@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     /// The socket may hold input, or the end of it, that was not read.
     pub(crate) unread: bool,
     pub(crate) peer: Peer,
+    /// An answer is among the sends of the turn, which have not gone out yet.
+    pub(crate) is_gathered: bool,
     /// The last request is here, or even its answer is given; no further one is served.
     pub(crate) finished: bool,
 }
@@ -172,6 +174,7 @@ impl Connection {
             outgoing: Outgoing::None,
             unread: false,
             peer: Peer::Open,
+            is_gathered: false,
             finished: false,
         }
     }

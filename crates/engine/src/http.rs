@@ -297,6 +297,7 @@ impl Http {
         } else if fate == Fate::Close {
             self.forget(context, token);
         }
+        self.send_if_full(context);
         Some(result)
     }
 
@@ -442,6 +443,7 @@ impl Http {
         token: Token,
         app: &'v mut A,
     ) -> Option<Visit<'v, A>> {
+        self.send_before(context, token);
         let connection = self.connections.get_mut(token)?;
         let start = self.date.at(context.unix_seconds(), context.wall());
         let stalled = connection.phase == Phase::Writing || connection.is_blocked();
@@ -498,6 +500,7 @@ impl Http {
     }
 
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
+        self.send_before(context, token);
         context.disarm(token);
         self.connections.remove(token)
     }

@@ -137,6 +137,8 @@ pub struct Reply<'a> {
     pub(crate) written: u64,
     /// The socket has failed.
     pub(crate) failed: bool,
+    /// Small pieces are not written at once, as they go out with those of others.
+    pub(crate) gathers: bool,
 }
 
 /// Room for an answer of the usual size, made at once.

@@ -3,7 +3,7 @@
 use crate::again::Again;
 use crate::clock::Clock;
 use crate::deadlines::Deadlines;
-use crate::{Readiness, Token};
+use crate::{Readiness, Sends, Token};
 use dwell_timers::Tick;
 use mio::{Interest, Registry};
 use std::io;
@@ -25,6 +25,8 @@ pub struct Context {
     output: Vec<u8>,
     stopped: bool,
     is_repeating: bool,
+    /// Sends to many, where the host has them gathered.
+    sends: Option<Box<Sends>>,
     /// The loop on a simulated network.
     #[cfg(feature = "sim")]
     pub(crate) simulated: Option<crate::sim::SimLoop>,
@@ -43,6 +45,7 @@ impl Context {
             output: Vec::new(),
             stopped: false,
             is_repeating: false,
+            sends: None,
             #[cfg(feature = "sim")]
             simulated: crate::sim::SimLoop::on_this_thread(),
         }
@@ -212,6 +215,32 @@ impl Context {
             output.clear();
             self.output = output;
         }
+    }
+
+    /// Lets components gather what they send to many, where the kernel allows it; without it they
+    /// send to each at once.
+    pub fn set_sends(&mut self, sends: Option<Sends>) {
+        self.sends = sends.map(Box::new);
+    }
+
+    /// Returns the sends of this loop, if it has some.
+    pub fn sends(&mut self) -> Option<&mut Sends> {
+        self.sends.as_deref_mut()
+    }
+
+    /// Returns the sends of this loop while they are gathered for tokens of this kind.
+    pub fn sends_of(&mut self, kind: u8) -> Option<&mut Sends> {
+        self.sends().filter(|sends| sends.is_of(kind))
+    }
+
+    /// Takes the sends of this loop; give them back with [`return_sends`](Self::return_sends).
+    pub fn take_sends(&mut self) -> Option<Box<Sends>> {
+        self.sends.take()
+    }
+
+    /// Gives the sends of this loop back.
+    pub fn return_sends(&mut self, sends: Box<Sends>) {
+        self.sends = Some(sends);
     }
 
     /// Asks the loop to end after this turn.

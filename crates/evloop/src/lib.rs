@@ -43,6 +43,7 @@ mod log_writer;
 mod memory;
 mod output;
 mod readiness;
+mod sends;
 mod signals;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -61,6 +62,7 @@ pub use log_writer::{LogAppender, LogObserver, LogOptions, LogSwitch, LogWriter}
 pub use memory::release_memory;
 pub use output::{LoopOutput, OutputLedger, Reader};
 pub use readiness::Readiness;
+pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
     BlockingStream, Detached, FileSlice, FileTruncated, Flushed, ReadOutcome, Stream,

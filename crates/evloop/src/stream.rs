@@ -27,6 +27,7 @@ use socket::Socket;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 /// A non-blocking TCP or unix stream with a write-through output queue.
@@ -348,6 +349,21 @@ impl Stream {
         Ok(self.socket.into())
     }
 
+    /// Queues what one of [`Sends`](crate::Sends) has left of the bytes for this stream, and waits
+    /// for the socket to take them.
+    pub fn queue_rest(&mut self, rest: &[u8]) {
+        self.refused_queue().push_copy(rest);
+    }
+
+    /// The descriptor, unless it is a simulated socket.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.socket {
+            #[cfg(feature = "sim")]
+            Socket::Sim(_) => None,
+            socket => Some(socket.as_fd()),
+        }
+    }
+
     /// Writes `bytes`; with `more`, something follows at once.
     fn write_before(&mut self, bytes: &[u8], more: bool) -> io::Result<()> {
         let written = self.write_through(&[bytes], more)?;
@@ -358,7 +374,7 @@ impl Stream {
     }
 
     /// Writes what need not wait behind the queue; returns how much the socket took.
-    fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+    pub(crate) fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
         if !self.is_flushed() || parts.iter().all(|part| part.is_empty()) {
             return Ok(0);
         }

@@ -7,6 +7,7 @@ use super::{AccessTarget, Config};
 pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.admin",
     "server.pollers",
+    "server.io_uring",
     "server.user",
     "store.listen",
     "store.listen_also",

@@ -154,6 +154,8 @@ pub struct ServerConfig {
     pub admin_hosts: Vec<String>,
     /// Number of loops; 0 is one per core. [`Self::loops`] resolves it.
     pub pollers: usize,
+    /// The system call for answers to many.
+    pub io_uring: IoUring,
     /// The user that a process started as root becomes, after it has bound its listeners.
     pub user: Option<String>,
     /// Proxies whose forwarding header fields are trusted.
@@ -175,6 +177,15 @@ impl ServerConfig {
     }
 }
 
+/// The use of `io_uring` for answers to many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoUring {
+    /// Many with one call, where the kernel allows it.
+    Auto,
+    /// Never: each answer by a call of its own.
+    Off,
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -182,6 +193,7 @@ impl Default for ServerConfig {
             admin: Some(loopback(9090)),
             admin_hosts: Vec::new(),
             pollers: 0,
+            io_uring: IoUring::Auto,
             user: None,
             trusted_proxies: Vec::new(),
         }

@@ -7,7 +7,7 @@ use super::codec::{
     MemcachedPeer, MethodList, Name, OneOrMany, OrOff, Origin, Permissions, Prefix, Shape, Size,
     SocketAddress, Template, Text, TimeSpan, Truth, Url, UserName, Value, WebOrigin, Written,
 };
-use super::{Config, EmptyAnswer, LogFormat, LogLevel, OnDelete, RouteConfig};
+use super::{Config, EmptyAnswer, IoUring, LogFormat, LogLevel, OnDelete, RouteConfig};
 use dwell_proto::memcache::Protocols;
 use std::time::Duration;
 
@@ -157,6 +157,9 @@ options! {
      where any name is listed."
     "server".server.pollers ["--pollers"] = Count(0, 1024);
     "Number of loops, each a thread with its own listener. 0 is one per core."
+    "server".server.io_uring = Choice(IO_URING);
+    "How answers to many waiting clients are sent: by `io_uring`, many with one system call, where \
+     the kernel allows it (`auto`), or each by a call of its own (`off`)."
     "server".server.user = OrOff(UserName);
     "User to become when started as root, as soon as every listener is there. Snapshot and logs \
      are written as that user."
@@ -513,6 +516,7 @@ const LEVELS: &[(&str, LogLevel)] = &[
     ("trace", LogLevel::Trace),
 ];
 const FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+const IO_URING: &[(&str, IoUring)] = &[("auto", IoUring::Auto), ("off", IoUring::Off)];
 const EMPTY: &[(&str, EmptyAnswer)] = &[("200", EmptyAnswer::Ok), ("204", EmptyAnswer::NoContent)];
 const ON_DELETE: &[(&str, OnDelete)] = &[
     ("origin", OnDelete::Origin),

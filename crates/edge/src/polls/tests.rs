@@ -3,6 +3,7 @@
 mod alike;
 mod feeds;
 mod forwards;
+mod gathered;
 mod guards;
 mod harness;
 mod hints;

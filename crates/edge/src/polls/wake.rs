@@ -154,13 +154,17 @@ impl Polls {
         found: Option<&Found<'_>>,
     ) -> usize {
         let mut telling = Telling::of(found);
-        for (count, token) in due.iter().enumerate() {
+        let mut told = 0;
+        http.gather(context, due.len());
+        for token in due {
             if budget.is_spent() {
-                return count;
+                break;
             }
             self.tell_one(context, http, budget, key, *token, &mut telling);
+            told += 1;
         }
-        due.len()
+        http.send_gathered(context);
+        told
     }
 
     /// Tells one poll or stream of events what its key has.
@@ -273,6 +277,7 @@ impl Polls {
         let found = found.as_ref();
         let mut telling = Telling::of(found);
         let mut frames = Frames::new();
+        http.gather(context, queue.left.len());
         while !budget.is_spent()
             && let Some(waiter) = queue.next()
         {
@@ -286,6 +291,7 @@ impl Polls {
                 self.tell_one(context, http, budget, key, waiter, &mut telling);
             }
         }
+        http.send_gathered(context);
     }
 
     /// Answers one poll that was held.

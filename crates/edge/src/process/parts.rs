@@ -8,7 +8,7 @@ use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::upgrade::Upgrader;
 use crate::access::Access;
-use crate::config::Config;
+use crate::config::{Config, IoUring};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
     ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
@@ -27,7 +27,7 @@ use crate::published::Published;
 use crate::responder::ResponseLog;
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
-use dwell_evloop::{Context, EventLoop, Fleet, Listener, Token};
+use dwell_evloop::{Context, EventLoop, Fleet, Listener, Sends, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
@@ -225,6 +225,7 @@ impl LoopParts {
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
         let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops, 0));
         http.share_gathered(self.metrics.of_process().gathered.clone());
+        context.set_sends((self.config.server.io_uring == IoUring::Auto).then(Sends::default));
         let mut listening = Vec::with_capacity(listeners.len());
         for (address, listener) in listeners {
             let token = http.listen_as(context, listener);

@@ -10,7 +10,7 @@ use super::reload::ConfigSource;
 use super::upgrade::Predecessor;
 use super::{privileges, store, supervisor};
 use crate::access::Access;
-use crate::config::Config;
+use crate::config::{Config, IoUring};
 use crate::descriptors::{self, Descriptors};
 use crate::event_loop::{EdgeLoop, Message, Settings};
 use crate::handoff::Handoff;
@@ -20,7 +20,7 @@ use crate::pages::MakePages;
 use crate::polls::Memory;
 use crate::presence::Presence;
 use crate::published::Published;
-use dwell_evloop::{EventLoop, Fleet, Sender};
+use dwell_evloop::{EventLoop, Fleet, Sender, Sends};
 use dwell_memcache::watch::WaitedKeys;
 use dwell_store::{Notify, Seconds, WatcherId};
 use dwell_store_server::{Moment, StoreService};
@@ -259,6 +259,17 @@ impl LoopThread {
     }
 }
 
+/// Logs how answers to many are sent.
+fn tell_of_sends(config: &Config) {
+    if config.server.io_uring == IoUring::Off {
+        return;
+    }
+    match Sends::probe() {
+        Ok(()) => tracing::debug!("answers to many are sent by io_uring"),
+        Err(error) => tracing::debug!(%error, "answers to many are sent one by one: no io_uring"),
+    }
+}
+
 /// Makes the board of watched keys, if there is a webhook.
 fn presence_of(config: &Config) -> Option<Arc<Presence>> {
     let presence = &config.presence;
@@ -303,6 +314,7 @@ fn start_logs(
 ) -> Result<Option<AccessLog>, RunError> {
     let metrics = metrics.of_process();
     log::write_in_background(&metrics).map_err(RunError::Loop)?;
+    tell_of_sends(config);
     AccessLog::open(&config.log.access, loops, &metrics).map_err(RunError::AccessLog)
 }
 

@@ -5,7 +5,7 @@ use super::visit::Fate;
 use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Context, Readiness, Sent, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -13,7 +13,7 @@ impl Http {
     ///
     /// ```
     /// use dwell_engine::Http;
-    /// use dwell_evloop::{Context, Token};
+    /// use dwell_evloop::{Context, Readiness, Sent, Token};
     ///
     /// /// Ends a connection that an operator has named; in order, if it can be.
     /// fn end(http: &mut Http, context: &mut Context, connection: Token) {
@@ -171,3 +171,123 @@ impl Http {
         connection.is_some()
     }
 }
+
+/// Answers to many at once, which are gathered and sent by one system call.
+impl Http {
+    /// Gathers from now on what [`with_reply`](Self::with_reply) is given for held exchanges, if
+    /// `count` of them are worth it and the loop has [`Sends`](dwell_evloop::Sends), until it is
+    /// [sent](Self::send_gathered).
+    ///
+    /// Shape: for one callback of the driver, which ends with that.
+    ///
+    /// ```
+    /// use dwell_engine::{Body, ExchangeId, Http, SharedFields};
+    /// use dwell_evloop::{Context, Sends};
+    ///
+    /// /// Answers all who wait, by few system calls.
+    /// fn tell(http: &mut Http, context: &mut Context, waiting: &[ExchangeId]) {
+    ///     let fields = SharedFields::new(200, &[]);
+    ///     http.gather(context, waiting.len());
+    ///     for exchange in waiting {
+    ///         http.with_reply(context, *exchange, |reply| {
+    ///             reply.send_shared(&fields, &Body::Slice(b"news"));
+    ///         });
+    ///     }
+    ///     http.send_gathered(context);
+    /// }
+    /// #
+    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
+    /// # use dwell_evloop::EventLoop;
+    /// # use std::io::{Read, Write};
+    /// # let held = std::cell::RefCell::new(Vec::new());
+    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
+    /// #     held.borrow_mut().push(request.exchange);
+    /// #     Outcome::Held { tag: 0, timeout: None }
+    /// # };
+    /// # let mut event_loop = EventLoop::new()?;
+    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// event_loop.context().set_sends(Some(Sends::default()));
+    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let mut clients = Vec::new();
+    /// # for _ in 0..9 {
+    /// #     let mut client = std::net::TcpStream::connect(address)?;
+    /// #     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    /// #     clients.push(client);
+    /// # }
+    /// # while held.borrow().len() < clients.len() {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # tell(&mut driver.http, event_loop.context(), &held.borrow());
+    /// # for mut client in clients {
+    /// #     let mut answer = [0; 1000];
+    /// #     let length = client.read(&mut answer)?;
+    /// #     assert!(answer[..length].ends_with(b"\r\n\r\nnews"));
+    /// # }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn gather(&mut self, context: &mut Context, count: usize) {
+        if count >= SENDS_MIN
+            && let Some(sends) = context.sends()
+        {
+            sends.begin(self.kinds.connection);
+        }
+    }
+
+    /// Sends what was gathered, and gathers no longer.
+    pub fn send_gathered(&mut self, context: &mut Context) {
+        self.send_now(context);
+        if let Some(sends) = context.sends_of(self.kinds.connection) {
+            sends.end();
+        }
+    }
+
+    /// Sends what is gathered if there is no room for more.
+    pub(super) fn send_if_full(&mut self, context: &mut Context) {
+        let sends = context.sends_of(self.kinds.connection);
+        if sends.is_some_and(|sends| sends.is_full()) {
+            self.send_now(context);
+        }
+    }
+
+    /// Sends what is gathered before something else is done with a connection that is among it.
+    pub(super) fn send_before(&mut self, context: &mut Context, token: Token) {
+        let connection = self.connections.get(token);
+        if connection.is_some_and(|connection| connection.is_gathered) {
+            self.send_now(context);
+        }
+    }
+
+    fn send_now(&mut self, context: &mut Context) {
+        let Some(mut sends) = context.take_sends() else {
+            return;
+        };
+        if sends.is_of(self.kinds.connection) && !sends.is_empty() {
+            let connections = &self.connections;
+            sends.send(|token| connections.get(token).map(|connection| &connection.stream));
+            for (token, sent) in sends.outcomes() {
+                self.was_sent(context, token, sent);
+            }
+            sends.clear();
+        }
+        context.return_sends(sends);
+    }
+
+    fn was_sent(&mut self, context: &mut Context, token: Token, sent: Sent<'_>) {
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        connection.is_gathered = false;
+        match sent {
+            Sent::Whole => {}
+            Sent::Failed => context.again(token, Readiness::HANGUP),
+            Sent::Rest(rest) => {
+                if let Some(mut visit) = self.visit(context, token, &mut ()) {
+                    visit.refused(rest);
+                }
+            }
+        }
+    }
+}
+
+/// Answers at once that are worth gathering.
+const SENDS_MIN: usize = 8;

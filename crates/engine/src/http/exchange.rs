@@ -2,9 +2,9 @@
 
 use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
-use crate::connection::{Phase, Taking, Unread};
+use crate::connection::{Peer, Phase, Taking, Unread};
 use crate::reply::{Body, Framing, Outgoing, Reply, Response};
-use dwell_evloop::{Context, Flushed, Readiness};
+use dwell_evloop::{Context, Flushed, Readiness, Sends};
 use dwell_proto::http1::encode;
 use std::time::Duration;
 
@@ -72,6 +72,7 @@ impl<A> Visit<'_, A> {
             sent,
             written: 0,
             failed: false,
+            gathers: self.context.sends_of(self.token.kind()).is_some(),
         };
         let result = make(self.context, self.app, &mut reply);
         let (sent, failed) = (reply.sent, reply.failed);
@@ -188,7 +189,7 @@ impl<A> Visit<'_, A> {
     }
 
     fn deliver(&mut self, delivery: Delivery, output: Vec<u8>) -> Fate {
-        let written = self.write_out(&output);
+        let written = self.leave_to_sends(delivery, &output) || self.write_out(&output);
         self.context.return_output(output);
         let is_failed = !written || delivery == Delivery::Failed;
         // What has failed was begun, so if it is not open it was given whole.
@@ -208,6 +209,41 @@ impl<A> Visit<'_, A> {
         }
         self.go_on_held();
         Fate::Keep
+    }
+
+    /// Leaves output to the sends of the turn, if no more than a full socket can come in between;
+    /// returns false if it is to be written at once.
+    pub(super) fn leave_to_sends(&mut self, delivery: Delivery, output: &[u8]) -> bool {
+        let Some(sends) = self.context.sends_of(self.token.kind()) else {
+            return false;
+        };
+        let connection = &mut *self.connection;
+        let is_given = matches!(delivery, Delivery::Sent | Delivery::Open);
+        let goes_on = connection.framing.keep_alive
+            && !connection.finished
+            && connection.peer == Peer::Open
+            && connection.incoming.is_none()
+            && !(self.draining || self.leaving);
+        let is_small = (1..=Sends::BYTES_MAX).contains(&output.len());
+        if !(is_given && goes_on && is_small && connection.stream.is_flushed()) {
+            return false;
+        }
+        sends.push(self.token, output);
+        connection.is_gathered = true;
+        self.written += output.len() as u64;
+        true
+    }
+
+    /// The socket has not taken all that was left to the sends of the turn.
+    pub(super) fn refused(&mut self, rest: &[u8]) {
+        self.connection.stream.queue_rest(rest);
+        if self.connection.phase == Phase::Held {
+            self.go_on_held();
+        } else {
+            // Output waits, so it is kept.
+            let _ = self.rest(true);
+        }
+        self.account();
     }
 
     /// A held exchange waits: for the socket to take output, for granted body bytes, or the app.

@@ -4,7 +4,7 @@ use super::response::length_of;
 use super::{Outgoing, Reply, SharedPiece, WriteError};
 use crate::connection::Unread;
 use bytes::Bytes;
-use dwell_evloop::FileSlice;
+use dwell_evloop::{FileSlice, Sends};
 
 impl Reply<'_> {
     /// Writes a piece of the open streaming answer; nothing for no bytes.
@@ -143,7 +143,8 @@ impl Reply<'_> {
             return self.write_shared(piece.data());
         }
         self.open_piece(piece.data().len())?;
-        if self.output.is_empty() {
+        let goes_with_others = self.gathers && piece.chunk().len() <= Sends::BYTES_MAX;
+        if self.output.is_empty() && !goes_with_others {
             let result = self.stream.write_shared(&[], piece.chunk().clone());
             self.given(piece.chunk().len() as u64, &result);
         } else {

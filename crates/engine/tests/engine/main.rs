@@ -7,6 +7,7 @@ mod backpressure;
 mod closures;
 mod deadlines;
 mod endings;
+mod gathering;
 mod holds;
 mod lifecycle;
 mod limits;

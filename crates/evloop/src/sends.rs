@@ -1,0 +1,200 @@
+//! Sends to many sockets, in one system call.
+
+#[cfg(target_os = "linux")]
+mod ring;
+#[cfg(not(target_os = "linux"))]
+#[path = "sends/no_ring.rs"]
+mod ring;
+
+use crate::{Stream, Token};
+use ring::Ring;
+use std::io;
+
+/// Answers that go to many connections, gathered to be sent by one system call.
+///
+/// Shape: by `io_uring` where the kernel allows it (Linux 6.1 and later, and no filter of system
+/// calls that refuses it); elsewhere it takes nothing, and each answer is written by itself. What
+/// is gathered is sent before the driver does anything else with its sockets: the kernel keeps
+/// neither bytes nor sockets afterwards.
+///
+/// ```
+/// use dwell_evloop::{Sends, Sent, Stream, Token};
+/// use std::io::Read;
+///
+/// let mut sends = Sends::default();
+/// if !sends.open() {
+///     return Ok(()); // `Sends::probe` tells why.
+/// }
+/// let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
+/// let stream = Stream::from_descriptor(ours.into())?;
+/// let token = Token::new(1, 0, 0);
+/// sends.push(token, b"news");
+/// sends.send(|of| (of == token).then_some(&stream));
+/// assert!(sends.outcomes().all(|(_, sent)| matches!(sent, Sent::Whole)));
+/// sends.clear();
+/// let mut read = [0; 4];
+/// theirs.read_exact(&mut read)?;
+/// assert_eq!(&read, b"news");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Sends {
+    state: State,
+    /// The bytes to be sent, one send behind the other.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// The kind of the tokens for which they are gathered now.
+    kind: Option<u8>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nothing was gathered yet; a ring belongs to the thread that made it.
+    #[default]
+    New,
+    Ready(Box<Ring>),
+    /// The kernel refuses.
+    Refused,
+}
+
+#[derive(Debug)]
+struct Entry {
+    token: Token,
+    /// The end of its bytes, which begin where those before it end.
+    end: usize,
+    /// The answer of the kernel: bytes that were taken, or an error as a negative number.
+    result: i32,
+}
+
+/// The outcome of one send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent<'a> {
+    /// The socket has taken everything.
+    Whole,
+    /// The socket takes no more for now; this is the rest.
+    Rest(&'a [u8]),
+    /// The connection has failed.
+    Failed,
+}
+
+/// Sends that one system call makes.
+const SENDS_MAX: usize = 256;
+
+impl Sends {
+    /// Bytes of one send: a longer one costs so much by itself that nothing is won.
+    pub const BYTES_MAX: usize = 2048;
+
+    /// Returns why the kernel refuses, if it does.
+    ///
+    /// # Errors
+    /// What the kernel says: `ENOSYS` or `EPERM` where it is turned off, `EINVAL` of an old one.
+    pub fn probe() -> io::Result<()> {
+        Ring::new(1).map(drop)
+    }
+
+    /// Returns true if sends are taken; to be called on the thread that sends.
+    pub fn open(&mut self) -> bool {
+        if matches!(self.state, State::New) {
+            self.state =
+                Ring::new(SENDS_MAX).map_or(State::Refused, |ring| State::Ready(Box::new(ring)));
+        }
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// Gathers from now on for tokens of this kind, if sends are taken.
+    pub fn begin(&mut self, kind: u8) {
+        self.kind = self.open().then_some(kind);
+    }
+
+    /// Gathers no longer.
+    pub fn end(&mut self) {
+        self.kind = None;
+    }
+
+    /// Returns true if they are gathered for tokens of this kind.
+    pub fn is_of(&self, kind: u8) -> bool {
+        self.kind == Some(kind)
+    }
+
+    /// Gathers bytes for the stream of a token, for which nothing is gathered yet.
+    pub fn push(&mut self, token: Token, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.entries.push(Entry {
+            token,
+            end: self.bytes.len(),
+            result: 0,
+        });
+    }
+
+    /// Returns true if nothing is gathered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns true if what is gathered is to be sent before there is more.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= SENDS_MAX
+    }
+
+    /// Sends what is gathered; [`outcomes`](Self::outcomes) are to be looked at then.
+    pub fn send<'s>(&mut self, stream_of: impl Fn(Token) -> Option<&'s Stream>) {
+        let mut start = 0;
+        let (bytes, entries) = (&self.bytes, &mut self.entries);
+        let mut orders = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let part = &bytes[start..entry.end];
+            start = entry.end;
+            let stream = stream_of(entry.token);
+            match stream.and_then(Stream::descriptor) {
+                Some(socket) => orders.push((socket, part, &mut entry.result)),
+                None => entry.result = stream.map_or(FAILED, |stream| sent_alone(stream, part)),
+            }
+        }
+        let State::Ready(ring) = &mut self.state else {
+            return;
+        };
+        for some in orders.chunks_mut(SENDS_MAX) {
+            if ring.send(some).is_err() {
+                // Nothing of it is the kernel's any more, see there. Those that have no outcome
+                // are taken for failed, as it is not known what of them was sent.
+                drop(orders);
+                self.state = State::Refused;
+                return;
+            }
+        }
+    }
+
+    /// The outcome of each send.
+    pub fn outcomes(&self) -> impl Iterator<Item = (Token, Sent<'_>)> {
+        let mut start = 0;
+        self.entries.iter().map(move |entry| {
+            let part = &self.bytes[start..entry.end];
+            start = entry.end;
+            let sent = match usize::try_from(entry.result) {
+                Ok(taken) if taken >= part.len() => Sent::Whole,
+                Ok(taken) => Sent::Rest(&part[taken..]),
+                Err(_) if entry.result == WOULD_BLOCK => Sent::Rest(part),
+                Err(_) => Sent::Failed,
+            };
+            (entry.token, sent)
+        })
+    }
+
+    /// Forgets what was sent.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+}
+
+const WOULD_BLOCK: i32 = -libc::EAGAIN;
+const FAILED: i32 = -libc::EPIPE;
+
+/// A write of a stream that has no descriptor, as a simulated one.
+fn sent_alone(stream: &Stream, part: &[u8]) -> i32 {
+    let written = stream.write_through(&[part], false);
+    written.map_or(FAILED, |written| i32::try_from(written).unwrap_or(i32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

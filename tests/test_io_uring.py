@@ -1,0 +1,41 @@
+"""Answers to many, by io_uring where the kernel allows it, or each by a call of its own."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from support.crowd import Crowd
+from support.http import request
+
+KEY = "/poll/news"
+
+
+def rings(dwell):
+    """How many rings the process has open."""
+    names = []
+    for descriptor in Path(f"/proc/{dwell.pid}/fd").iterdir():
+        # The connections that the crowd has left go one by one.
+        with contextlib.suppress(FileNotFoundError):
+            names.append(os.readlink(descriptor))
+    return sum("io_uring" in name for name in names)
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_all_who_wait_get_the_value(start_dwell, mode):
+    dwell = start_dwell(server={"pollers": 1, "io_uring": mode})
+    store = dwell.store()
+    store.set(KEY, b"old")
+    with Crowd(dwell.address, 600) as crowd:
+        for value in (b"first", b"second"):
+            held = request(f"{KEY}?wait=55", fields={"If-None-Match": dwell.get(KEY).etag})
+            crowd.send(held)
+            dwell.await_waiters(600)
+            store.set(KEY, value)
+            answers = crowd.answers()
+            assert {(status, body) for status, _, body in answers} == {(200, value)}
+    allowed = "answers to many are sent by io_uring" in dwell.output()
+    refused = "answers to many are sent one by one" in dwell.output()
+    assert (allowed != refused) == (mode == "auto")
+    assert rings(dwell) == (1 if allowed else 0)
