@@ -117,6 +117,16 @@ bench-python: python ## measure the Python package beside its peers, 6 minutes
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -r bench/requirements-python.txt
 	$(PYTHON) bench/run-python $(ARGS)
 
+.PHONY: conformance
+conformance: python ## count what Autobahn, memccapable, memcached and its clients find, 25 minutes
+	@scripts/install-debian memcached=memcached memccapable=libmemcached-tools ruby=ruby \
+		taskset=util-linux
+	@ruby -e 'require "dalli"' 2>/dev/null || scripts/install-debian dalli-is-missing=ruby-dalli
+	tests/autobahn/install $(TARGET_DIR)/autobahn
+	$(CARGO) build --locked --release --bin dwell
+	$(CARGO) build --locked --release -p dwell-engine --example hello --example websocket_echo
+	$(PYTHON) bench/run-conformance $(ARGS)
+
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
 	@bench/targets
@@ -255,7 +265,7 @@ test-rust:
 
 # The programs that other tests start, of the crates that `test-rust` has built.
 test-programs: install-rust
-	$(CARGO) build $(TESTED) --quiet --bins --example websocket_echo
+	$(CARGO) build $(TESTED) --quiet --bins --example hello --example websocket_echo
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -266,5 +276,6 @@ test-bench:
 test-integration: install-autobahn test-programs
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
+		DWELL_HELLO="$(abspath $(TARGET_DIR))/debug/examples/hello" \
 		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests \
 		$(PARALLEL) $(ARGS)

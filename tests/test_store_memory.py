@@ -58,7 +58,7 @@ def any_length(random_):
 
 # It moves 1.4 GB through one connection: a minute of a core that is shared, never a wait.
 @pytest.mark.timeout(400)
-def test_the_process_stays_within_its_memory_whatever_the_sizes(store):
+def test_the_process_stays_within_its_memory_whatever_the_sizes(store, record_property):
     random_ = random.Random(2009)
     phases = {
         "all sizes": [any_length(random_) for _ in range(6000)],
@@ -69,6 +69,7 @@ def test_the_process_stays_within_its_memory_whatever_the_sizes(store):
         "all sizes again": [any_length(random_) for _ in range(6000)],
     }
     before = resident(store)
+    looks, above = 0, []
     with socket.create_connection(store.address, timeout=60) as connection:
         reader = connection.makefile("rb")
         for name, lengths in phases.items():
@@ -77,7 +78,13 @@ def test_the_process_stays_within_its_memory_whatever_the_sizes(store):
             for start in range(0, len(sets), len(sets) // 4):
                 set_all(connection, reader, sets[start : start + len(sets) // 4])
                 taken = resident(store)
-                assert taken <= BOUND * 1.15 + ITSELF, f"{name}: {taken / MIB:.1f} MiB"
+                looks += 1
+                if taken > BOUND * 1.15 + ITSELF:
+                    above.append(f"{name}: {taken / MIB:.1f} MiB")
+        # `make conformance` counts them.
+        record_property("looks", looks)
+        record_property("exceeded", len(above))
+        assert above == []
         connection.sendall(b"stats\r\n")
         lines = iter(reader.readline, b"END\r\n")
         statistics = dict(line.split()[1:3] for line in lines)

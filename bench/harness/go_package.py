@@ -3,7 +3,7 @@
 Every server is one process, built from `bench/go`, that answers the same 13 bytes and is started
 anew for each round. It is loaded alone, and again while idle connections are held, each of which
 has had one answer or, in rows of their own, one echoed WebSocket message. hop (http-over-polling)
-is not among them: the Go proxy does not have it.
+is not among them: the Go proxy refuses it.
 """
 
 import argparse
@@ -148,7 +148,6 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
     for mine, other in RATIOS:
         if medians.get(mine) and medians.get(other):
             lines.append(f"CPU of {mine} / {other}: {medians[mine] / medians[other]:.2f}")
-    lines.append("hop is not measured: the Go proxy does not have it")
     return "\n".join(lines)
 
 

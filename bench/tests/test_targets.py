@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from harness import (
+    conformance,
     go_package,
     memcache_client,
     python_package,
@@ -136,6 +137,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {f"memcache_{name}" for name in memcache_client.CONTENDERS}
     rows |= {contender.name for contender in python_package.CONTENDERS}
     rows |= {contender.name for contender in go_package.CONTENDERS} | {"go_conformance"}
+    rows |= conformance.ROWS
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure
