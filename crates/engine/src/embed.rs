@@ -61,7 +61,6 @@ pub use remote::Remote;
 
 use crate::Detached;
 use crate::reply::Reply;
-use crate::websocket::CloseCode;
 use dwell_evloop::{
     EventLoop, FileSlice, INPUT_BYTES, ListenOptions, Listener, Stream, Token, bind_group,
 };
@@ -73,12 +72,10 @@ use std::time::Duration;
 
 /// The kinds of names of an engine; part of what a handle is made of.
 mod kind {
-    pub(super) const LISTENER: u8 = 1;
-    pub(super) const CONNECTION: u8 = 2;
-    pub(super) const EXCHANGE: u8 = 3;
-    pub(super) const WEBSOCKET: u8 = 4;
-    pub(super) const STREAM_LISTENER: u8 = 5;
-    pub(super) const STREAM: u8 = 6;
+    pub(super) const EXCHANGE: u8 = FREE;
+
+    use crate::components::kind::FREE;
+    pub(super) use crate::components::kind::{CONNECTION, STREAM, WEBSOCKET};
 }
 
 /// Counters of an engine since its start, and its current sizes.
@@ -162,7 +159,11 @@ impl Engine {
     /// When the loop cannot register it, or there are 64 already.
     pub fn listen_on(&mut self, listener: Listener) -> io::Result<()> {
         let context = self.event_loop.context();
-        self.hub.http.listen(context, listener).map(|_| ())
+        self.hub
+            .components
+            .http
+            .listen(context, listener)
+            .map(|_| ())
     }
 
     /// Serves a client that was accepted elsewhere; returns the name of its connection, or nothing
@@ -180,7 +181,7 @@ impl Engine {
     pub fn adopt_stream(&mut self, detached: Detached) -> io::Result<u64> {
         let context = self.event_loop.context();
         let Detached { stream, input } = detached;
-        let adopted = self.hub.streams.adopt(context, stream, input, 0);
+        let adopted = self.hub.components.streams.adopt(context, stream, input, 0);
         adopted.map(Token::to_bits)
     }
 
@@ -284,13 +285,13 @@ impl Engine {
     /// The address the client of a request or a connection has connected to.
     pub fn local_address(&self, handle: u64) -> Option<SocketAddr> {
         let connection = self.hub.connection_of(Token::from_bits(handle))?;
-        self.hub.http.local_address_of(connection)
+        self.hub.components.http.local_address_of(connection)
     }
 
     /// The address of the client of a request or a connection.
     pub fn peer_address(&self, handle: u64) -> Option<SocketAddr> {
         let connection = self.hub.connection_of(Token::from_bits(handle))?;
-        self.hub.http.peer_address_of(connection)
+        self.hub.components.http.peer_address_of(connection)
     }
 
     /// Stops listening and lets everything come to its end: connections with their next answer,
@@ -300,8 +301,7 @@ impl Engine {
             event_loop, hub, ..
         } = self;
         let context = event_loop.context();
-        hub.http.drain(context, &mut hub.state);
-        hub.websockets.drain(context, CloseCode::GOING_AWAY, "");
+        hub.components.drain(context, &mut hub.state);
     }
 
     /// Closes everything that is left at once; the next turn has the events of that.
@@ -310,29 +310,21 @@ impl Engine {
             event_loop, hub, ..
         } = self;
         let context = event_loop.context();
-        hub.http.close_all(context, &mut hub.state);
-        hub.streams.close_all(context, &mut hub.state);
-        hub.websockets.close_all(context, &mut hub.state);
+        hub.components.close_all(context, &mut hub.state);
     }
 
     /// Connections of every sort that are open.
     pub fn connections(&self) -> usize {
-        let Hub {
-            http,
-            streams,
-            websockets,
-            ..
-        } = &self.hub;
-        http.connections() + streams.connections() + websockets.connections()
+        self.hub.components.connections()
     }
 
     /// Returns the counters since the start, and the current sizes.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             held: self.hub.state.held.len() as u64,
-            connections: self.hub.http.connections() as u64,
-            websockets: self.hub.websockets.connections() as u64,
-            streams: self.hub.streams.connections() as u64,
+            connections: self.hub.components.http.connections() as u64,
+            websockets: self.hub.components.websockets.connections() as u64,
+            streams: self.hub.components.streams.connections() as u64,
             ..self.hub.state.statistics
         }
     }

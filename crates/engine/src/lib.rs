@@ -35,6 +35,7 @@
 mod app;
 mod body_pace;
 mod budget;
+mod components;
 mod connection;
 mod date;
 pub mod embed;

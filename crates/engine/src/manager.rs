@@ -61,9 +61,8 @@ pub use scope::Scope;
 pub use timer::Timer;
 pub use waker::Waker;
 
-use crate::websocket::WebSockets;
-use crate::{Http, Kinds, Streams};
-use dwell_evloop::EventLoop;
+use crate::components::Components;
+use dwell_evloop::{EventLoop, INPUT_BYTES};
 use hub::{Hub, Message};
 use state::State;
 use std::fmt;
@@ -76,28 +75,15 @@ type Handler = Box<dyn FnMut(&mut Conn<'_>, Event<'_>) + Send>;
 mod kind {
     /// The kind of a connection whose socket no component has.
     pub(super) const NOWHERE: u8 = 0;
-    pub(super) const HTTP_LISTENER: u8 = 1;
-    pub(super) const HTTP: u8 = 2;
-    pub(super) const RAW_LISTENER: u8 = 3;
-    pub(super) const RAW: u8 = 4;
-    pub(super) const WEBSOCKET: u8 = 5;
-    pub(super) const RECORD: u8 = 6;
-    pub(super) const TIMER: u8 = 7;
-    pub(super) const WORK: u8 = 8;
-}
+    pub(super) const RECORD: u8 = FREE;
+    pub(super) const TIMER: u8 = FREE + 1;
+    pub(super) const WORK: u8 = FREE + 2;
 
-/// The components that own the sockets.
-struct Components {
-    http: Http,
-    streams: Streams,
-    websockets: WebSockets,
-}
-
-impl Components {
-    /// Sockets that are open, listeners apart.
-    fn connections(&self) -> usize {
-        self.http.connections() + self.streams.connections() + self.websockets.connections()
-    }
+    use crate::components::kind::FREE;
+    pub(super) use crate::components::kind::{
+        CONNECTION as HTTP, LISTENER as HTTP_LISTENER, STREAM as RAW,
+        STREAM_LISTENER as RAW_LISTENER, WEBSOCKET,
+    };
 }
 
 /// An event loop the caller polls.
@@ -193,16 +179,9 @@ impl Manager {
     ) -> Result<Self, ManagerError> {
         let event_loop = EventLoop::new().map_err(ManagerError::Loop)?;
         let waker = Waker::new(event_loop.sender());
-        let kinds = Kinds {
-            listener: kind::HTTP_LISTENER,
-            connection: kind::HTTP,
-        };
+        let (http, streams, websockets) = (options.http, options.streams, options.websockets);
         let hub = Hub {
-            components: Components {
-                http: Http::new(kinds, options.http),
-                streams: Streams::new(kind::RAW_LISTENER, kind::RAW, options.streams),
-                websockets: WebSockets::new(kind::WEBSOCKET, options.websockets),
-            },
+            components: Components::new(http, streams, websockets, INPUT_BYTES),
             state: State::new(Box::new(handler), &options, waker.clone()),
             signalled: false,
         };

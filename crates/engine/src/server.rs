@@ -46,13 +46,10 @@ pub(crate) struct Settings {
 
 /// The kinds of the tokens of a server's loop.
 mod kind {
-    pub(super) const LISTENER: u8 = 1;
-    pub(super) const CONNECTION: u8 = 2;
-    pub(super) const RAW_LISTENER: u8 = 3;
-    pub(super) const RAW: u8 = 4;
-    pub(super) const HELD: u8 = 5;
-    pub(super) const TAKEOVER: u8 = 6;
-    pub(super) const SHUTDOWN: u8 = 7;
-    pub(super) const WEB_SOCKET: u8 = 8;
-    pub(super) const WEB_SOCKET_HANDLER: u8 = 9;
+    pub(super) const HELD: u8 = FREE;
+    pub(super) const TAKEOVER: u8 = FREE + 1;
+    pub(super) const SHUTDOWN: u8 = FREE + 2;
+    pub(super) const WEB_SOCKET_HANDLER: u8 = FREE + 3;
+
+    use crate::components::kind::FREE;
 }

@@ -6,22 +6,19 @@ use super::state::State;
 use super::{Options, kind};
 use crate::Detached;
 use crate::app::ExchangeId;
-use crate::http::{Http, Kinds};
+use crate::components::{Components, Protocol};
 use crate::reply::{Body, Reply, Response, WriteError};
-use crate::streams::{StreamRef, Streams};
+use crate::streams::StreamRef;
 use crate::websocket::{
-    CloseCode, MessageKind, OriginPolicy, SendError, UpgradeOptions, WebSocketRef, WebSockets,
-    upgrade,
+    CloseCode, MessageKind, OriginPolicy, SendError, UpgradeOptions, WebSocketRef, upgrade,
 };
-use dwell_evloop::{Context, Driver, Readiness, Stream, Token};
+use dwell_evloop::{Context, Driver, INPUT_BYTES, Readiness, Stream, Token};
 use dwell_proto::http1::{FieldStorage, parse_request};
 
 /// Everything but the loop.
 #[derive(Debug)]
 pub(super) struct Hub {
-    pub(super) http: Http,
-    pub(super) streams: Streams,
-    pub(super) websockets: WebSockets,
+    pub(super) components: Components,
     pub(super) state: State,
 }
 
@@ -29,33 +26,12 @@ impl Driver for Hub {
     type Message = Vec<u8>;
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        let Self {
-            http,
-            streams,
-            websockets,
-            state,
-        } = self;
-        match token.kind() {
-            kind::LISTENER | kind::CONNECTION => http.ready(context, token, readiness, state),
-            kind::STREAM => streams.ready(context, token, readiness, state),
-            kind::WEBSOCKET => websockets.ready(context, token, readiness, state),
-            _ => {}
-        }
+        self.components
+            .ready(context, token, readiness, &mut self.state);
     }
 
     fn expired(&mut self, context: &mut Context, token: Token) {
-        let Self {
-            http,
-            streams,
-            websockets,
-            state,
-        } = self;
-        match token.kind() {
-            kind::LISTENER | kind::CONNECTION => http.expired(context, token, state),
-            kind::STREAM => streams.expired(context, token, state),
-            kind::WEBSOCKET => websockets.expired(context, token, state),
-            _ => {}
-        }
+        self.components.expired(context, token, &mut self.state);
     }
 
     fn message(&mut self, context: &mut Context, commands: Vec<u8>) {
@@ -66,26 +42,21 @@ impl Driver for Hub {
 
 impl Hub {
     pub(super) fn new(options: &Options) -> Self {
-        let kinds = Kinds {
-            listener: kind::LISTENER,
-            connection: kind::CONNECTION,
-        };
-        let mut http = Http::new(kinds, options.http);
-        http.bounds_held = !options.host_deadlines;
+        let (http, streams, websockets) = (options.http, options.streams, options.websockets);
+        let mut components = Components::new(http, streams, websockets, INPUT_BYTES);
+        components.http.bounds_held = !options.host_deadlines;
         Self {
-            http,
-            streams: Streams::new(kind::STREAM_LISTENER, kind::STREAM, options.streams),
-            websockets: WebSockets::new(kind::WEBSOCKET, options.websockets),
+            components,
             state: State::new(options),
         }
     }
 
     pub(super) fn adopt(&mut self, context: &mut Context, stream: Stream) -> Option<u64> {
         self.state.opened = None;
-        self.http.adopt(context, stream, &mut self.state);
+        self.components.http.adopt(context, stream, &mut self.state);
         let timeout = self.state.options.first_request_timeout;
         if let (Some(token), Some(timeout), false) =
-            (self.state.opened, timeout, self.http.draining)
+            (self.state.opened, timeout, self.components.http.draining)
         {
             context.arm(token, timeout);
         }
@@ -230,11 +201,11 @@ impl Hub {
         make: impl FnOnce(&mut Reply<'_>) -> T,
     ) -> Option<T> {
         let exchange = self.exchange(token).ok()?;
-        let result = self.http.with_reply(context, exchange, make);
-        if !self.http.is_held(exchange) {
+        let result = self.components.http.with_reply(context, exchange, make);
+        if !self.components.http.is_held(exchange) {
             self.state.held.remove(token);
             let connection = exchange.connection();
-            if !self.http.contains(connection) {
+            if !self.components.http.contains(connection) {
                 self.state.connection_closed(connection);
             }
         }
@@ -361,7 +332,7 @@ impl Hub {
         let Some(entry) = self.state.held.get_mut(token) else {
             return;
         };
-        entry.notifies = !self.http.is_flushed(entry.exchange);
+        entry.notifies = !self.components.http.is_flushed(entry.exchange);
         if !entry.notifies {
             self.state.push(EventKind::Writable, token, 0, &[]);
         }
@@ -377,7 +348,7 @@ impl Hub {
             }),
             _ => {
                 let connection = self.forget_exchange(token)?;
-                if self.http.abort_connection(context, connection) {
+                if self.components.http.abort_connection(context, connection) {
                     self.state.connection_closed(connection);
                 }
                 Ok(())
@@ -406,7 +377,7 @@ impl Hub {
             }
             _ => {
                 let connection = self.forget_exchange(token)?;
-                if !self.http.close_connection(context, connection) {
+                if !self.components.http.close_connection(context, connection) {
                     self.state.connection_closed(connection);
                 }
                 Ok(())
@@ -422,10 +393,10 @@ impl Hub {
             self.state.held.remove(token);
             return Ok(exchange.connection());
         }
-        if !self.http.contains(token) {
+        if !self.components.http.contains(token) {
             return Err(CommandError::Stale);
         }
-        if let Some(tag) = self.http.tag_on(token) {
+        if let Some(tag) = self.components.http.tag_on(token) {
             self.state.gone(Token::from_bits(tag));
         }
         Ok(token)
@@ -433,7 +404,7 @@ impl Hub {
 
     fn detach(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
         let exchange = self.exchange(token)?;
-        if !self.http.is_flushed(exchange) {
+        if !self.components.http.is_flushed(exchange) {
             // Once it is open, the engine tells when all is out.
             self.reply(context, token.to_bits(), |reply| {
                 reply.verbatim();
@@ -458,7 +429,7 @@ impl Hub {
         exchange: ExchangeId,
     ) -> Result<Detached, CommandError> {
         self.state.held.remove(token);
-        let detached = self.http.detach(context, exchange);
+        let detached = self.components.http.detach(context, exchange);
         let detached = detached.ok_or(CommandError::Stale)?;
         self.state.connection_closed(exchange.connection());
         Ok(detached)
@@ -498,11 +469,11 @@ impl Hub {
             }
         };
         let answer = agreed.head(fields.iter());
-        let negotiated = agreed.negotiated();
+        let protocol = Protocol::WebSocket(agreed.negotiated());
         let mut detached = self.leave(context, token, exchange)?;
         let adopted = detached.stream.write(&answer).and_then(|()| {
-            self.websockets
-                .adopt(context, detached, negotiated, token.to_bits())
+            self.components
+                .adopt(context, detached, protocol, token.to_bits())
         });
         match adopted {
             Ok(socket) => self.state.batch.push_renamed(
@@ -549,7 +520,8 @@ impl Hub {
         if token.kind() != kind::WEBSOCKET {
             return Err(CommandError::Stale);
         }
-        self.websockets
+        self.components
+            .websockets
             .with_socket(context, token, act)
             .ok_or(CommandError::Stale)
     }
@@ -560,7 +532,8 @@ impl Hub {
         token: Token,
         act: impl FnOnce(&mut StreamRef<'_>) -> T,
     ) -> Result<T, CommandError> {
-        self.streams
+        self.components
+            .streams
             .with_stream(context, token, act)
             .ok_or(CommandError::Stale)
     }

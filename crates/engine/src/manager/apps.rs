@@ -5,7 +5,8 @@ use super::conn::Access;
 use super::event::Event;
 use super::message::HttpMessage;
 use super::scope::Scope;
-use super::state::{Leaves, State};
+use super::state::State;
+use crate::components::Protocol;
 use crate::reply::Reply;
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
 use crate::websocket::{
@@ -184,7 +185,7 @@ impl App for State {
         let token = Token::from_bits(tag);
         let record = self.records.get_mut(token);
         let leaves = record.and_then(|record| record.leaves.take());
-        self.leave(token, leaves.unwrap_or(Leaves::Raw), detached);
+        self.leave(token, leaves.unwrap_or(Protocol::Raw), detached);
     }
 
     fn opened(

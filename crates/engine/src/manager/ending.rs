@@ -74,9 +74,7 @@ impl Inner {
     fn abort(&mut self) {
         let Self { event_loop, hub } = self;
         let context = event_loop.context();
-        hub.components.http.close_all(context, &mut hub.state);
-        hub.components.streams.close_all(context, &mut hub.state);
-        hub.components.websockets.close_all(context, &mut hub.state);
+        hub.components.close_all(context, &mut hub.state);
         hub.settle(context);
         for id in hub.state.ids() {
             hub.state.end_later(id);

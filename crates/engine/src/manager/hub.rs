@@ -3,9 +3,9 @@
 use super::conn::Access;
 use super::event::Event;
 use super::resolve::Resolved;
-use super::state::{Act, Call, Leaves, State};
-use super::{Components, Conn, Scope, kind};
-use crate::websocket::Negotiated;
+use super::state::{Act, Call, State};
+use super::{Conn, Scope, kind};
+use crate::components::Components;
 use dwell_evloop::{Context, Driver, Readiness, Token};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -39,18 +39,8 @@ impl Driver for Hub {
         let Self {
             components, state, ..
         } = self;
-        match token.kind() {
-            kind::HTTP_LISTENER | kind::HTTP => {
-                components.http.ready(context, token, readiness, state);
-            }
-            kind::RAW_LISTENER | kind::RAW => {
-                components.streams.ready(context, token, readiness, state);
-            }
-            kind::WEBSOCKET => components
-                .websockets
-                .ready(context, token, readiness, state),
-            kind::TIMER => self.fire(context, token),
-            _ => {}
+        if !components.ready(context, token, readiness, state) && token.kind() == kind::TIMER {
+            self.fire(context, token);
         }
         self.settle(context);
     }
@@ -59,12 +49,8 @@ impl Driver for Hub {
         let Self {
             components, state, ..
         } = self;
-        match token.kind() {
-            kind::HTTP_LISTENER | kind::HTTP => components.http.expired(context, token, state),
-            kind::RAW_LISTENER | kind::RAW => components.streams.expired(context, token, state),
-            kind::WEBSOCKET => components.websockets.expired(context, token, state),
-            kind::TIMER => self.fire(context, token),
-            _ => {}
+        if !components.expired(context, token, state) && token.kind() == kind::TIMER {
+            self.fire(context, token);
         }
         self.settle(context);
     }
@@ -172,18 +158,10 @@ impl Hub {
             let Some(record) = self.state.records.get_mut(token) else {
                 continue;
             };
-            let detached = leaving.detached;
-            let adopted = match leaving.leaves {
-                Leaves::Raw => {
-                    let streams = &mut self.components.streams;
-                    streams.adopt(context, detached.stream, detached.input, token.to_bits())
-                }
-                Leaves::WebSocket(negotiated) => {
-                    let negotiated = Negotiated::from_bits(negotiated);
-                    let websockets = &mut self.components.websockets;
-                    websockets.adopt(context, detached, negotiated, token.to_bits())
-                }
-            };
+            let (detached, tag) = (leaving.detached, token.to_bits());
+            let adopted = self
+                .components
+                .adopt(context, detached, leaving.protocol, tag);
             let (id, closing, paused) = (record.id, record.closing, record.paused);
             match adopted {
                 Ok(place) => {

@@ -5,8 +5,9 @@ use super::conn::Access;
 use super::error::ConnError;
 use super::event::{Event, EventSet};
 use super::written::Written;
-use super::{Components, Conn, Handler, Scope, Waker, kind};
+use super::{Conn, Handler, Scope, Waker, kind};
 use crate::Detached;
+use crate::components::{Components, Protocol};
 use crate::manager::timer::TimerEntry;
 use crate::websocket::Negotiated;
 use dwell_evloop::{Context, Slab, Token};
@@ -23,15 +24,6 @@ pub(super) enum Role {
     Listener,
     Accepted,
     Outbound,
-}
-
-/// The destination of a connection that leaves HTTP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leaves {
-    /// To the raw streams.
-    Raw,
-    /// To WebSocket, with what was negotiated as a number.
-    WebSocket(u32),
 }
 
 /// One connection or listener.
@@ -62,7 +54,7 @@ pub(super) struct Record {
     /// The handler has seen the head of a request whose body is collected.
     pub(super) collects: bool,
     /// Its destination when it leaves HTTP, which it does with the running callback.
-    pub(super) leaves: Option<Leaves>,
+    pub(super) leaves: Option<Protocol>,
     /// Bytes of a streamed body that are to be granted when reading goes on.
     pub(super) withheld: u32,
     pub(super) extra: Option<Box<Extra>>,
@@ -88,7 +80,7 @@ pub(super) type Call = Box<dyn FnOnce(&mut Scope<'_>) + Send>;
 /// A connection that leaves HTTP, with its destination.
 pub(super) struct Leaving {
     pub(super) record: Token,
-    pub(super) leaves: Leaves,
+    pub(super) protocol: Protocol,
     pub(super) detached: Detached,
 }
 
@@ -351,19 +343,19 @@ impl State {
         if let Some(extra) = &mut record.extra {
             extra.client = None;
         }
-        let leaves = Leaves::WebSocket(negotiated.to_bits());
+        let protocol = Protocol::WebSocket(negotiated);
         let id = record.id;
-        self.defer(id, move |conn| conn.leave_stream(leaves));
+        self.defer(id, move |conn| conn.leave_stream(protocol));
     }
 
     /// A connection has left HTTP.
-    pub(super) fn leave(&mut self, record: Token, leaves: Leaves, detached: Detached) {
+    pub(super) fn leave(&mut self, record: Token, protocol: Protocol, detached: Detached) {
         if let Some(record) = self.records.get_mut(record) {
             record.place = Token::new(kind::NOWHERE, 0, 0);
         }
         self.leaving.push(Leaving {
             record,
-            leaves,
+            protocol,
             detached,
         });
     }

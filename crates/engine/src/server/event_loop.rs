@@ -10,14 +10,14 @@ use super::state::ServerState;
 use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
-use crate::app::ExchangeId;
+use crate::app::{App, ExchangeId};
+use crate::components::{Apps, Components, Protocol};
 use crate::handler::{
     Answer, Channel, Handler, RawOrder, Takeover, WebSocketHandler, WebSocketOrder, Work,
 };
-use crate::http::{Http, Kinds};
 use crate::reply::append_fields;
-use crate::streams::{StreamLimits, Streams};
-use crate::websocket::{CloseCode, Negotiated, WebSockets};
+use crate::streams::StreamLimits;
+use crate::websocket::{CloseCode, Negotiated};
 use dwell_evloop::{Context, Driver, EventLoop, Listener, Readiness, Token};
 use dwell_proto::http1::{Version, encode};
 use std::io;
@@ -37,12 +37,8 @@ pub(super) const RAW_INPUT_BYTES_MAX: usize = 32 * 1024;
 /// One loop with everything on it.
 #[derive(Debug)]
 pub(super) struct ServerLoop<H> {
-    http: Http,
-    streams: Streams,
-    app: ServerApp<H>,
-    raw: RawApp,
-    web_sockets: WebSockets,
-    routes: WebSocketRoutes,
+    components: Components,
+    apps: Callbacks<H>,
     link: Arc<LoopLink>,
     server: Arc<ServerState>,
     attention: Vec<Token>,
@@ -54,6 +50,35 @@ pub(super) struct ServerLoop<H> {
     deadline: Option<Instant>,
 }
 
+/// The apps of a server's components.
+#[derive(Debug)]
+struct Callbacks<H> {
+    app: ServerApp<H>,
+    raw: RawApp,
+    routes: WebSocketRoutes,
+}
+
+impl<H> Apps for Callbacks<H>
+where
+    ServerApp<H>: App,
+{
+    type Http = ServerApp<H>;
+    type Streams = RawApp;
+    type WebSockets = WebSocketRoutes;
+
+    fn http(&mut self) -> &mut ServerApp<H> {
+        &mut self.app
+    }
+
+    fn streams(&mut self) -> &mut RawApp {
+        &mut self.raw
+    }
+
+    fn websockets(&mut self) -> &mut WebSocketRoutes {
+        &mut self.routes
+    }
+}
+
 impl<H: Handler> ServerLoop<H> {
     pub(super) fn new(
         handler: Arc<H>,
@@ -63,10 +88,6 @@ impl<H: Handler> ServerLoop<H> {
         buffer_size: usize,
     ) -> Self {
         let limits = link.settings().limits;
-        let kinds = Kinds {
-            listener: kind::LISTENER,
-            connection: kind::CONNECTION,
-        };
         let raw_limits = StreamLimits {
             connections_max: limits.connections_max,
             input_bytes_max: RAW_INPUT_BYTES_MAX,
@@ -74,14 +95,15 @@ impl<H: Handler> ServerLoop<H> {
             write_timeout: limits.write_timeout,
             ..StreamLimits::default()
         };
+        let web_socket = link.settings().web_socket;
         let host = Host::new(Arc::clone(link), Arc::clone(server));
         Self {
-            http: Http::with_input_bytes(kinds, limits, buffer_size),
-            streams: Streams::new(kind::RAW_LISTENER, kind::RAW, raw_limits),
-            app: ServerApp::new(handler, host),
-            raw: RawApp::new(Arc::clone(link)),
-            web_sockets: WebSockets::new(kind::WEB_SOCKET, link.settings().web_socket),
-            routes: WebSocketRoutes::new(Arc::clone(link)),
+            components: Components::new(limits, raw_limits, web_socket, buffer_size),
+            apps: Callbacks {
+                app: ServerApp::new(handler, host),
+                raw: RawApp::new(Arc::clone(link)),
+                routes: WebSocketRoutes::new(Arc::clone(link)),
+            },
             link: Arc::clone(link),
             server: Arc::clone(server),
             attention: Vec::new(),
@@ -99,14 +121,16 @@ impl<H: Handler> ServerLoop<H> {
     ) -> io::Result<()> {
         self.link.settle();
         for listener in listeners {
-            self.http.listen(event_loop.context(), listener)?;
+            self.components
+                .http
+                .listen(event_loop.context(), listener)?;
         }
         event_loop.run(&mut self)
     }
 
     /// Serves one exchange for which the loop was woken.
     fn look(&mut self, context: &mut Context, token: Token) {
-        let host = &mut self.app.host;
+        let host = &mut self.apps.app.host;
         let (Some(exchange), Some(channel)) = (host.exchange(token), host.look(token)) else {
             return;
         };
@@ -123,23 +147,23 @@ impl<H: Handler> ServerLoop<H> {
         exchange: ExchangeId,
         channel: &Channel,
     ) {
-        let work = self.http.with_reply(context, exchange, |reply| {
+        let work = self.components.http.with_reply(context, exchange, |reply| {
             channel.want(reply);
             channel.work(reply)
         });
         match work {
             Some(Work::Abort) => {
-                self.http.abort(context, exchange);
+                self.components.http.abort(context, exchange);
             }
             Some(Work::TakeOver(answer, takeover)) => {
-                if let Some(detached) = self.http.detach(context, exchange) {
+                if let Some(detached) = self.components.http.detach(context, exchange) {
                     self.depart(context, detached, &answer, takeover);
                 }
             }
             Some(Work::Open | Work::Done) | None => {}
         }
-        if !self.http.is_held(exchange) {
-            self.app.host.end(token);
+        if !self.components.http.is_held(exchange) {
+            self.apps.app.host.end(token);
         }
     }
 
@@ -160,16 +184,16 @@ impl<H: Handler> ServerLoop<H> {
         // As in `ServerApp::detached`; a socket that fails here fails its new owner too.
         let _ = context.deregister(&mut detached.stream);
         if detached.stream.write(&head).is_ok() {
-            self.app.host.departed.push((detached, takeover));
+            self.apps.app.host.departed.push((detached, takeover));
         }
     }
 
     /// Hands the connections that have left HTTP in this delivery to their new owners.
     fn settle_departed(&mut self, context: &mut Context) {
-        while let Some((detached, takeover)) = self.app.host.departed.pop() {
+        while let Some((detached, takeover)) = self.apps.app.host.departed.pop() {
             match takeover {
                 Takeover::Loop(handler) => {
-                    if let Some(tag) = self.raw.insert(handler) {
+                    if let Some(tag) = self.apps.raw.insert(handler) {
                         self.adopt_raw(context, detached, tag);
                     }
                 }
@@ -179,7 +203,7 @@ impl<H: Handler> ServerLoop<H> {
                 }
             }
         }
-        self.app.raw_connections = self.streams.connections() + self.web_sockets.connections();
+        self.apps.app.raw_connections = self.components.upgraded();
     }
 
     fn adopt_web_socket(
@@ -189,20 +213,18 @@ impl<H: Handler> ServerLoop<H> {
         negotiated: Negotiated,
         handler: Box<dyn WebSocketHandler>,
     ) {
-        let Some(tag) = self.routes.insert(handler) else {
+        let Some(tag) = self.apps.routes.insert(handler) else {
             return;
         };
-        match self.web_sockets.adopt(context, detached, negotiated, tag) {
-            Ok(token) => {
-                let routes = &mut self.routes;
-                self.web_sockets
-                    .with_socket(context, token, |socket| routes.opened(socket));
-                if self.is_draining() {
-                    self.web_sockets
-                        .close(context, token, CloseCode::GOING_AWAY, "");
-                }
-            }
-            Err(_) => self.routes.refuse(tag),
+        let protocol = Protocol::WebSocket(negotiated);
+        let Ok(token) = self.components.adopt(context, detached, protocol, tag) else {
+            return self.apps.routes.refuse(tag);
+        };
+        let is_draining = self.is_draining();
+        let (routes, web_sockets) = (&mut self.apps.routes, &mut self.components.websockets);
+        web_sockets.with_socket(context, token, |socket| routes.opened(socket));
+        if is_draining {
+            web_sockets.close(context, token, CloseCode::GOING_AWAY, "");
         }
     }
 
@@ -210,35 +232,39 @@ impl<H: Handler> ServerLoop<H> {
         match order {
             WebSocketOrder::Send(message, charge) => {
                 // What becomes of one without room the options say.
-                let _ = self.web_sockets.send_shared(context, token, &message);
+                let _ = self
+                    .components
+                    .websockets
+                    .send_shared(context, token, &message);
                 drop(charge);
             }
             WebSocketOrder::Close(code, reason) => {
-                self.web_sockets.close(context, token, code, &reason);
+                self.components
+                    .websockets
+                    .close(context, token, code, &reason);
             }
-            WebSocketOrder::Abort => self.web_sockets.abort(context, token),
+            WebSocketOrder::Abort => self.components.websockets.abort(context, token),
         }
     }
 
     fn adopt_raw(&mut self, context: &mut Context, detached: Detached, tag: u64) {
-        let Detached { stream, input } = detached;
-        match self.streams.adopt(context, stream, input, tag) {
-            Ok(token) => {
-                let (raw, is_draining) = (&mut self.raw, self.deadline.is_some());
-                self.streams.with_stream(context, token, |stream| {
-                    raw.opened(stream);
-                    if is_draining {
-                        raw.draining(stream);
-                    }
-                });
+        let adopted = self.components.adopt(context, detached, Protocol::Raw, tag);
+        let Ok(token) = adopted else {
+            return self.apps.raw.refuse(tag);
+        };
+        let (raw, is_draining) = (&mut self.apps.raw, self.deadline.is_some());
+        let streams = &mut self.components.streams;
+        streams.with_stream(context, token, |stream| {
+            raw.opened(stream);
+            if is_draining {
+                raw.draining(stream);
             }
-            Err(_) => self.raw.refuse(tag),
-        }
+        });
     }
 
     /// Gives a connection to a thread of its own, with the place it has taken.
     fn start(&mut self, detached: Detached, run: ThreadHandler) {
-        self.app.places = self.app.places.saturating_sub(1);
+        self.apps.app.places = self.apps.app.places.saturating_sub(1);
         let place = Place(Arc::clone(&self.server));
         let body = move || {
             let Place(server) = &place;
@@ -255,7 +281,8 @@ impl<H: Handler> ServerLoop<H> {
     }
 
     fn raw_order(&mut self, context: &mut Context, token: Token, order: RawOrder) {
-        self.streams
+        self.components
+            .streams
             .with_stream(context, token, |stream| match order {
                 RawOrder::Write(bytes, charge) => {
                     if !stream.write_shared(bytes) {
@@ -283,21 +310,18 @@ impl<H: Handler> ServerLoop<H> {
             context.arm(SHUTDOWN, deadline.saturating_duration_since(context.now()));
         }
         if before.is_none() {
-            self.app.host.drain();
-            self.http.drain(context, &mut self.app);
-            self.raw.drain(context, &mut self.streams);
-            self.web_sockets.drain(context, CloseCode::GOING_AWAY, "");
+            self.apps.app.host.drain();
+            self.components.drain(context, &mut self.apps);
+            self.apps.raw.drain(context, &mut self.components.streams);
         }
     }
 
     /// The deadline has come: what is left is cut off.
     fn cut(&mut self, context: &mut Context) {
-        let connections = self.http.connections() + self.app.raw_connections;
+        let connections = self.components.connections();
         self.server
-            .count_cut(connections, self.app.host.in_flight());
-        self.http.close_all(context, &mut self.app);
-        self.streams.close_all(context, &mut self.raw);
-        self.web_sockets.close_all(context, &mut self.routes);
+            .count_cut(connections, self.apps.app.host.in_flight());
+        self.components.close_all(context, &mut self.apps);
         context.stop();
     }
 }
@@ -317,23 +341,14 @@ impl<H: Handler> Driver for ServerLoop<H> {
     type Message = Message;
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
-        match token.kind() {
-            kind::RAW => self.streams.ready(context, token, readiness, &mut self.raw),
-            kind::WEB_SOCKET => {
-                self.web_sockets
-                    .ready(context, token, readiness, &mut self.routes);
-            }
-            _ => self.http.ready(context, token, readiness, &mut self.app),
-        }
+        self.components
+            .ready(context, token, readiness, &mut self.apps);
         self.settle_departed(context);
     }
 
     fn expired(&mut self, context: &mut Context, token: Token) {
-        match token.kind() {
-            kind::SHUTDOWN => self.cut(context),
-            kind::RAW => self.streams.expired(context, token, &mut self.raw),
-            kind::WEB_SOCKET => self.web_sockets.expired(context, token, &mut self.routes),
-            _ => self.http.expired(context, token, &mut self.app),
+        if !self.components.expired(context, token, &mut self.apps) && token == SHUTDOWN {
+            self.cut(context);
         }
         self.settle_departed(context);
     }
@@ -342,8 +357,10 @@ impl<H: Handler> Driver for ServerLoop<H> {
         match message {
             Message::Adopt(stream) => {
                 self.link.arrived();
-                self.app.places += 1;
-                self.http.adopt(context, stream, &mut self.app);
+                self.apps.app.places += 1;
+                self.components
+                    .http
+                    .adopt(context, stream, &mut self.apps.app);
             }
             Message::Raw(token, order) => self.raw_order(context, token, order),
             Message::WebSocket(token, order) => self.web_socket_order(context, token, order),
@@ -378,13 +395,17 @@ impl<H: Handler> Driver for ServerLoop<H> {
         if self.link.has_attention() {
             self.link.sender().wake();
         }
-        let open = self.http.connections();
-        self.app.release(open);
-        self.link.set_connections(open + self.app.raw_connections);
-        self.app.host.publish();
-        set(&self.link.figures.raw_connections, self.app.raw_connections);
+        let open = self.components.http.connections();
+        self.apps.app.release(open);
+        self.link
+            .set_connections(open + self.apps.app.raw_connections);
+        self.apps.app.host.publish();
+        set(
+            &self.link.figures.raw_connections,
+            self.apps.app.raw_connections,
+        );
         add(&self.link.figures.turns, 1);
-        if self.is_draining() && open + self.app.raw_connections == 0 && !self.is_needed() {
+        if self.is_draining() && open + self.apps.app.raw_connections == 0 && !self.is_needed() {
             context.stop();
         }
     }
@@ -409,7 +430,7 @@ impl<H> Drop for ServerLoop<H> {
     fn drop(&mut self) {
         self.link.leave();
         self.server.count_end();
-        self.server.release(self.app.places);
+        self.server.release(self.apps.app.places);
     }
 }
 
@@ -449,7 +470,10 @@ mod tests {
     }
 
     fn order() -> Message {
-        Message::Raw(Token::new(kind::RAW, 0, 7), RawOrder::Close)
+        Message::Raw(
+            Token::new(crate::components::kind::STREAM, 0, 7),
+            RawOrder::Close,
+        )
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use super::fields::check_fields;
 use super::{Access, Conn, expect_kind, kind};
+use crate::components::Protocol;
 use crate::manager::error::ConnError;
-use crate::manager::state::{Leaves, Role};
+use crate::manager::state::Role;
 use crate::reply::Reply;
 use dwell_evloop::Token;
 use dwell_proto::http1::{Version, encode, is_token};
@@ -82,7 +83,7 @@ impl Conn<'_> {
         match &self.access {
             Access::Reply(_) => {
                 if let Some(record) = self.scope.state.records.get_mut(self.token) {
-                    record.leaves = Some(Leaves::Raw);
+                    record.leaves = Some(Protocol::Raw);
                 }
                 Ok(())
             }
@@ -98,7 +99,7 @@ impl Conn<'_> {
                 let http = &mut components.ok_or(ConnError::NoRequest)?.http;
                 let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
                 let detached = http.detach(context, exchange).ok_or(ConnError::Closed)?;
-                state.leave(self.token, Leaves::Raw, detached);
+                state.leave(self.token, Protocol::Raw, detached);
                 Ok(())
             }
         }

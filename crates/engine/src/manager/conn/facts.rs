@@ -2,7 +2,7 @@
 
 use super::{Access, Conn, kind};
 use crate::Http;
-use crate::manager::Components;
+use crate::components::Components;
 use crate::manager::state::Role;
 use crate::reply::Reply;
 use crate::streams::StreamRef;

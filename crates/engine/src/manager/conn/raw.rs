@@ -1,8 +1,8 @@
 //! Bytes in and out of a connection.
 
 use super::{Access, Conn, expect_kind, kind};
+use crate::components::Protocol;
 use crate::manager::error::ConnError;
-use crate::manager::state::Leaves;
 use crate::manager::written;
 use crate::streams::StreamRef;
 use bytes::Bytes;
@@ -88,7 +88,7 @@ impl Conn<'_> {
     }
 
     /// Takes the connection out of the raw streams, which are free.
-    pub(in crate::manager) fn leave_stream(&mut self, leaves: Leaves) {
+    pub(in crate::manager) fn leave_stream(&mut self, protocol: Protocol) {
         let Some(place) = self.place().filter(|place| place.kind() == kind::RAW) else {
             return;
         };
@@ -97,7 +97,7 @@ impl Conn<'_> {
             .as_deref_mut()
             .map(|components| &mut components.streams);
         if let Some(detached) = streams.and_then(|streams| streams.detach(context, place)) {
-            self.scope.state.leave(self.token, leaves, detached);
+            self.scope.state.leave(self.token, protocol, detached);
         }
     }
 

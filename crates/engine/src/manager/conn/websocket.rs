@@ -2,9 +2,9 @@
 
 use super::fields::check_fields;
 use super::{Access, Conn, expect_kind, kind};
+use crate::components::Protocol;
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
-use crate::manager::state::Leaves;
 use crate::websocket::{
     Broadcast, CloseCode, MessageKind, SendError, UpgradeOptions, WebSocketRef, upgrade,
 };
@@ -98,7 +98,7 @@ impl Conn<'_> {
             match upgrade(head, options) {
                 Ok(upgrade) => {
                     upgrade.send(reply, fields);
-                    Ok(upgrade.negotiated().to_bits())
+                    Ok(upgrade.negotiated())
                 }
                 Err(rejection) => {
                     rejection.send(reply);
@@ -107,7 +107,7 @@ impl Conn<'_> {
             }
         })??;
         if let Some(record) = self.scope.state.records.get_mut(self.token) {
-            record.leaves = Some(Leaves::WebSocket(upgraded));
+            record.leaves = Some(Protocol::WebSocket(upgraded));
         }
         Ok(())
     }
