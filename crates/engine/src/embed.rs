@@ -48,7 +48,6 @@ mod batch;
 mod command;
 mod hub;
 mod options;
-mod peers;
 mod remote;
 mod state;
 #[cfg(test)]

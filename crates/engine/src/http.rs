@@ -6,6 +6,7 @@ mod connections;
 mod driver;
 mod exchange;
 mod moving;
+mod peers;
 mod requests;
 mod shedding;
 mod visit;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
+pub(crate) use peers::Peers;
 
 /// The token kinds a component uses; no other component of the loop may use them.
 ///
@@ -40,6 +42,17 @@ pub struct Kinds {
     pub listener: u8,
     /// The kind of connections.
     pub connection: u8,
+}
+
+/// The accounts of what all connections hold.
+#[derive(Debug, Default)]
+struct Accounts {
+    /// Output that their clients do not take.
+    output: Option<LoopOutput>,
+    /// Long input behind held requests.
+    held_input: Budget,
+    /// Unfinished requests, and as much as has come of their bodies.
+    gathered: Budget,
 }
 
 /// An HTTP/1.1 server on one loop.
@@ -124,14 +137,11 @@ pub struct Http {
     /// Body and write timeouts run while an exchange is held, and not only for what is left when it
     /// was answered.
     pub(crate) bounds_held: bool,
-    /// The account of the output that connections hold.
-    accounts: Option<LoopOutput>,
-    /// Long input behind held requests.
-    held_input: Budget,
-    /// Unfinished requests, and as much as has come of their bodies.
-    gathered: Budget,
+    accounts: Accounts,
     /// The time at which bodies may be given up for others again.
     shedding_next: Option<Instant>,
+    /// The addresses of the clients, if they are kept.
+    peers: Option<Peers>,
 }
 
 impl Http {
@@ -159,10 +169,9 @@ impl Http {
             draining: false,
             leaving: false,
             bounds_held: true,
-            accounts: None,
-            held_input: Budget::default(),
-            gathered: Budget::default(),
+            accounts: Accounts::default(),
             shedding_next: None,
+            peers: None,
         }
     }
 
@@ -178,8 +187,25 @@ impl Http {
     /// http.account(LoopOutput::new(Arc::clone(&ledger), 0));
     /// assert_eq!(ledger.bytes(), 0);
     /// ```
-    pub fn account(&mut self, accounts: LoopOutput) {
-        self.accounts = Some(accounts);
+    pub fn account(&mut self, output: LoopOutput) {
+        self.accounts.output = Some(output);
+    }
+
+    /// Keeps the addresses of clients, so that each is asked of the system once.
+    ///
+    /// Shape: 20 bytes for each connection, for an app that asks with every request.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).keep_peers();
+    /// assert_eq!(http.connections(), 0);
+    /// ```
+    #[must_use]
+    pub fn keep_peers(mut self) -> Self {
+        self.peers = Some(Peers::default());
+        self
     }
 
     /// Counts what is gathered of bodies together with the other components that are given this:
@@ -188,7 +214,7 @@ impl Http {
     /// Shape: what was gathered before stays with the count that it began with. See [`Budget`] for
     /// an example.
     pub fn share_gathered(&mut self, gathered: Budget) {
-        self.gathered = gathered;
+        self.accounts.gathered = gathered;
     }
 
     /// Goes by other limits from now on, but for those of heads, which stay.
@@ -419,7 +445,8 @@ impl Http {
 
     /// The client's address of a held exchange.
     pub fn peer_address(&self, exchange: ExchangeId) -> Option<SocketAddr> {
-        self.held(exchange)?.stream.peer_address().ok().flatten()
+        self.held(exchange)?;
+        self.peer_address_of(exchange.token)
     }
 
     /// Closes every connection that is left.
@@ -462,9 +489,8 @@ impl Http {
             written: 0,
             stalled,
             scanned: 0,
-            accounts: self.accounts.as_ref(),
-            held_input: &self.held_input,
-            gathered: &self.gathered,
+            accounts: &self.accounts,
+            peers: self.peers.as_ref(),
         })
     }
 
@@ -502,6 +528,9 @@ impl Http {
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
         self.send_before(context, token);
         context.disarm(token);
+        if let Some(peers) = &mut self.peers {
+            peers.forget(token);
+        }
         self.connections.remove(token)
     }
 }

@@ -8,8 +8,9 @@ mod streaming;
 
 use crate::connection::Unread;
 use crate::date::Start;
+use crate::http::Peers;
 use bytes::Bytes;
-use dwell_evloop::{FileSlice, Stream};
+use dwell_evloop::{FileSlice, Stream, Token};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
 use std::io;
@@ -123,6 +124,8 @@ impl Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
+    /// The addresses of clients, if they are kept, and the name of this one's connection.
+    pub(crate) peers: Option<(&'a Peers, Token)>,
     pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -149,12 +152,16 @@ const COPY_BYTES_MAX: usize = 16 * 1024;
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
 impl Reply<'_> {
-    /// Returns the client's address, asked of the system at each call; `None` when it is gone.
+    /// Returns the client's address, asked of the system at each call unless it is
+    /// [kept](crate::Http::keep_peers); `None` over a unix socket, or when it is gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.stream.peer_address().ok().flatten()
+        match self.peers {
+            Some((peers, connection)) => peers.find(connection, self.stream),
+            None => self.stream.peer_address().ok().flatten(),
+        }
     }
 
-    /// The address the client has connected to; as [`peer_address`](Self::peer_address).
+    /// The address the client has connected to, asked of the system at each call.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.stream.local_address().ok().flatten()
     }

@@ -41,7 +41,7 @@ const CRATES: &[Bounds] = &[
         banned: 0,
         wide: &[
             ("http.rs Http", FIELDS_MAX, 5),
-            ("http/visit.rs Visit", 17, 4),
+            ("http/visit.rs Visit", 16, 4),
             ("manager.rs Manager", FIELDS_MAX, 3),
             ("manager/conn.rs Conn", FIELDS_MAX, 8),
             ("manager/state.rs State", 26, 2),

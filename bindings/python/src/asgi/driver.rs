@@ -2,7 +2,7 @@
 
 use super::shared::{HttpState, INPUT_WINDOW, Shared, WebSocketState};
 use crate::web::access_log::AccessLog;
-use crate::web::address::{Origin, Peers};
+use crate::web::address::Origin;
 use crate::web::head::Head;
 use crate::web::options::Options;
 use bytes::Bytes;
@@ -61,7 +61,6 @@ pub(super) struct AsgiLoop {
 #[derive(Debug)]
 pub(super) struct AsgiApp {
     options: Arc<Options>,
-    peers: Peers,
     pub(super) log: AccessLog,
     pub(super) entries: Slab<Entry>,
     pub(super) arrivals: Vec<Arrival>,
@@ -77,10 +76,9 @@ impl AsgiLoop {
         };
         let limits = options.limits;
         Self {
-            http: Http::new(kinds, limits),
+            http: Http::new(kinds, limits).keep_peers(),
             web_sockets: WebSockets::new(WEB_SOCKET, options.web_socket),
             app: AsgiApp {
-                peers: Peers::default(),
                 log: AccessLog::new(options.access_log),
                 entries: Slab::new(ENTRY, limits.connections_max.saturating_mul(2)),
                 options,
@@ -209,8 +207,7 @@ impl App for AsgiApp {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let connection = request.exchange.connection();
-        let peer = self.peers.of(connection, || reply.peer_address());
+        let peer = reply.peer_address();
         let origin = self
             .options
             .trusted

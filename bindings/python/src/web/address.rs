@@ -1,38 +1,9 @@
 //! The origin of a request: the peer, or the client that a trusted proxy names.
 
-use dwell_evloop::Token;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use std::net::{IpAddr, SocketAddr};
-
-/// The addresses of the peers of a loop, asked of the system once for each connection.
-#[derive(Debug, Default)]
-pub(crate) struct Peers {
-    known: Vec<Option<(Token, Option<SocketAddr>)>>,
-}
-
-impl Peers {
-    /// The peer of `connection`, which `ask` tells where it is not known yet.
-    pub(crate) fn of(
-        &mut self,
-        connection: Token,
-        ask: impl FnOnce() -> Option<SocketAddr>,
-    ) -> Option<SocketAddr> {
-        let index = connection.index() as usize;
-        if self.known.len() <= index {
-            self.known.resize(index + 1, None);
-        }
-        match self.known[index] {
-            Some((token, address)) if token == connection => address,
-            _ => {
-                let address = ask();
-                self.known[index] = Some((connection, address));
-                address
-            }
-        }
-    }
-}
 
 /// The text of the address that was used last: clients come more than once.
 #[derive(Debug, Default)]

@@ -4,7 +4,6 @@ use super::channel::Channel;
 use super::meeting::{Job, JobBody, Meeting, Order};
 use super::uploads::{Share, Uploads};
 use crate::web::access_log::AccessLog;
-use crate::web::address::Peers;
 use crate::web::answer::AnswerHead;
 use crate::web::head::Head;
 use crate::web::options::Options;
@@ -49,7 +48,6 @@ pub(super) struct WsgiLoop {
 struct WsgiApp {
     meeting: Arc<Meeting>,
     options: Arc<Options>,
-    peers: Peers,
     log: AccessLog,
     entries: HashMap<ExchangeId, Entry>,
     /// Jobs of this turn.
@@ -79,14 +77,13 @@ impl WsgiLoop {
             connection: CONNECTION,
         };
         Self {
-            http: Http::new(kinds, options.limits),
+            http: Http::new(kinds, options.limits).keep_peers(),
             app: WsgiApp {
                 room: meeting.room(),
                 meeting,
                 log: AccessLog::new(options.access_log),
                 uploads: Uploads::new(options.gathered_body_bytes, options.gathered_bytes),
                 options,
-                peers: Peers::default(),
                 entries: HashMap::new(),
                 jobs: Vec::new(),
             },
@@ -385,8 +382,7 @@ impl App for WsgiApp {
             reply.send(&OVERLOADED);
             return Outcome::Answered;
         }
-        let connection = request.exchange.connection();
-        let peer = self.peers.of(connection, || reply.peer_address());
+        let peer = reply.peer_address();
         let head = Head::of(request);
         let origin = self
             .options

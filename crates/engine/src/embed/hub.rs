@@ -44,6 +44,7 @@ impl Hub {
     pub(super) fn new(options: &Options) -> Self {
         let (http, streams, websockets) = (options.http, options.streams, options.websockets);
         let mut components = Components::new(http, streams, websockets, INPUT_BYTES);
+        components.http = components.http.keep_peers();
         components.http.bounds_held = !options.host_deadlines;
         Self {
             components,

@@ -2,7 +2,6 @@
 //! their events.
 
 use super::batch::{Batch, EventKind};
-use super::peers::Peers;
 use super::{Options, Statistics, kind};
 use crate::Detached;
 use crate::app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
@@ -41,7 +40,6 @@ pub(super) struct State {
     marks: HashMap<Token, u32>,
     /// The connection that was opened last.
     pub(super) opened: Option<Token>,
-    peers: Peers,
     pub(super) statistics: Statistics,
     pub(super) options: Options,
 }
@@ -56,7 +54,6 @@ impl State {
             held_back: Vec::new(),
             marks: HashMap::new(),
             opened: None,
-            peers: Peers::default(),
             statistics: Statistics::default(),
             options: *options,
         }
@@ -152,7 +149,7 @@ impl App for State {
         }
         let handle = token.to_bits();
         let canonical_names = self.options.canonical_names;
-        let peer = self.peers.find(request.exchange.connection());
+        let peer = reply.peer_address();
         self.batch
             .push_request(handle, request, peer, canonical_names);
         held(handle)
@@ -224,10 +221,8 @@ impl App for State {
         self.connection_closed(exchange.connection());
     }
 
-    fn opened(&mut self, _: &mut Context, connection: Token, stream: &Stream, _: Option<Token>) {
+    fn opened(&mut self, _: &mut Context, connection: Token, _: &Stream, _: Option<Token>) {
         self.opened = Some(connection);
-        let peer = stream.peer_address().ok().flatten();
-        self.peers.insert(connection, peer);
         if self.options.reports_connections {
             self.push(EventKind::Opened, connection, 0, &[]);
         }

@@ -87,10 +87,13 @@ impl Http {
             .is_none_or(|entry| entry.stream.is_flushed())
     }
 
-    /// Returns the client's address, asked of the system at each call.
+    /// Returns the client's address, as [`Reply::peer_address`](crate::Reply::peer_address) does.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
-        entry.stream.peer_address().ok().flatten()
+        match &self.peers {
+            Some(peers) => peers.find(connection, &entry.stream),
+            None => entry.stream.peer_address().ok().flatten(),
+        }
     }
 
     /// Returns the address that the client has connected to, asked of the system at each call.

@@ -62,6 +62,7 @@ impl<A> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.stream,
+            peers: self.peers.map(|peers| (peers, self.token)),
             start: self.start,
             framing: connection.framing,
             outgoing: &mut connection.outgoing,

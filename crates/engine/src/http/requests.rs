@@ -39,6 +39,7 @@ impl<A: App> Visit<'_, A> {
         let mut charge = None;
         if stop == Stop::Held && left > HELD_INPUT_BYTES_FREE && connection.incoming.is_none() {
             charge = self
+                .accounts
                 .held_input
                 .charge(left, self.limits.held_input_bytes_max);
             if charge.is_none() {
@@ -179,7 +180,12 @@ impl<A: App> Visit<'_, A> {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let gathered_bytes_max = self.limits.gathered_bytes_max;
         Some(Taking::Collect {
-            gathered: Gathered::begin(head_bytes, wanted, self.gathered, gathered_bytes_max)?,
+            gathered: Gathered::begin(
+                head_bytes,
+                wanted,
+                &self.accounts.gathered,
+                gathered_bytes_max,
+            )?,
             streams_on: first_bytes.is_some(),
         })
     }

@@ -20,7 +20,7 @@ impl Http {
     /// seconds are not given up: beyond them newcomers are refused.
     pub(super) fn shed_bodies<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let bytes_max = self.limits.gathered_bytes_max;
-        if self.gathered.bytes() <= bytes_max - bytes_max / 8 {
+        if self.accounts.gathered.bytes() <= bytes_max - bytes_max / 8 {
             return;
         }
         let now = context.now();
@@ -29,7 +29,7 @@ impl Http {
         }
         self.shedding_next = Some(now + INTERVAL);
         for token in self.oldest_bodies(now) {
-            if self.gathered.bytes() <= bytes_max - bytes_max / 4 {
+            if self.accounts.gathered.bytes() <= bytes_max - bytes_max / 4 {
                 return;
             }
             let visit = self.visit(context, token, app);

@@ -11,12 +11,12 @@
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
 use crate::app::{App, Event, ExchangeId};
-use crate::budget::Budget;
 use crate::connection::{Connection, Peer, Phase, Taking};
 use crate::date::Start;
+use crate::http::{Accounts, Peers};
 use crate::limits::{Limits, write_bytes_min};
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Stream, Token};
 use std::time::Duration;
 
 /// Time that a peer has to read the last response.
@@ -62,12 +62,9 @@ pub(super) struct Visit<'v, A> {
     pub(super) stalled: bool,
     /// Bytes of an unfinished head that were searched for its end.
     pub(super) scanned: usize,
-    /// The account of what waits for the socket.
-    pub(super) accounts: Option<&'v LoopOutput>,
-    /// Long input behind held requests, of all connections.
-    pub(super) held_input: &'v Budget,
-    /// Unfinished requests, of all connections.
-    pub(super) gathered: &'v Budget,
+    pub(super) accounts: &'v Accounts,
+    /// The addresses of the clients, if they are kept.
+    pub(super) peers: Option<&'v Peers>,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -317,9 +314,9 @@ impl<A: App> Visit<'_, A> {
 impl<A> Visit<'_, A> {
     /// Notes what waits for the socket now.
     pub(super) fn account(&mut self) {
-        if let Some(accounts) = self.accounts {
+        if let Some(output) = &self.accounts.output {
             let stream = &mut self.connection.stream;
-            stream.account(accounts, self.token, self.context.tick());
+            stream.account(output, self.token, self.context.tick());
         }
     }
 

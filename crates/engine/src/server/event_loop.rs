@@ -96,9 +96,11 @@ impl<H: Handler> ServerLoop<H> {
             ..StreamLimits::default()
         };
         let web_socket = link.settings().web_socket;
+        let mut components = Components::new(limits, raw_limits, web_socket, buffer_size);
+        components.http = components.http.keep_peers();
         let host = Host::new(Arc::clone(link), Arc::clone(server));
         Self {
-            components: Components::new(limits, raw_limits, web_socket, buffer_size),
+            components,
             apps: Callbacks {
                 app: ServerApp::new(handler, host),
                 raw: RawApp::new(Arc::clone(link)),

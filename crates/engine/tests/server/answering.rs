@@ -45,6 +45,31 @@ fn a_spare_responder_that_is_dropped_leaves_a_stream_alone() {
 }
 
 #[test]
+fn every_request_is_told_the_address_of_its_own_client() {
+    let handler = |_: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
+        let peer = exchange.peer_address().unwrap().to_string();
+        exchange.send(&Response {
+            status: 200,
+            fields: &[],
+            body: Body::Slice(peer.as_bytes()),
+        });
+    };
+    let running = serve(|options| options, handler);
+    let mut lasting = Client::connect(&running);
+    for _ in 0..3 {
+        // Each of these has the place of the one before it.
+        let mut client = Client::connect(&running);
+        for client in [&mut lasting, &mut client] {
+            let own = client.socket.local_addr().unwrap().to_string();
+            assert_eq!(client.get("/").text(), own);
+            assert_eq!(client.get("/").text(), own);
+        }
+        drop(client);
+        until(&running, |statistics| statistics.connections == 1);
+    }
+}
+
+#[test]
 fn a_stream_that_has_no_body_is_over_with_its_head() {
     let (tell, told) = channel();
     let handler = move |request: &Request<'_>, exchange: &mut Exchange<'_, '_>| {
