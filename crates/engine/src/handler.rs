@@ -39,9 +39,8 @@ pub use web_socket::{WebSocketHandler, WebSocketSender};
 pub use writer::{BodyWriter, TryWriteError};
 
 pub(crate) use channel::{Channel, Work};
-pub(crate) use outlet::Outlet;
-pub(crate) use takeover::{RawOrder, Takeover};
-pub(crate) use web_socket::WebSocketOrder;
+pub(crate) use outlet::{Charge, Outlet};
+pub(crate) use takeover::Takeover;
 
 use crate::Request;
 use dwell_proto::http1::RequestHead;

@@ -340,21 +340,14 @@ impl Hub {
     }
 
     fn abort(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
-        match token.kind() {
-            kind::STREAM => self.stream(context, token, |stream| {
-                stream.abort();
-            }),
-            kind::WEBSOCKET => self.socket(context, token.to_bits(), |socket| {
-                socket.abort();
-            }),
-            _ => {
-                let connection = self.forget_exchange(token)?;
-                if self.components.http.abort_connection(context, connection) {
-                    self.state.connection_closed(connection);
-                }
-                Ok(())
-            }
+        if matches!(token.kind(), kind::STREAM | kind::WEBSOCKET) {
+            return still_here(self.components.abort(context, token));
         }
+        let connection = self.forget_exchange(token)?;
+        if self.components.http.abort_connection(context, connection) {
+            self.state.connection_closed(connection);
+        }
+        Ok(())
     }
 
     fn close(
@@ -364,26 +357,15 @@ impl Hub {
         code: u16,
         reason: &str,
     ) -> Result<(), CommandError> {
-        match token.kind() {
-            kind::STREAM => self.stream(context, token, |stream| {
-                stream.close();
-            }),
-            kind::WEBSOCKET => {
-                self.socket(context, token.to_bits(), |socket| {
-                    match CloseCode::new(code) {
-                        Some(code) => socket.close(code, reason),
-                        None => socket.close_without_code(),
-                    }
-                })
-            }
-            _ => {
-                let connection = self.forget_exchange(token)?;
-                if !self.components.http.close_connection(context, connection) {
-                    self.state.connection_closed(connection);
-                }
-                Ok(())
-            }
+        if matches!(token.kind(), kind::STREAM | kind::WEBSOCKET) {
+            let code = CloseCode::new(code);
+            return still_here(self.components.close(context, token, code, reason));
         }
+        let connection = self.forget_exchange(token)?;
+        if !self.components.http.close_connection(context, connection) {
+            self.state.connection_closed(connection);
+        }
+        Ok(())
     }
 
     /// Returns the connection of a name, and drops the response that is owed on it. For the name of
@@ -538,6 +520,10 @@ impl Hub {
             .with_stream(context, token, act)
             .ok_or(CommandError::Stale)
     }
+}
+
+fn still_here(is_here: bool) -> Result<(), CommandError> {
+    is_here.then_some(()).ok_or(CommandError::Stale)
 }
 
 fn refused_piece(error: WriteError) -> CommandError {

@@ -1,6 +1,7 @@
 //! Writing to a connection that has left HTTP, from any thread.
 
 use super::responder::Gone;
+use crate::components::Order;
 use crate::server::{LoopLink, Message};
 use dwell_evloop::Token;
 use std::fmt;
@@ -68,12 +69,8 @@ impl Outlet {
         }
     }
 
-    /// Sends what puts `bytes` bytes into the connection's queue.
-    pub(super) fn write(
-        &self,
-        bytes: usize,
-        message: impl FnOnce(Token, Charge) -> Message,
-    ) -> Result<(), SendError> {
+    /// Gives an order that puts `bytes` bytes into the connection's queue.
+    pub(super) fn write(&self, bytes: usize, order: Order) -> Result<(), SendError> {
         let limit = self.link.settings().limits.output_bytes_max;
         let waiting = self.bytes_waiting.load(Ordering::Relaxed);
         if waiting >= limit {
@@ -84,13 +81,17 @@ impl Outlet {
             bytes_waiting: Arc::clone(&self.bytes_waiting),
             bytes,
         };
-        Ok(self.order(|token| message(token, charge))?)
+        Ok(self.send(order, Some(charge))?)
     }
 
-    /// Sends what takes no room.
-    pub(super) fn order(&self, message: impl FnOnce(Token) -> Message) -> Result<(), Gone> {
-        let sent = self.link.sender().send(message(self.token));
-        sent.map_err(|_| Gone)
+    /// Gives an order that takes no room.
+    pub(super) fn order(&self, order: Order) -> Result<(), Gone> {
+        self.send(order, None)
+    }
+
+    fn send(&self, order: Order, charge: Option<Charge>) -> Result<(), Gone> {
+        let message = Message::Order(self.token, order, charge);
+        self.link.sender().send(message).map_err(|_| Gone)
     }
 }
 

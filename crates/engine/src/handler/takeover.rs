@@ -1,9 +1,9 @@
 //! Connections that have left HTTP for a protocol of the handler's own.
 
-use super::outlet::{Charge, Outlet, SendError};
+use super::outlet::{Outlet, SendError};
 use super::responder::Gone;
 use super::web_socket::WebSocketHandler;
-use crate::server::Message;
+use crate::components::Order;
 use crate::streams::{StreamEnd, StreamRef};
 use crate::websocket::Negotiated;
 use bytes::Bytes;
@@ -112,14 +112,6 @@ pub(crate) enum Takeover {
     WebSocket(Negotiated, Box<dyn WebSocketHandler>),
 }
 
-/// Orders for a raw stream.
-#[derive(Debug)]
-pub(crate) enum RawOrder {
-    Write(Bytes, Charge),
-    Close,
-    Abort,
-}
-
 /// Writes to a connection that has left HTTP, from any thread.
 ///
 /// Shape: what it does after the end of the connection does nothing. Until its loop takes them, up
@@ -173,9 +165,7 @@ impl StreamSender {
     /// [`SendError`]; nothing of `bytes` was taken. A connection that is gone is not noticed.
     pub fn write(&self, bytes: impl Into<Bytes>) -> Result<(), SendError> {
         let bytes = bytes.into();
-        self.0.write(bytes.len(), |token, charge| {
-            Message::Raw(token, RawOrder::Write(bytes, charge))
-        })
+        self.0.write(bytes.len(), Order::Write(bytes))
     }
 
     /// Closes the connection in order: what is queued goes out first.
@@ -183,7 +173,7 @@ impl StreamSender {
     /// # Errors
     /// [`Gone`] when the loop has ended, or takes no more messages.
     pub fn close(&self) -> Result<(), Gone> {
-        self.0.order(|token| Message::Raw(token, RawOrder::Close))
+        self.0.order(Order::Close(None, String::new()))
     }
 
     /// Ends the connection without sending what is queued.
@@ -191,6 +181,6 @@ impl StreamSender {
     /// # Errors
     /// As [`close`](Self::close).
     pub fn abort(&self) -> Result<(), Gone> {
-        self.0.order(|token| Message::Raw(token, RawOrder::Abort))
+        self.0.order(Order::Abort)
     }
 }

@@ -1,8 +1,8 @@
 //! WebSocket connections of a server.
 
-use super::outlet::{Charge, Outlet, SendError};
+use super::outlet::{Outlet, SendError};
 use super::responder::Gone;
-use crate::server::Message as LoopMessage;
+use crate::components::Order;
 use crate::websocket::{
     Broadcast, CloseCode, Control, FramePart, Message, WebSocketEnd, WebSocketRef,
 };
@@ -72,14 +72,6 @@ where
     fn message(&mut self, socket: &mut WebSocketRef<'_>, message: Message<'_>) {
         self(socket, message);
     }
-}
-
-/// Orders for a WebSocket connection.
-#[derive(Debug)]
-pub(crate) enum WebSocketOrder {
-    Send(Arc<Broadcast>, Charge),
-    Close(CloseCode, String),
-    Abort,
 }
 
 /// Sends on a WebSocket connection from any thread.
@@ -162,9 +154,8 @@ impl WebSocketSender {
     /// # Errors
     /// [`SendError`]; nothing of the message was taken. A connection that is gone is not noticed.
     pub fn send(&self, message: Arc<Broadcast>) -> Result<(), SendError> {
-        self.0.write(message.payload().len(), |token, charge| {
-            LoopMessage::WebSocket(token, WebSocketOrder::Send(message, charge))
-        })
+        let bytes = message.payload().len();
+        self.0.write(bytes, Order::Send(message))
     }
 
     /// Closes the connection in order.
@@ -172,8 +163,7 @@ impl WebSocketSender {
     /// # Errors
     /// [`Gone`] when the loop has ended, or takes no more messages.
     pub fn close(&self, code: CloseCode, reason: impl Into<String>) -> Result<(), Gone> {
-        let order = WebSocketOrder::Close(code, reason.into());
-        self.0.order(|token| LoopMessage::WebSocket(token, order))
+        self.0.order(Order::Close(Some(code), reason.into()))
     }
 
     /// Ends the connection without sending what is queued.
@@ -181,7 +171,6 @@ impl WebSocketSender {
     /// # Errors
     /// As [`close`](Self::close).
     pub fn abort(&self) -> Result<(), Gone> {
-        self.0
-            .order(|token| LoopMessage::WebSocket(token, WebSocketOrder::Abort))
+        self.0.order(Order::Abort)
     }
 }

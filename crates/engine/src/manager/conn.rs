@@ -476,12 +476,11 @@ impl Conn<'_> {
             return;
         };
         match (place.kind(), abort) {
-            (kind::RAW, true) => components.streams.abort(context, place),
-            (kind::RAW, false) => components.streams.close(context, place),
-            (kind::WEBSOCKET, true) => components.websockets.abort(context, place),
-            (kind::WEBSOCKET, false) => {
-                let code = CloseCode::NORMAL;
-                components.websockets.close(context, place, code, "");
+            (kind::RAW | kind::WEBSOCKET, true) => {
+                components.abort(context, place);
+            }
+            (kind::RAW | kind::WEBSOCKET, false) => {
+                components.close(context, place, Some(CloseCode::NORMAL), "");
             }
             (kind::HTTP, _) => {
                 // The component calls no app for what is done here.

@@ -12,9 +12,7 @@ use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
 use crate::app::{App, ExchangeId};
 use crate::components::{Apps, Components, Protocol};
-use crate::handler::{
-    Answer, Channel, Handler, RawOrder, Takeover, WebSocketHandler, WebSocketOrder, Work,
-};
+use crate::handler::{Answer, Channel, Handler, Takeover, WebSocketHandler, Work};
 use crate::reply::append_fields;
 use crate::streams::StreamLimits;
 use crate::websocket::{CloseCode, Negotiated};
@@ -230,25 +228,6 @@ impl<H: Handler> ServerLoop<H> {
         }
     }
 
-    fn web_socket_order(&mut self, context: &mut Context, token: Token, order: WebSocketOrder) {
-        match order {
-            WebSocketOrder::Send(message, charge) => {
-                // What becomes of one without room the options say.
-                let _ = self
-                    .components
-                    .websockets
-                    .send_shared(context, token, &message);
-                drop(charge);
-            }
-            WebSocketOrder::Close(code, reason) => {
-                self.components
-                    .websockets
-                    .close(context, token, code, &reason);
-            }
-            WebSocketOrder::Abort => self.components.websockets.abort(context, token),
-        }
-    }
-
     fn adopt_raw(&mut self, context: &mut Context, detached: Detached, tag: u64) {
         let adopted = self.components.adopt(context, detached, Protocol::Raw, tag);
         let Ok(token) = adopted else {
@@ -280,21 +259,6 @@ impl<H: Handler> ServerLoop<H> {
         let _ = thread::Builder::new()
             .name("dwell-takeover".into())
             .spawn(body);
-    }
-
-    fn raw_order(&mut self, context: &mut Context, token: Token, order: RawOrder) {
-        self.components
-            .streams
-            .with_stream(context, token, |stream| match order {
-                RawOrder::Write(bytes, charge) => {
-                    if !stream.write_shared(bytes) {
-                        stream.abort();
-                    }
-                    drop(charge);
-                }
-                RawOrder::Close => stream.close(),
-                RawOrder::Abort => stream.abort(),
-            });
     }
 
     /// Ends with the server: accepts no more clients, finishes, and is done by the deadline.
@@ -364,8 +328,9 @@ impl<H: Handler> Driver for ServerLoop<H> {
                     .http
                     .adopt(context, stream, &mut self.apps.app);
             }
-            Message::Raw(token, order) => self.raw_order(context, token, order),
-            Message::WebSocket(token, order) => self.web_socket_order(context, token, order),
+            Message::Order(token, order, _charge) => {
+                self.components.carry_out(context, token, order);
+            }
         }
     }
 
@@ -442,6 +407,8 @@ mod tests {
     use super::super::pool::Pool;
     use super::*;
     use crate::Request;
+    use crate::components::Order;
+    use crate::components::kind::STREAM;
     use crate::handler::Exchange;
     use dwell_evloop::INPUT_BYTES;
 
@@ -472,10 +439,7 @@ mod tests {
     }
 
     fn order() -> Message {
-        Message::Raw(
-            Token::new(crate::components::kind::STREAM, 0, 7),
-            RawOrder::Close,
-        )
+        Message::Order(Token::new(STREAM, 0, 7), Order::Abort, None)
     }
 
     #[test]

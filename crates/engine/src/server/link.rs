@@ -2,7 +2,8 @@
 
 use super::Settings;
 use super::statistics::Figures;
-use crate::handler::{RawOrder, WebSocketOrder};
+use crate::components::Order;
+use crate::handler::Charge;
 use dwell_evloop::{Sender, Stream, Token};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,10 +15,8 @@ use std::thread::ThreadId;
 pub(crate) enum Message {
     /// A client that another loop has accepted.
     Adopt(Stream),
-    /// An order for a connection that has left HTTP.
-    Raw(Token, RawOrder),
-    /// An order for a WebSocket.
-    WebSocket(Token, WebSocketOrder),
+    /// An order for a connection that has left HTTP, and the room it takes until it is done.
+    Order(Token, Order, Option<Charge>),
 }
 
 /// One loop as the other threads see it.
@@ -144,7 +143,7 @@ impl LoopLink {
             self.arrived();
             match full.0 {
                 Message::Adopt(stream) => stream,
-                _ => unreachable!("the message sent above"),
+                Message::Order(..) => unreachable!("the message sent above"),
             }
         })
     }
