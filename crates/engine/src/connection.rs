@@ -1,12 +1,11 @@
 //! One client connection: where it stands and what is unfinished.
 
-use crate::Detached;
 use crate::app::ExchangeId;
 use crate::body_pace::BodyPace;
 use crate::budget::Charge;
 use crate::gathered::Gathered;
 use crate::reply::{Framing, Outgoing};
-use dwell_evloop::{Stream, Token};
+use dwell_evloop::{Peer, Token};
 use dwell_proto::http1::{BodyDecoder, BodyFraming};
 use std::time::{Duration, Instant};
 
@@ -29,21 +28,11 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// The state of the peer's sending side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Peer {
-    Open,
-    Closed,
-    /// It has, and the app was called for it during the present hold.
-    ClosedAndTold,
-}
-
 /// An entry of the connection table; what an idle client costs.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: Stream,
-    /// Input that no complete message has used yet; `None` while idle.
-    pub(crate) tail: Option<Box<Tail>>,
+    /// The socket, and the input that no complete message has used yet.
+    pub(crate) peer: Peer<Note>,
     /// The request whose body is on the way.
     pub(crate) incoming: Option<Box<Incoming>>,
     /// The tag of the app's hold.
@@ -55,22 +44,21 @@ pub(crate) struct Connection {
     pub(crate) framing: Framing,
     /// The streaming answer that is open.
     pub(crate) outgoing: Outgoing,
-    /// The socket may hold input, or the end of it, that was not read.
-    pub(crate) unread: bool,
-    pub(crate) peer: Peer,
     /// An answer is among the sends of the turn, which have not gone out yet.
     pub(crate) is_gathered: bool,
+    /// The app was called, during the present hold, for a peer that sends no more.
+    pub(crate) end_told: bool,
     /// The last request is here, or even its answer is given; no further one is served.
     pub(crate) finished: bool,
 }
 
-/// Input that waits for more; never empty.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    pub(crate) bytes: Vec<u8>,
+/// A note of the input that waits for more.
+#[derive(Debug, Default)]
+pub(crate) struct Note {
     /// Bytes of it that were searched for the end of a head.
     pub(crate) scanned: usize,
     /// Its part of what is kept of long input behind held requests.
+    #[expect(dead_code, reason = "it is given back when it is dropped")]
     pub(crate) charge: Option<Charge>,
 }
 
@@ -162,19 +150,17 @@ impl Incoming {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream) -> Self {
+    pub(crate) fn new(peer: Peer<Note>) -> Self {
         Self {
-            stream,
-            tail: None,
+            peer,
             incoming: None,
             tag: 0,
             sequence: 0,
             phase: Phase::Idle,
             framing: Framing::default(),
             outgoing: Outgoing::None,
-            unread: false,
-            peer: Peer::Open,
             is_gathered: false,
+            end_told: false,
             finished: false,
         }
     }
@@ -188,7 +174,7 @@ impl Connection {
 
     /// Returns true if there is unread input, here or in the socket.
     pub(crate) fn has_input(&self) -> bool {
-        self.unread || self.tail.is_some()
+        self.peer.is_unread() || self.peer.has_tail()
     }
 
     /// Bytes of a streamed body that the app waits for.
@@ -221,55 +207,29 @@ impl Connection {
     /// Returns true if the app waits for more of a streamed body, and more of it, or its early end,
     /// can be handed over.
     pub(crate) fn can_take_body(&self) -> bool {
-        self.body_credit() > 0 && (self.has_input() || self.is_at_end())
+        self.body_credit() > 0 && (self.has_input() || self.peer.is_at_end())
     }
 
     /// Returns true if the socket has to take output before a streaming response goes on.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.outgoing.is_open() && !self.stream.is_flushed()
-    }
-
-    /// Returns true if the peer has ended its sending side.
-    pub(crate) fn is_peer_closed(&self) -> bool {
-        self.peer != Peer::Open
-    }
-
-    pub(crate) fn close_peer(&mut self) {
-        if self.peer == Peer::Open {
-            self.peer = Peer::Closed;
-        }
-    }
-
-    /// Returns true if everything the peer will ever send was read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.is_peer_closed() && !self.unread
+        self.outgoing.is_open() && !self.peer.stream.is_flushed()
     }
 
     /// Returns the phase of a connection that waits for its peer to send.
     pub(crate) fn receiving(&self) -> Phase {
         if self.incoming.is_some() {
             Phase::Body
-        } else if self.tail.is_none() {
-            Phase::Idle
-        } else {
+        } else if self.peer.has_tail() {
             Phase::Head
+        } else {
+            Phase::Idle
         }
     }
 
     pub(crate) fn hold(&mut self, tag: u64) {
         self.phase = Phase::Held;
         self.tag = tag;
-        if self.peer == Peer::ClosedAndTold {
-            self.peer = Peer::Closed;
-        }
-    }
-
-    /// The socket, and what its peer has sent beyond what was used.
-    pub(crate) fn detach(self) -> Detached {
-        Detached {
-            stream: self.stream,
-            input: self.tail.map(|tail| tail.bytes).unwrap_or_default(),
-        }
+        self.end_told = false;
     }
 
     /// Makes the held request the last one, so that the input behind it need not be kept. Its
@@ -283,28 +243,6 @@ impl Connection {
     /// taken over.
     pub(crate) fn has_given_up_input(&self) -> bool {
         self.phase == Phase::Held && self.finished
-    }
-
-    /// Keeps what is left of `input`, which began with the tail kept before; `scanned` bytes of it
-    /// were searched for the end of a head.
-    pub(crate) fn keep(&mut self, input: &[u8], used: usize, scanned: usize) {
-        if used == input.len() {
-            self.tail = None;
-            return;
-        }
-        match &mut self.tail {
-            Some(tail) if used == 0 => {
-                tail.bytes.extend_from_slice(&input[tail.bytes.len()..]);
-                tail.scanned = scanned;
-            }
-            tail => {
-                *tail = Some(Box::new(Tail {
-                    bytes: input[used..].to_vec(),
-                    scanned,
-                    charge: None,
-                }));
-            }
-        }
     }
 }
 

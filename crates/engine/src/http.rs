@@ -387,7 +387,7 @@ impl Http {
             return None;
         }
         let connection = self.forget(context, exchange.token)?;
-        Some(unregistered(context, connection.detach()))
+        Some(unregistered(context, connection))
     }
 
     /// Closes the connection of a held exchange at once; its queued output is lost. Returns false
@@ -436,7 +436,7 @@ impl Http {
         let mut nobody = ();
         if let Some(mut visit) = self.visit(context, exchange.token, &mut nobody) {
             visit.hold(tag, timeout);
-            if visit.connection.is_peer_closed() {
+            if visit.connection.peer.has_ended() {
                 visit.context.again(exchange.token, Readiness::default());
             }
         }
@@ -512,12 +512,12 @@ impl Http {
         };
         let exchange = connection.exchange(token);
         if let Some(tag) = tag {
-            let detached = unregistered(context, connection.detach());
+            let detached = unregistered(context, connection);
             app.detached(context, exchange, tag, detached);
             return;
         }
         if connection.outgoing.ends_with_connection() {
-            connection.stream.reset_on_drop();
+            connection.peer.stream.reset_on_drop();
         }
         if connection.phase == Phase::Held {
             app.abandoned(context, exchange, connection.tag);
@@ -536,7 +536,8 @@ impl Http {
 }
 
 /// Takes a socket off the loop, so that its next owner can register it under another token.
-fn unregistered(context: &mut Context, mut detached: Detached) -> Detached {
+fn unregistered(context: &mut Context, connection: Connection) -> Detached {
+    let mut detached = Detached::from(connection.peer);
     // It fails only for a socket that the loop has no registration of, which is as well.
     let _ = context.deregister(&mut detached.stream);
     detached

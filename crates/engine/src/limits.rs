@@ -1,5 +1,6 @@
 //! Limits of one client: what it may send, hold and wait for.
 
+use dwell_evloop::WritePace;
 use dwell_proto::http1::HeadLimits;
 use std::time::Duration;
 
@@ -58,9 +59,13 @@ pub struct Limits {
     pub write_rate_min: u32,
 }
 
-/// Bytes that a peer must take within `timeout`.
-pub(crate) fn write_bytes_min(rate_min: u32, timeout: Duration) -> u64 {
-    u64::try_from(u128::from(rate_min) * timeout.as_millis() / 1000).unwrap_or(u64::MAX)
+impl Limits {
+    pub(crate) fn write_pace(&self) -> WritePace {
+        WritePace {
+            rate_min: self.write_rate_min,
+            timeout: self.write_timeout,
+        }
+    }
 }
 
 /// Bytes a second that are little for the slowest of mobile networks.

@@ -20,6 +20,7 @@ use fields::Asked;
 
 pub use fields::SharedFields;
 pub(crate) use fields::append as append_fields;
+use outgoing::Left;
 pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;
 pub use response::{Body, Response};
@@ -319,7 +320,7 @@ impl Reply<'_> {
         if let Body::Stream(length) = *body {
             *self.outgoing = match length {
                 _ if bodiless => Outgoing::Bodiless,
-                Some(length) => Outgoing::Length(length),
+                Some(length) => Outgoing::Length(Left(length)),
                 None if self.framing.is_http10 => Outgoing::UntilClose,
                 None => Outgoing::Chunked,
             };

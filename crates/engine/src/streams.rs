@@ -9,7 +9,8 @@ pub use app::StreamApp;
 use connection::{Connection, State};
 pub use connection::{StreamEnd, StreamRef};
 use dwell_evloop::{
-    Accepted, Context, Flushed, INPUT_BYTES, Listener, Readiness, Slab, Stream, Token,
+    Accepted, Context, Flushed, INPUT_BYTES, Listener, Peer, Readiness, Slab, Stream, Token,
+    WritePace,
 };
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +51,15 @@ pub struct StreamLimits {
     pub write_rate_min: u32,
     /// Time for which no byte may come or go; `None` by default, as a raw protocol may be silent.
     pub idle_timeout: Option<Duration>,
+}
+
+impl StreamLimits {
+    fn write_pace(&self) -> WritePace {
+        WritePace {
+            rate_min: self.write_rate_min,
+            timeout: self.write_timeout,
+        }
+    }
 }
 
 impl Default for StreamLimits {
@@ -242,7 +252,7 @@ impl Streams {
         stream: Stream,
         tag: u64,
     ) -> io::Result<Token> {
-        let token = self.insert(context, stream, tag, State::Connecting)?;
+        let token = self.insert(context, Peer::new(stream), tag, State::Connecting)?;
         context.arm(token, self.limits.connect_timeout);
         Ok(token)
     }
@@ -260,13 +270,13 @@ impl Streams {
         input: Vec<u8>,
         tag: u64,
     ) -> io::Result<Token> {
-        let token = self.insert(context, stream, tag, State::Open)?;
+        let peer = Peer::from(Detached { stream, input });
+        let token = self.insert(context, peer, tag, State::Open)?;
         if let Some(connection) = self.connections.get_mut(token) {
-            connection.set_input(input);
             // What came before the registration is told by it, but the kept input is not.
             context.again(token, Readiness::READABLE);
             connection.blocked = connection.has_output();
-            if connection.stream.flushed() == Flushed::More {
+            if connection.peer.stream.flushed() == Flushed::More {
                 // Nor is that the socket would take more of a file.
                 context.again(token, Readiness::WRITABLE);
             }
@@ -307,11 +317,8 @@ impl Streams {
         let mut connection = self.connections.remove(token)?;
         context.disarm(token);
         // It fails only for a socket that the loop has no registration of, which is as well.
-        let _ = context.deregister(&mut connection.stream);
-        Some(Detached {
-            stream: connection.stream,
-            input: connection.tail,
-        })
+        let _ = context.deregister(&mut connection.peer.stream);
+        Some(connection.peer.into())
     }
 
     /// Lets `act` work on one stream, from outside its callbacks; `None` where it is gone.
@@ -419,17 +426,17 @@ impl Streams {
     fn insert(
         &mut self,
         context: &mut Context,
-        stream: Stream,
+        peer: Peer,
         tag: u64,
         state: State,
     ) -> io::Result<Token> {
         let limit = self.limits.connections_max;
         let token = self
             .connections
-            .insert(Connection::new(stream, tag, state))
+            .insert(Connection::new(peer, tag, state))
             .map_err(|_| io::Error::other(format!("streams exceed {limit}")))?;
         if let Some(connection) = self.connections.get_mut(token)
-            && let Err(error) = context.register(&mut connection.stream, token)
+            && let Err(error) = context.register(&mut connection.peer.stream, token)
         {
             self.connections.remove(token);
             return Err(error);
@@ -456,7 +463,7 @@ impl Streams {
             app.refused(context);
         }
         for stream in batch {
-            match self.insert(context, stream, 0, State::Open) {
+            match self.insert(context, Peer::new(stream), 0, State::Open) {
                 Ok(token) => self.visit(context, token, app, |visit| visit.opened(tag)),
                 Err(_) => app.refused(context),
             }
@@ -488,7 +495,7 @@ impl Streams {
             context.disarm(token);
             if connection.has_output() {
                 // What is lost must not look whole.
-                connection.stream.reset_on_drop();
+                connection.peer.stream.reset_on_drop();
             }
             app.closed(context, token, connection.tag, end);
         }

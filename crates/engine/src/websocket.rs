@@ -147,14 +147,13 @@ impl WebSockets {
         tag: u64,
     ) -> io::Result<Token> {
         let limit = self.options.connections_max;
-        let Detached { stream, input } = detached;
-        let connection = Connection::new(stream, input, negotiated, tag, context.now());
+        let connection = Connection::new(detached.into(), negotiated, tag, context.now());
         let token = self
             .connections
             .insert(connection)
             .map_err(|_| io::Error::other(format!("websockets exceed {limit}")))?;
         if let Some(connection) = self.connections.get_mut(token)
-            && let Err(error) = context.register(&mut connection.stream, token)
+            && let Err(error) = context.register(&mut connection.peer.stream, token)
         {
             self.connections.remove(token);
             return Err(error);
@@ -383,9 +382,9 @@ impl WebSockets {
         context.return_output(output);
         if is_over && let Some(connection) = self.connections.remove(token) {
             context.disarm(token);
-            if !connection.stream.is_flushed() {
+            if !connection.peer.stream.is_flushed() {
                 // What is lost must not look whole, nor wait in the system to be taken.
-                connection.stream.reset_on_drop();
+                connection.peer.stream.reset_on_drop();
             }
             let ending = connection.ending;
             let ending = ending.unwrap_or_else(|| Box::new(Ending::new(EndCause::Lost)));

@@ -42,6 +42,7 @@ mod listener;
 mod log_writer;
 mod memory;
 mod output;
+mod peer;
 mod readiness;
 mod sends;
 mod signals;
@@ -61,6 +62,7 @@ pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix, sha
 pub use log_writer::{LogAppender, LogObserver, LogOptions, LogSwitch, LogWriter};
 pub use memory::release_memory;
 pub use output::{LoopOutput, OutputLedger, Reader};
+pub use peer::{Filled, Peer, Progress, WritePace};
 pub use readiness::Readiness;
 pub use sends::{Sends, Sent};
 pub use slab::Slab;

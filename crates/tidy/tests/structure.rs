@@ -46,7 +46,6 @@ const CRATES: &[Bounds] = &[
             ("manager/conn.rs Conn", FIELDS_MAX, 8),
             ("manager/state.rs State", 26, 2),
             ("reply.rs Reply", FIELDS_MAX, 3),
-            ("websocket/connection.rs Connection", 18, FILES_MAX),
         ],
     },
     Bounds {

@@ -4,9 +4,9 @@ use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
 use crate::Detached;
 use crate::app::{App, Event};
-use crate::connection::Connection;
+use crate::connection::{Connection, Note};
 use crate::limits::Limits;
-use dwell_evloop::{Accepted, Context, Listener, Slab, Stream, Token};
+use dwell_evloop::{Accepted, Context, Listener, Peer, Slab, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -217,7 +217,7 @@ impl Http {
             Accepted::Connection(stream, _) => {
                 let open = connections.len();
                 if let Some(stream) = app.accepted(context, stream, open) {
-                    let admitted = admit(context, connections, stream, idle_timeout);
+                    let admitted = admit(context, connections, Peer::new(stream), idle_timeout);
                     announce(context, admitted, Some(token), app);
                 }
             }
@@ -300,16 +300,18 @@ pub(super) fn announce<A: App>(
 pub(super) fn admit<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
-    stream: Stream,
+    peer: Peer<Note>,
     idle_timeout: Duration,
 ) -> Option<(Token, &'c Stream)> {
-    let token = connections.insert(Connection::new(stream)).ok()?;
+    let token = connections.insert(Connection::new(peer)).ok()?;
     if let Some(connection) = connections.get_mut(token)
-        && context.register(&mut connection.stream, token).is_err()
+        && context
+            .register(&mut connection.peer.stream, token)
+            .is_err()
     {
         connections.remove(token);
         return None;
     }
     context.arm(token, idle_timeout);
-    Some((token, &connections.get(token)?.stream))
+    Some((token, &connections.get(token)?.peer.stream))
 }

@@ -62,7 +62,7 @@ impl<A: App> Visit<'_, A> {
     /// The answer is out and what follows it cannot be read: the connection ends.
     fn give_up(&mut self) -> Stop {
         self.connection.finished = true;
-        self.connection.unread = true;
+        self.connection.peer.set_unread();
         Stop::Last
     }
 

@@ -54,7 +54,7 @@ impl Http {
     /// Bytes of output that wait for the peer of a connection; 0 where it is gone.
     pub fn queued_bytes(&self, connection: Token) -> usize {
         let entry = self.connections.get(connection);
-        entry.map_or(0, |entry| entry.stream.queued_bytes())
+        entry.map_or(0, |entry| entry.peer.stream.queued_bytes())
     }
 
     /// Returns true if no output waits for the client of a held exchange; also if the exchange has
@@ -84,22 +84,22 @@ impl Http {
     /// ```
     pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
         self.held(exchange)
-            .is_none_or(|entry| entry.stream.is_flushed())
+            .is_none_or(|entry| entry.peer.stream.is_flushed())
     }
 
     /// Returns the client's address, as [`Reply::peer_address`](crate::Reply::peer_address) does.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
         match &self.peers {
-            Some(peers) => peers.find(connection, &entry.stream),
-            None => entry.stream.peer_address().ok().flatten(),
+            Some(peers) => peers.find(connection, &entry.peer.stream),
+            None => entry.peer.stream.peer_address().ok().flatten(),
         }
     }
 
     /// Returns the address that the client has connected to, asked of the system at each call.
     pub fn local_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
-        entry.stream.local_address().ok().flatten()
+        entry.peer.stream.local_address().ok().flatten()
     }
 
     /// Closes a connection when its output is out. No more requests are served on it, and a
@@ -116,7 +116,7 @@ impl Http {
         }
         entry.outgoing = Outgoing::None;
         entry.incoming = None;
-        entry.tail = None;
+        entry.peer.drop_tail();
         entry.finished = true;
         if entry.phase != Phase::Lingering && visit.rest(true) == Fate::Close {
             self.forget(context, connection);
@@ -159,7 +159,7 @@ impl Http {
         let Some(entry) = self.connections.get(connection) else {
             return false;
         };
-        entry.stream.reset_on_drop();
+        entry.peer.stream.reset_on_drop();
         self.settle(context, connection, Some(Fate::Close), app);
         true
     }
@@ -169,7 +169,7 @@ impl Http {
     pub fn abort_connection(&mut self, context: &mut Context, connection: Token) -> bool {
         let connection = self.forget(context, connection);
         if let Some(connection) = &connection {
-            connection.stream.reset_on_drop();
+            connection.peer.stream.reset_on_drop();
         }
         connection.is_some()
     }
@@ -266,7 +266,11 @@ impl Http {
         };
         if sends.is_of(self.kinds.connection) && !sends.is_empty() {
             let connections = &self.connections;
-            sends.send(|token| connections.get(token).map(|connection| &connection.stream));
+            sends.send(|token| {
+                connections
+                    .get(token)
+                    .map(|connection| &connection.peer.stream)
+            });
             for (token, sent) in sends.outcomes() {
                 self.was_sent(context, token, sent);
             }

@@ -2,7 +2,7 @@
 
 use super::visit::{Fate, Visit};
 use crate::app::{App, Event, Outcome};
-use crate::connection::{Peer, Phase, Taking, Unread};
+use crate::connection::{Phase, Taking, Unread};
 use crate::reply::{Body, Framing, Outgoing, Reply, Response};
 use dwell_evloop::{Context, Flushed, Readiness, Sends};
 use dwell_proto::http1::encode;
@@ -61,7 +61,7 @@ impl<A> Visit<'_, A> {
         let sent = connection.outgoing.is_open();
         let mut reply = Reply {
             output,
-            stream: &mut connection.stream,
+            stream: &mut connection.peer.stream,
             peers: self.peers.map(|peers| (peers, self.token)),
             start: self.start,
             framing: connection.framing,
@@ -171,7 +171,9 @@ impl<A> Visit<'_, A> {
             }
             return None;
         }
-        connection.unread |= connection.incoming.take().is_some();
+        if connection.incoming.take().is_some() {
+            connection.peer.set_unread();
+        }
         connection.finished = true;
         Some(Stop::Last)
     }
@@ -179,7 +181,7 @@ impl<A> Visit<'_, A> {
     /// Writes what was gathered; false when the socket has failed.
     pub(super) fn write_out(&mut self, output: &[u8]) -> bool {
         self.written += output.len() as u64;
-        output.is_empty() || self.connection.stream.write(output).is_ok()
+        output.is_empty() || self.connection.peer.stream.write(output).is_ok()
     }
 
     /// Goes on after output that was written outside of serving.
@@ -222,11 +224,11 @@ impl<A> Visit<'_, A> {
         let is_given = matches!(delivery, Delivery::Sent | Delivery::Open);
         let goes_on = connection.framing.keep_alive
             && !connection.finished
-            && connection.peer == Peer::Open
+            && !connection.peer.has_ended()
             && connection.incoming.is_none()
             && !(self.draining || self.leaving);
         let is_small = (1..=Sends::BYTES_MAX).contains(&output.len());
-        if !(is_given && goes_on && is_small && connection.stream.is_flushed()) {
+        if !(is_given && goes_on && is_small && connection.peer.stream.is_flushed()) {
             return false;
         }
         sends.push(self.token, output);
@@ -237,7 +239,7 @@ impl<A> Visit<'_, A> {
 
     /// The socket has not taken all that was left to the sends of the turn.
     pub(super) fn refused(&mut self, rest: &[u8]) {
-        self.connection.stream.queue_rest(rest);
+        self.connection.peer.stream.queue_rest(rest);
         if self.connection.phase == Phase::Held {
             self.go_on_held();
         } else {
@@ -251,7 +253,7 @@ impl<A> Visit<'_, A> {
     pub(super) fn go_on_held(&mut self) {
         if self.connection.is_blocked() {
             self.go_on_writing();
-        } else if self.connection.stream.flushed() == Flushed::More {
+        } else if self.connection.peer.stream.flushed() == Flushed::More {
             // A file that answered a request before this one; the deadline is the app's.
             self.context.again(self.token, Readiness::WRITABLE);
         }
@@ -312,14 +314,14 @@ impl<A: App> Visit<'_, A> {
         self.app.event(Event::Rejected(status));
         let connection = &mut *self.connection;
         connection.incoming = None;
-        connection.tail = None;
+        connection.peer.drop_tail();
         connection.finished = true;
         connection.framing = Framing {
             keep_alive: false,
             ..connection.framing
         };
         // Whatever the peer still sends is discarded while it reads the answer.
-        connection.unread = true;
+        connection.peer.set_unread();
         self.served = true;
         // Clients that are turned away together do not come back together.
         let after = [b'1' + (self.token.to_bits() % 5) as u8];
@@ -364,12 +366,12 @@ impl<A: App> Visit<'_, A> {
     /// requests before it is written all the same.
     pub(super) fn give_up_held(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        if connection.outgoing.is_open() || connection.stream.is_flushed() {
+        if connection.outgoing.is_open() || connection.peer.stream.is_flushed() {
             return Fate::Close;
         }
         connection.phase = Phase::Idle;
         connection.incoming = None;
-        connection.tail = None;
+        connection.peer.drop_tail();
         connection.finished = true;
         let (exchange, tag) = (connection.exchange(self.token), connection.tag);
         self.app.abandoned(self.context, exchange, tag);

@@ -4,8 +4,8 @@ use super::Http;
 use super::accept::{admit, announce, first_timeout};
 use crate::Detached;
 use crate::app::App;
-use crate::connection::{Connection, Phase, Tail};
-use dwell_evloop::{Context, Listener, Readiness, Token};
+use crate::connection::{Connection, Phase};
+use dwell_evloop::{Context, Listener, Peer, Readiness, Token};
 
 impl Http {
     /// The listeners, so that their sockets can be given to another process.
@@ -90,7 +90,7 @@ impl Http {
         let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
         for token in leaving {
             if let Some(connection) = self.forget(context, token) {
-                let detached = super::unregistered(context, connection.detach());
+                let detached = super::unregistered(context, connection);
                 leave(context, detached);
                 app.closed(context, token);
             }
@@ -105,19 +105,12 @@ impl Http {
         app: &mut A,
     ) {
         let timeout = first_timeout(self.draining, &self.limits);
-        let admitted = admit(context, &mut self.connections, detached.stream, timeout);
+        let peer = Peer::from(detached);
+        let has_input = peer.has_tail();
+        let admitted = admit(context, &mut self.connections, peer, timeout);
         let token = admitted.map(|(token, _)| token);
         announce(context, admitted, None, app);
-        let connection = token.and_then(|token| self.connections.get_mut(token));
-        if let (Some(token), Some(connection), false) =
-            (token, connection, detached.input.is_empty())
-        {
-            let bytes = detached.input;
-            connection.tail = Some(Box::new(Tail {
-                bytes,
-                scanned: 0,
-                charge: None,
-            }));
+        if let (Some(token), true) = (token, has_input) {
             context.again(token, Readiness::default());
         }
     }
@@ -126,7 +119,7 @@ impl Http {
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection) -> bool {
     matches!(connection.phase, Phase::Idle | Phase::Head)
-        && connection.stream.is_flushed()
+        && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()
         && !connection.finished
 }

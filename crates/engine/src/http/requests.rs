@@ -3,7 +3,7 @@
 use super::exchange::{CONTINUE, Stop};
 use super::visit::{Fate, Visit};
 use crate::app::{App, BodyPlan, Request};
-use crate::connection::{Incoming, Phase, Taking};
+use crate::connection::{Incoming, Note, Phase, Taking};
 use crate::gathered::Gathered;
 use crate::reply::Framing;
 use dwell_proto::http1::{
@@ -47,13 +47,13 @@ impl<A: App> Visit<'_, A> {
             }
         }
         if connection.finished {
-            connection.tail = None;
-            connection.unread |= left > 0;
+            connection.peer.drop_tail();
+            if left > 0 {
+                connection.peer.set_unread();
+            }
         } else {
-            connection.keep(input, used, self.scanned);
-        }
-        if let Some(tail) = &mut connection.tail {
-            tail.charge = charge;
+            let scanned = self.scanned;
+            connection.peer.keep(input, used, Note { scanned, charge });
         }
         self.end(stop, output)
     }
@@ -85,7 +85,7 @@ impl<A: App> Visit<'_, A> {
                 return (used, Stop::Sated);
             }
             // The body of a held request is taken whatever its answer waits for.
-            if self.connection.phase != Phase::Held && !self.connection.stream.is_flushed() {
+            if self.connection.phase != Phase::Held && !self.connection.peer.stream.is_flushed() {
                 return (used, Stop::Full);
             }
         }
@@ -116,7 +116,7 @@ impl<A: App> Visit<'_, A> {
             return (head.length, stop);
         }
         let exchange = connection.exchange(self.token);
-        let stream = &connection.stream;
+        let stream = &connection.peer.stream;
         let plan = self.app.body(self.context, exchange, &head, stream);
         let (bytes_max, first_bytes) = match plan {
             BodyPlan::Collect { bytes_max } => (bytes_max, None),

@@ -11,16 +11,14 @@
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
 use crate::app::{App, Event, ExchangeId};
-use crate::connection::{Connection, Peer, Phase, Taking};
+use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
 use crate::http::{Accounts, Peers};
-use crate::limits::{Limits, write_bytes_min};
+use crate::limits::Limits;
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Context, Flushed, Readiness, Token};
 use std::time::Duration;
 
-/// Time that a peer has to read the last response.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the head of a request that has begun when the server drains.
@@ -71,7 +69,7 @@ impl<A: App> Visit<'_, A> {
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) -> Fate {
         let fate = self.ready_now(readiness);
-        let stream = &self.connection.stream;
+        let stream = &self.connection.peer.stream;
         if self.received > 0 {
             let bytes = self.received;
             self.app.received(self.context, self.token, stream, bytes);
@@ -85,15 +83,12 @@ impl<A: App> Visit<'_, A> {
 
     fn ready_now(&mut self, readiness: Readiness) -> Fate {
         let connection = &mut *self.connection;
-        connection.unread |= readiness.is_readable();
-        if readiness.is_read_closed() {
-            connection.close_peer();
-        }
+        connection.peer.observe(readiness);
         if readiness.is_hangup() && connection.phase != Phase::Lingering {
             // A reset: the peer reads no answer any more.
             return Fate::Close;
         }
-        if readiness.is_writable() && !connection.stream.is_flushed() {
+        if readiness.is_writable() && !connection.peer.stream.is_flushed() {
             return self.flush();
         }
         self.advance()
@@ -146,7 +141,7 @@ impl<A: App> Visit<'_, A> {
         match self.connection.phase {
             Phase::Idle => {
                 // A request the loop has not heard of yet is served before the connection ends.
-                self.connection.unread = true;
+                self.connection.peer.set_unread();
                 self.advance()
             }
             Phase::Held => {
@@ -190,64 +185,30 @@ impl<A: App> Visit<'_, A> {
     /// than fits; returns their size, or nothing after a reset.
     fn fill(&mut self, input: &mut Vec<u8>) -> Option<usize> {
         let connection = &mut *self.connection;
-        let mut kept = 0;
-        if let Some(tail) = &connection.tail {
-            kept = tail.bytes.len();
-            if kept > input.len() {
-                input.resize(kept, 0);
-            }
-            input[..kept].copy_from_slice(&tail.bytes);
-            self.scanned = tail.scanned;
+        if let Some(note) = connection.peer.note() {
+            self.scanned = note.scanned;
         }
         // Of a streamed body no more is read than the app wants; the rest stays in the kernel.
         let room = match connection.body_room() {
-            0 => input.len(),
-            credit => usize::try_from(credit).map_or(input.len(), |credit| credit.min(input.len())),
+            0 => usize::MAX,
+            credit => usize::try_from(credit).unwrap_or(usize::MAX),
         };
-        if !connection.unread || kept >= room {
-            return Some(kept);
-        }
-        match connection.stream.read(&mut input[kept..room]).ok()? {
-            ReadOutcome::More(read) => {
-                self.received += read;
-                Some(kept + read)
-            }
-            // All of it: what the peer sent before it ended its side has come with the news of it.
-            ReadOutcome::Drained(read) => {
-                self.received += read;
-                connection.unread = false;
-                Some(kept + read)
-            }
-            ReadOutcome::WouldBlock => {
-                connection.unread = false;
-                Some(kept)
-            }
-            ReadOutcome::Closed => {
-                connection.unread = false;
-                connection.close_peer();
-                Some(kept)
-            }
-        }
+        let filled = connection.peer.fill(input, room).ok()?;
+        self.received += filled.read;
+        Some(filled.bytes())
     }
 
     /// The socket takes output again.
     fn flush(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        let before = unsent(&connection.stream);
-        let Ok(flushed) = connection.stream.flush() else {
+        let pace = self.limits.write_pace();
+        let Ok(progress) = connection.peer.flush(self.context, self.token, pace) else {
             return Fate::Close;
         };
-        let taken = before - unsent(&connection.stream);
-        self.written += taken;
-        let limits = self.limits;
-        let bytes_min = write_bytes_min(limits.write_rate_min, limits.write_timeout);
-        let is_enough = taken > 0 && connection.stream.has_taken(bytes_min);
-        self.stalled &= !is_enough;
-        if flushed == Flushed::More {
-            self.context.again(self.token, Readiness::WRITABLE);
-        }
+        self.written += progress.sent;
+        self.stalled &= !progress.is_enough;
         let is_held = connection.phase == Phase::Held;
-        match flushed {
+        match progress.left {
             Flushed::All if is_held && connection.outgoing.is_open() => {
                 let (exchange, tag) = self.exchange();
                 self.call(|context, app, reply| app.drained(context, exchange, tag, reply))
@@ -256,7 +217,7 @@ impl<A: App> Visit<'_, A> {
             _ if is_held && !connection.outgoing.is_open() => self.advance(),
             Flushed::All => self.resume(),
             Flushed::Blocked | Flushed::More => {
-                if is_enough {
+                if progress.is_enough {
                     self.context.arm(self.token, self.limits.write_timeout);
                 }
                 // The same readiness may have brought a piece of a streamed body.
@@ -269,10 +230,11 @@ impl<A: App> Visit<'_, A> {
     pub(super) fn tell_closed(&mut self) -> Fate {
         let connection = &mut *self.connection;
         // What the peer sent before it ended its side may be a body the app has yet to read.
-        if connection.peer != Peer::Closed || connection.incoming.is_some() {
+        let is_news = connection.peer.has_ended() && !connection.end_told;
+        if !is_news || connection.incoming.is_some() {
             return Fate::Keep;
         }
-        connection.peer = Peer::ClosedAndTold;
+        connection.end_told = true;
         let exchange = connection.exchange(self.token);
         if self.app.peer_closed(exchange, connection.tag) {
             self.give_up_held()
@@ -315,7 +277,7 @@ impl<A> Visit<'_, A> {
     /// Notes what waits for the socket now.
     pub(super) fn account(&mut self) {
         if let Some(output) = &self.accounts.output {
-            let stream = &mut self.connection.stream;
+            let stream = &mut self.connection.peer.stream;
             stream.account(output, self.token, self.context.tick());
         }
     }
@@ -347,7 +309,7 @@ impl<A> Visit<'_, A> {
 
     fn resume_by(&mut self, again: fn(&mut Context, Token, Readiness)) -> Fate {
         let connection = &mut *self.connection;
-        let goes_on = connection.stream.is_flushed() && !connection.finished;
+        let goes_on = connection.peer.stream.is_flushed() && !connection.finished;
         if goes_on && connection.has_input() {
             self.receive(true);
             again(self.context, self.token, Readiness::default());
@@ -361,7 +323,7 @@ impl<A> Visit<'_, A> {
         if !self.stalled {
             self.context.arm(self.token, self.limits.write_timeout);
         }
-        if self.connection.stream.flushed() == Flushed::More {
+        if self.connection.peer.stream.flushed() == Flushed::More {
             self.context.again(self.token, Readiness::WRITABLE);
         }
     }
@@ -371,7 +333,7 @@ impl<A> Visit<'_, A> {
     /// `served` says that a request was answered since the deadline was set.
     pub(super) fn rest(&mut self, served: bool) -> Fate {
         let connection = &mut *self.connection;
-        if !connection.stream.is_flushed() {
+        if !connection.peer.stream.is_flushed() {
             connection.phase = Phase::Writing;
             self.go_on_writing();
             return Fate::Keep;
@@ -380,13 +342,13 @@ impl<A> Visit<'_, A> {
             return self.linger();
         }
         // What has come of a request may be for another process.
-        let leaves = self.leaving && connection.tail.is_some();
-        if connection.is_at_end() && !leaves {
+        let leaves = self.leaving && connection.peer.has_tail();
+        if connection.peer.is_at_end() && !leaves {
             // Between two requests, or within one whose answer is not awaited.
             return Fate::Close;
         }
         self.receive(served);
-        if self.connection.unread {
+        if self.connection.peer.is_unread() {
             self.context.again(self.token, Readiness::default());
         } else if self.draining && self.connection.phase == Phase::Idle {
             if self.connection.sequence > 0 {
@@ -424,41 +386,19 @@ impl<A> Visit<'_, A> {
 
     /// Closes after the last response; at once if the peer sends no more.
     fn linger(&mut self) -> Fate {
-        let connection = &mut *self.connection;
-        if !connection.unread || connection.stream.shutdown_write().is_err() {
+        if !self.connection.peer.linger(self.context, self.token) {
             return Fate::Close;
         }
-        connection.phase = Phase::Lingering;
-        self.context.arm(self.token, LINGER_TIMEOUT);
-        self.discard()
+        self.connection.phase = Phase::Lingering;
+        Fate::Keep
     }
 
-    /// Reads what a lingering peer still sends, so that closing does not reset the answer away.
+    /// Reads what a lingering peer still sends.
     fn discard(&mut self) -> Fate {
-        let connection = &mut *self.connection;
-        if !connection.unread {
-            return Fate::Keep;
-        }
-        let mut input = self.context.take_input();
-        let outcome = connection.stream.read(&mut input);
-        self.context.return_input(input);
-        match outcome {
-            Ok(ReadOutcome::More(_)) => {
-                self.context.again(self.token, Readiness::default());
-                Fate::Keep
-            }
-            Ok(ReadOutcome::Drained(_) | ReadOutcome::WouldBlock)
-                if !connection.is_peer_closed() =>
-            {
-                connection.unread = false;
-                Fate::Keep
-            }
-            Ok(_) | Err(_) => Fate::Close,
+        if self.connection.peer.discard(self.context, self.token) {
+            Fate::Keep
+        } else {
+            Fate::Close
         }
     }
-}
-
-/// Bytes that the socket has yet to take, of memory and of files.
-fn unsent(stream: &Stream) -> u64 {
-    stream.queued_bytes() as u64 + stream.queued_file_bytes()
 }

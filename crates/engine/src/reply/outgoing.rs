@@ -10,13 +10,26 @@ pub(crate) enum Outgoing {
     /// Each piece is a chunk.
     Chunked,
     /// The pieces are as they are, and so many bytes are to come.
-    Length(u64),
+    Length(Left),
     /// The pieces are as they are; the end of the connection ends the answer.
     UntilClose,
     /// The answer has a head only, whatever is written.
     Bodiless,
     /// The app writes the answer byte for byte, and determines its end.
     Verbatim,
+}
+
+/// Bytes of an answer that are to come.
+///
+/// Shape: aligned as half of it would be, so that each connection is eight bytes smaller.
+#[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
+pub(crate) struct Left(pub(super) u64);
+
+impl Left {
+    pub(super) fn bytes(self) -> u64 {
+        self.0
+    }
 }
 
 impl Outgoing {
@@ -33,7 +46,7 @@ impl Outgoing {
     pub(super) fn before(&mut self, length: usize, output: &mut Vec<u8>) {
         match self {
             Self::Chunked => encode::chunk_size(output, length),
-            Self::Length(left) => *left -= length as u64,
+            Self::Length(left) => *left = Left(left.bytes() - length as u64),
             Self::None | Self::UntilClose | Self::Bodiless | Self::Verbatim => {}
         }
     }
@@ -51,7 +64,7 @@ impl Outgoing {
         match std::mem::replace(self, Self::None) {
             Self::Chunked if trailers.is_empty() => encode::last_chunk(output),
             Self::Chunked => encode::last_chunk_with(output, trailers),
-            Self::Length(left) => return left == 0,
+            Self::Length(left) => return left.bytes() == 0,
             Self::UntilClose => return false,
             Self::None | Self::Bodiless | Self::Verbatim => {}
         }

@@ -204,9 +204,9 @@ impl Reply<'_> {
         let length = length as u64;
         match &mut *self.outgoing {
             Outgoing::None => return Err(WriteError::NotOpen),
-            Outgoing::Length(left) if length > *left => {
+            Outgoing::Length(left) if length > left.bytes() => {
                 return Err(WriteError::TooLong {
-                    limit: *left,
+                    limit: left.bytes(),
                     length,
                 });
             }

@@ -2,7 +2,7 @@
 
 use super::StreamLimits;
 use bytes::Bytes;
-use dwell_evloop::{Stream, Token};
+use dwell_evloop::{Peer, Token};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -85,22 +85,17 @@ impl fmt::Display for StreamEnd {
 )]
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: Stream,
-    /// Input the app has not used; empty, and without memory, while there is none.
-    pub(super) tail: Vec<u8>,
+    /// The socket, and the input that the app has not used.
+    pub(super) peer: Peer,
     pub(super) tag: u64,
     /// Bytes the app has written since it was last called for taken output.
     pub(super) offered: usize,
     pub(super) state: State,
-    /// The socket may hold input, or the end of it, that was not read.
-    pub(super) unread: bool,
-    /// `tail` was not offered to the app since it was given or reading began again.
+    /// The tail was not offered to the app since it was given or reading began again.
     pub(super) tail_is_new: bool,
     pub(super) paused: bool,
-    /// The peer has ended its sending side.
-    pub(super) peer_closed: bool,
-    /// The app was called for that.
-    pub(super) peer_closed_told: bool,
+    /// The app was called because the peer sends no more.
+    pub(super) end_told: bool,
     /// Neither side can send any more; the socket's error was not read yet.
     pub(super) hung_up: bool,
     /// Output is queued, and the app is owed the news when it is out.
@@ -110,33 +105,25 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Stream, tag: u64, state: State) -> Self {
+    pub(super) fn new(peer: Peer, tag: u64, state: State) -> Self {
         Self {
-            stream,
-            tail: Vec::new(),
+            tail_is_new: peer.has_tail(),
+            peer,
             tag,
             offered: 0,
             state,
-            unread: false,
-            tail_is_new: false,
             paused: false,
-            peer_closed: false,
-            peer_closed_told: false,
+            end_told: false,
             hung_up: false,
             blocked: false,
             times_output: false,
         }
     }
 
-    pub(super) fn set_input(&mut self, input: Vec<u8>) {
-        self.tail_is_new = !input.is_empty();
-        self.tail = input;
-    }
-
     /// Returns true if the app can be given input, or the end of it.
     pub(super) fn is_readable(&self) -> bool {
-        let end_is_news = self.peer_closed && !self.peer_closed_told;
-        let has_news = self.unread || self.tail_is_new || end_is_news;
+        let end_is_news = self.peer.has_ended() && !self.end_told;
+        let has_news = self.peer.is_unread() || self.tail_is_new || end_is_news;
         self.state == State::Open && !self.paused && has_news
     }
 
@@ -153,33 +140,12 @@ impl Connection {
     /// Returns true if output waits for the socket: bytes, or a file that was queued before it was
     /// adopted.
     pub(super) fn has_output(&self) -> bool {
-        !self.stream.is_flushed()
-    }
-
-    /// Returns the size of that output, in memory and in files.
-    pub(super) fn output_bytes(&self) -> u64 {
-        self.stream.queued_bytes() as u64 + self.stream.queued_file_bytes()
+        !self.peer.stream.is_flushed()
     }
 
     /// Returns true if the socket took output and the app was not called for it yet.
     pub(super) fn has_written(&self) -> bool {
-        self.offered > self.stream.queued_bytes()
-    }
-
-    /// Keeps what is left of `input`, which began with the tail kept before.
-    pub(super) fn keep(&mut self, input: &[u8], used: usize) {
-        self.tail_is_new = false;
-        if input.len() < self.tail.len() {
-            // What was taken over with the stream is more than the buffer holds.
-            self.tail_is_new = used > 0;
-            self.tail.drain(..used);
-        } else if used == 0 {
-            self.tail.extend_from_slice(&input[self.tail.len()..]);
-        } else if used < input.len() {
-            self.tail = input[used..].to_vec();
-        } else if self.tail.capacity() > 0 {
-            self.tail = Vec::new();
-        }
+        self.offered > self.peer.stream.queued_bytes()
     }
 }
 
@@ -213,7 +179,7 @@ impl StreamRef<'_> {
     /// stream is closing. One write may go beyond the bound, by its own size.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         self.accepts_output() && {
-            let written = self.connection.stream.write(bytes);
+            let written = self.connection.peer.stream.write(bytes);
             self.wrote(bytes.len(), &written);
             true
         }
@@ -223,7 +189,7 @@ impl StreamRef<'_> {
     pub fn write_shared(&mut self, bytes: Bytes) -> bool {
         self.accepts_output() && {
             let offered = bytes.len();
-            let written = self.connection.stream.write_shared(&[], bytes);
+            let written = self.connection.peer.stream.write_shared(&[], bytes);
             self.wrote(offered, &written);
             true
         }
@@ -231,7 +197,7 @@ impl StreamRef<'_> {
 
     /// Bytes that wait for the socket to take them.
     pub fn queued_bytes(&self) -> usize {
-        self.connection.stream.queued_bytes()
+        self.connection.peer.stream.queued_bytes()
     }
 
     /// Returns true if a write would be refused until the peer has taken some output.
@@ -268,7 +234,7 @@ impl StreamRef<'_> {
     pub fn abort(&mut self) {
         if !matches!(self.connection.state, State::Ended(_)) {
             self.connection.state = State::Ended(StreamEnd::Aborted);
-            self.connection.stream.reset_on_drop();
+            self.connection.peer.stream.reset_on_drop();
         }
     }
 
@@ -281,19 +247,19 @@ impl StreamRef<'_> {
     /// Reads again; input that was left unused is handed out again too.
     pub fn resume(&mut self) {
         let connection = &mut *self.connection;
-        connection.tail_is_new |= connection.paused && !connection.tail.is_empty();
+        connection.tail_is_new |= connection.paused && connection.peer.has_tail();
         connection.paused = false;
     }
 
     /// Returns the peer's address, asked of the system at each call; `None` when it is gone or
     /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.connection.stream.peer_address().ok().flatten()
+        self.connection.peer.stream.peer_address().ok().flatten()
     }
 
     /// The address of our end; `None` for a unix stream.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.connection.stream.local_address().ok().flatten()
+        self.connection.peer.stream.local_address().ok().flatten()
     }
 
     fn accepts_output(&self) -> bool {

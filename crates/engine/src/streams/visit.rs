@@ -9,12 +9,7 @@
 
 use super::connection::{Connection, State, StreamEnd, StreamRef};
 use super::{StreamApp, StreamLimits};
-use crate::limits::write_bytes_min;
-use dwell_evloop::{Context, Flushed, ReadOutcome, Readiness, Token};
-use std::time::Duration;
-
-/// Time that a peer has to read the last bytes.
-const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+use dwell_evloop::{Context, Readiness, Token};
 
 /// One stream with all that acting on it needs, looked up once for an event.
 pub(super) struct Visit<'v, A> {
@@ -34,8 +29,7 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) {
-        self.connection.unread |= readiness.is_readable();
-        self.connection.peer_closed |= readiness.is_read_closed();
+        self.connection.peer.observe(readiness);
         self.connection.hung_up |= readiness.is_hangup();
         match self.connection.state {
             State::Connecting => self.connecting(readiness),
@@ -76,7 +70,7 @@ impl<A: StreamApp> Visit<'_, A> {
     pub(super) fn settle(&mut self) -> Option<StreamEnd> {
         if self.connection.may_have_failed() {
             self.connection.hung_up = false;
-            if let Ok(Some(error)) = self.connection.stream.connect_error() {
+            if let Ok(Some(error)) = self.connection.peer.stream.connect_error() {
                 self.end(StreamEnd::Failed(error.kind()));
             }
         }
@@ -99,7 +93,7 @@ impl<A: StreamApp> Visit<'_, A> {
         if !readiness.is_writable() {
             return;
         }
-        match self.connection.stream.connect_error() {
+        match self.connection.peer.stream.connect_error() {
             Ok(None) => {
                 self.connection.state = State::Open;
                 arm(self.context, self.token, self.connection, self.limits);
@@ -117,63 +111,35 @@ impl<A: StreamApp> Visit<'_, A> {
     /// Reads once behind the kept tail and hands it out.
     fn read(&mut self) {
         let mut input = self.context.take_input();
-        let filled = self.fill(&mut input);
-        if let Some(filled) = filled {
-            if filled > self.connection.tail.len() || self.connection.tail_is_new {
-                self.hand_out(&input[..filled], input.len());
+        match self.connection.peer.fill(&mut input, usize::MAX) {
+            Ok(filled) => {
+                if filled.read > 0 || self.connection.tail_is_new {
+                    self.hand_out(&input[..filled.bytes()], filled.read);
+                }
+                self.tell_closed();
             }
-            self.tell_closed();
+            Err(error) => self.end(StreamEnd::Failed(error.kind())),
         }
         self.context.return_input(input);
     }
 
-    /// Puts the tail and one read into `input`; returns their size, or nothing after a failure.
-    fn fill(&mut self, input: &mut [u8]) -> Option<usize> {
-        let connection = &mut *self.connection;
-        let kept = connection.tail.len().min(input.len());
-        input[..kept].copy_from_slice(&connection.tail[..kept]);
-        if !connection.unread || kept == input.len() {
-            return Some(kept);
-        }
-        match connection.stream.read(&mut input[kept..]) {
-            Ok(ReadOutcome::More(read)) => Some(kept + read),
-            Ok(ReadOutcome::Drained(read)) => {
-                // What was sent before the end has come with the news of it.
-                connection.unread = false;
-                Some(kept + read)
-            }
-            Ok(ReadOutcome::WouldBlock) => {
-                connection.unread = false;
-                Some(kept)
-            }
-            Ok(ReadOutcome::Closed) => {
-                connection.unread = false;
-                connection.peer_closed = true;
-                Some(kept)
-            }
-            Err(error) => {
-                self.end(StreamEnd::Failed(error.kind()));
-                None
-            }
-        }
-    }
-
-    fn hand_out(&mut self, input: &[u8], input_bytes: usize) {
+    fn hand_out(&mut self, input: &[u8], fresh: usize) {
         if !self.connection.times_output {
             arm(self.context, self.token, self.connection, self.limits);
         }
-        let fresh = input.len().saturating_sub(self.connection.tail.len());
         let used = self.call(|app, context, stream| app.data(context, stream, input, fresh));
         let used = used.min(input.len());
         if self.connection.state != State::Open {
-            self.connection.tail = Vec::new();
+            self.connection.peer.drop_tail();
             return;
         }
-        self.connection.keep(input, used);
-        let limit = self.limits.input_bytes_max.min(input_bytes - 1);
-        // A long tail that was taken over is used up in pieces.
-        let is_stuck = !self.connection.paused && !self.connection.tail_is_new;
-        if is_stuck && self.connection.tail.len() > limit {
+        self.connection.peer.keep(input, used, ());
+        self.connection.tail_is_new = false;
+        let limit = self
+            .limits
+            .input_bytes_max
+            .min(self.context.input_bytes() - 1);
+        if !self.connection.paused && self.connection.peer.tail().len() > limit {
             self.end(StreamEnd::InputFull { limit });
         }
     }
@@ -181,29 +147,27 @@ impl<A: StreamApp> Visit<'_, A> {
     /// Tells, once and after everything that came before it, that the peer sends no more.
     fn tell_closed(&mut self) {
         let connection = &mut *self.connection;
-        let all_is_read = !connection.unread && !connection.tail_is_new && !connection.paused;
-        let is_news = connection.peer_closed && !connection.peer_closed_told;
+        let all_is_read =
+            !connection.peer.is_unread() && !connection.tail_is_new && !connection.paused;
+        let is_news = connection.peer.has_ended() && !connection.end_told;
         if is_news && all_is_read && connection.state == State::Open {
-            connection.peer_closed_told = true;
+            connection.end_told = true;
             self.call(StreamApp::peer_closed);
         }
     }
 
     /// The socket takes output again.
     fn flush(&mut self) {
-        let before = self.connection.output_bytes();
         if !self.connection.has_output() {
             return;
         }
-        match self.connection.stream.flush() {
-            Err(error) => return self.end(StreamEnd::Failed(error.kind())),
-            Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
-            Ok(Flushed::All | Flushed::Blocked) => {}
-        }
-        let bytes_min = write_bytes_min(self.limits.write_rate_min, self.limits.write_timeout);
-        let has_taken = self.connection.output_bytes() < before;
-        if has_taken && self.connection.stream.has_taken(bytes_min) {
-            arm(self.context, self.token, self.connection, self.limits);
+        let pace = self.limits.write_pace();
+        match self.connection.peer.flush(self.context, self.token, pace) {
+            Ok(progress) if progress.is_enough => {
+                arm(self.context, self.token, self.connection, self.limits);
+            }
+            Ok(_) => {}
+            Err(error) => self.end(StreamEnd::Failed(error.kind())),
         }
     }
 
@@ -212,7 +176,7 @@ impl<A: StreamApp> Visit<'_, A> {
     fn tell_written(&mut self) {
         // An app that writes whenever it is told of a write is told again in the next turn.
         let offered = std::mem::take(&mut self.connection.offered);
-        let queued = self.connection.stream.queued_bytes();
+        let queued = self.connection.peer.stream.queued_bytes();
         self.connection.offered = queued;
         let taken = offered.saturating_sub(queued);
         if taken > 0 {
@@ -234,30 +198,17 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// Closes when all output is out; at once if the peer sends no more.
     fn linger(&mut self) {
-        let connection = &mut *self.connection;
-        if !connection.unread || connection.stream.shutdown_write().is_err() {
+        if self.connection.peer.linger(self.context, self.token) {
+            self.connection.state = State::Lingering;
+        } else {
             self.end(StreamEnd::Closed);
-            return;
         }
-        connection.state = State::Lingering;
-        connection.tail = Vec::new();
-        self.context.arm(self.token, LINGER_TIMEOUT);
-        self.discard();
     }
 
-    /// Reads what a lingering peer still sends, so that closing does not reset the output away.
+    /// Reads what a lingering peer still sends.
     fn discard(&mut self) {
-        let mut input = self.context.take_input();
-        let outcome = self.connection.stream.read(&mut input);
-        self.context.return_input(input);
-        match outcome {
-            Ok(ReadOutcome::More(_)) => self.context.again(self.token, Readiness::default()),
-            Ok(ReadOutcome::Drained(_) | ReadOutcome::WouldBlock)
-                if !self.connection.peer_closed =>
-            {
-                self.connection.unread = false;
-            }
-            Ok(_) | Err(_) => self.end(StreamEnd::Closed),
+        if !self.connection.peer.discard(self.context, self.token) {
+            self.end(StreamEnd::Closed);
         }
     }
 

@@ -1,7 +1,7 @@
 //! One WebSocket: where it stands, and what is unfinished.
 
 use super::app::{Delivery, EndCause, Negotiated, WebSocketEnd};
-use dwell_evloop::Stream;
+use dwell_evloop::Peer;
 use dwell_proto::websocket::{
     Close, CloseCode, Deflater, Event, FrameDecoder, FramePart, Inflater, Message, MessageDecoder,
     MessageLimits, Opcode, PeerError,
@@ -39,14 +39,9 @@ pub(super) enum Waits {
 
 /// An entry of the table; what an idle WebSocket costs.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is news of another kind, and all of them come together"
-)]
 pub(super) struct Connection {
-    pub(super) stream: Stream,
-    /// Input that was not used; empty, and without memory, while there is none.
-    pub(super) tail: Vec<u8>,
+    /// The socket, and the input that was not used.
+    pub(super) peer: Peer,
     pub(super) decoder: Decoder,
     /// The compressor of a connection whose messages refer to earlier ones.
     pub(super) deflater: Option<Box<Deflater>>,
@@ -63,11 +58,7 @@ pub(super) struct Connection {
     pub(super) negotiated: Negotiated,
     pub(super) state: State,
     pub(super) waits: Waits,
-    /// The socket may hold input, or the end of it, that was not read.
-    pub(super) unread: bool,
-    /// The peer has ended its sending side.
-    pub(super) peer_closed: bool,
-    /// `tail` is more than the beginning of a frame.
+    /// The tail is more than the beginning of a frame.
     pub(super) tail_waits: bool,
     pub(super) paused: bool,
     /// Output is queued, and the app is owed the news when it is out.
@@ -184,20 +175,13 @@ impl Decoder {
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: Stream,
-        input: Vec<u8>,
-        negotiated: Negotiated,
-        tag: u64,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(peer: Peer, negotiated: Negotiated, tag: u64, now: Instant) -> Self {
         let refers_back = negotiated
             .deflate
             .is_some_and(|agreed| !agreed.receives_afresh(negotiated.role));
         Self {
-            stream,
-            tail_waits: !input.is_empty(),
-            tail: input,
+            tail_waits: peer.has_tail(),
+            peer,
             decoder: Decoder::new(negotiated),
             deflater: None,
             inflater: refers_back.then(|| Box::new(Inflater::with_context_takeover())),
@@ -210,8 +194,6 @@ impl Connection {
             state: State::Open,
             // Until the first deadline is set.
             waits: Waits::End,
-            unread: false,
-            peer_closed: false,
             paused: false,
             blocked: false,
         }
@@ -228,27 +210,12 @@ impl Connection {
 
     /// Returns true if there is input, or the end of it.
     pub(super) fn has_input(&self) -> bool {
-        self.unread || self.tail_waits || self.peer_closed
-    }
-
-    /// Returns true if everything the peer will ever send was read.
-    pub(super) fn is_at_end(&self) -> bool {
-        self.peer_closed && !self.unread
+        self.peer.is_unread() || self.tail_waits || self.peer.has_ended()
     }
 
     /// Returns true if the app is to be called because all output is out.
     pub(super) fn is_drained(&self) -> bool {
-        self.blocked && self.stream.is_flushed()
-    }
-
-    /// Keeps the input that was not used, in the memory that held the last such rest.
-    pub(super) fn keep(&mut self, mut memory: Vec<u8>, rest: &[u8]) {
-        if rest.is_empty() {
-            return;
-        }
-        memory.clear();
-        memory.extend_from_slice(rest);
-        self.tail = memory;
+        self.blocked && self.peer.stream.is_flushed()
     }
 
     /// Lets go of what its own compressor and inflater need for a message only.

@@ -1,5 +1,6 @@
 //! Limits of one WebSocket: what it may send, hold and wait for.
 
+use dwell_evloop::WritePace;
 use dwell_proto::websocket::{CloseCode, DeflateOptions, MessageLimits};
 use std::time::Duration;
 
@@ -52,6 +53,15 @@ pub struct WebSocketOptions {
     /// The compression of messages on connections that have negotiated it; the
     /// [`UpgradeOptions`](super::UpgradeOptions) decide what is negotiated.
     pub deflate: DeflateOptions,
+}
+
+impl WebSocketOptions {
+    pub(super) fn write_pace(&self) -> WritePace {
+        WritePace {
+            rate_min: self.write_rate_min,
+            timeout: self.write_timeout,
+        }
+    }
 }
 
 impl Default for WebSocketOptions {

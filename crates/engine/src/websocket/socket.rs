@@ -180,7 +180,7 @@ impl WebSocketRef<'_> {
             self.output.extend_from_slice(&frame);
             self.spill_if_long();
         } else {
-            let written = self.connection.stream.write_shared(self.output, frame);
+            let written = self.connection.peer.stream.write_shared(self.output, frame);
             self.wrote(written);
         }
         Ok(())
@@ -281,7 +281,7 @@ impl WebSocketRef<'_> {
     /// Ends it without sending what is queued: the peer reads a reset, not the end.
     pub fn abort(&mut self) {
         if self.connection.state != State::Ended {
-            self.connection.stream.reset_on_drop();
+            self.connection.peer.stream.reset_on_drop();
             self.cut();
         }
     }
@@ -313,7 +313,7 @@ impl WebSocketRef<'_> {
 
     /// Bytes that wait for the socket to take them.
     pub fn queued_bytes(&self) -> usize {
-        self.connection.stream.queued_bytes() + self.output.len()
+        self.connection.peer.stream.queued_bytes() + self.output.len()
     }
 
     /// Returns true if a message would be refused until the peer has taken some output.
@@ -329,12 +329,12 @@ impl WebSocketRef<'_> {
     /// Returns the peer's address, asked of the system at each call; `None` when it is gone or
     /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.connection.stream.peer_address().ok().flatten()
+        self.connection.peer.stream.peer_address().ok().flatten()
     }
 
     /// The address of our end; `None` for a unix stream.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.connection.stream.local_address().ok().flatten()
+        self.connection.peer.stream.local_address().ok().flatten()
     }
 
     /// As [`send_shared`](Self::send_shared), but at once and never by a copy.
@@ -343,7 +343,7 @@ impl WebSocketRef<'_> {
             return self.send(message.kind(), message.payload());
         }
         let frame = self.shared_frame(message)?;
-        let written = self.connection.stream.write_shared(self.output, frame);
+        let written = self.connection.peer.stream.write_shared(self.output, frame);
         self.wrote(written);
         Ok(())
     }
@@ -416,7 +416,7 @@ impl WebSocketRef<'_> {
     /// Writes what is gathered.
     pub(super) fn spill(&mut self) {
         if !self.output.is_empty() {
-            let written = self.connection.stream.write(self.output);
+            let written = self.connection.peer.stream.write(self.output);
             self.wrote(written);
         }
     }
@@ -424,7 +424,7 @@ impl WebSocketRef<'_> {
     fn wrote(&mut self, written: std::io::Result<()>) {
         self.output.clear();
         match written {
-            Ok(()) => self.connection.blocked |= !self.connection.stream.is_flushed(),
+            Ok(()) => self.connection.blocked |= !self.connection.peer.stream.is_flushed(),
             Err(error) => self.connection.end(EndCause::Failed(error.kind())),
         }
     }

@@ -13,8 +13,7 @@ use super::app::{Control, EndCause, WebSocketApp};
 use super::connection::{Connection, Incoming, State, Waits};
 use super::options::WebSocketOptions;
 use super::socket::{Sending, WebSocketRef};
-use crate::limits::write_bytes_min;
-use dwell_evloop::{Context, Flushed, LoopOutput, ReadOutcome, Readiness, Token};
+use dwell_evloop::{Context, LoopOutput, Readiness, Token};
 use dwell_proto::websocket::{Close, CloseCode, Inflater, PeerError, Role};
 use std::time::Duration;
 
@@ -55,8 +54,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) {
         let connection = &mut *self.connection;
-        connection.unread |= readiness.is_readable();
-        connection.peer_closed |= readiness.is_read_closed();
+        connection.peer.observe(readiness);
         if readiness.is_writable() {
             self.flush();
         }
@@ -110,24 +108,19 @@ impl<A: WebSocketApp> Visit<'_, A> {
     }
 
     /// Reads once behind the kept tail and hands over what is complete.
-    fn read_into(&mut self, input: &mut [u8]) {
-        let mut tail = std::mem::take(&mut self.connection.tail);
-        if tail.len() > input.len() / 2 {
+    fn read_into(&mut self, input: &mut Vec<u8>) {
+        if self.connection.peer.tail().len() > input.len() / 2 {
             // There is much left of what came earlier: that first.
+            let mut tail = self.connection.peer.take_tail();
             let used = self.decode(&mut tail);
-            if used < tail.len() {
-                tail.drain(..used);
-                self.connection.tail = tail;
-            }
-        } else {
-            input[..tail.len()].copy_from_slice(&tail);
-            if let Some(filled) = self.fill(input, tail.len()) {
-                let used = self.decode(&mut input[..filled]);
-                self.connection.keep(tail, &input[used..filled]);
-            }
+            tail.drain(..used);
+            self.connection.peer.set_tail(tail, ());
+        } else if let Some(filled) = self.fill(input) {
+            let used = self.decode(&mut input[..filled]);
+            self.connection.peer.keep(&input[..filled], used, ());
         }
         self.time_message();
-        let is_over = self.connection.is_at_end() && !self.connection.tail_waits;
+        let is_over = self.connection.peer.is_at_end() && !self.connection.tail_waits;
         if is_over && self.connection.is_listening() {
             self.connection.ending(EndCause::Lost);
             self.connection.state = State::Flushing;
@@ -146,41 +139,24 @@ impl<A: WebSocketApp> Visit<'_, A> {
         }
     }
 
-    /// Reads behind the first `kept` bytes of `input`; returns how much it holds then, or nothing
-    /// after a failure.
-    fn fill(&mut self, input: &mut [u8], kept: usize) -> Option<usize> {
+    /// Puts the tail and one read into `input`; returns how much it holds then, or nothing after a
+    /// failure.
+    fn fill(&mut self, input: &mut Vec<u8>) -> Option<usize> {
         let connection = &mut *self.connection;
-        if !connection.unread {
-            return Some(kept);
-        }
-        let read = match connection.stream.read(&mut input[kept..]) {
-            Ok(ReadOutcome::More(read)) => read,
-            Ok(ReadOutcome::Drained(read)) => {
-                // What was sent before the end has come with the news of it.
-                connection.unread = false;
-                read
-            }
-            Ok(ReadOutcome::WouldBlock) => {
-                connection.unread = false;
-                0
-            }
-            Ok(ReadOutcome::Closed) => {
-                connection.unread = false;
-                connection.peer_closed = true;
-                0
-            }
+        let filled = match connection.peer.fill(input, usize::MAX) {
+            Ok(filled) => filled,
             Err(error) => {
                 connection.end(EndCause::Failed(error.kind()));
                 return None;
             }
         };
-        if read > 0 {
+        if filled.read > 0 {
             connection.heard = self.context.now();
             if connection.waits == Waits::Pong {
                 self.await_peer();
             }
         }
-        Some(kept + read)
+        Some(filled.bytes())
     }
 
     /// Decodes the input, as far as it may be handed over; returns how much that used.
@@ -363,12 +339,12 @@ impl<A> Visit<'_, A> {
     /// Writes what was sent, and decides what the connection waits for.
     pub(super) fn rest(&mut self) {
         self.socket().spill();
-        if self.connection.state == State::Flushing && self.connection.stream.is_flushed() {
+        if self.connection.state == State::Flushing && self.connection.peer.stream.is_flushed() {
             self.finish();
         }
         self.connection.release_buffers();
         if let Some(accounts) = &self.shared.accounts {
-            let stream = &mut self.connection.stream;
+            let stream = &mut self.connection.peer.stream;
             stream.account(accounts, self.token, self.context.tick());
         }
         self.time();
@@ -391,19 +367,14 @@ impl<A> Visit<'_, A> {
     /// The socket takes output again.
     fn flush(&mut self) {
         let connection = &mut *self.connection;
-        let before = connection.stream.queued_bytes();
-        if before == 0 {
+        if connection.peer.stream.is_flushed() {
             return;
         }
-        match connection.stream.flush() {
-            Ok(Flushed::All | Flushed::Blocked) => {}
-            Ok(Flushed::More) => self.context.again(self.token, Readiness::WRITABLE),
+        let pace = self.options.write_pace();
+        match connection.peer.flush(self.context, self.token, pace) {
+            Ok(progress) => self.progressed |= progress.is_enough,
             Err(error) => connection.end(EndCause::Failed(error.kind())),
         }
-        let options = self.options;
-        let bytes_min = write_bytes_min(options.write_rate_min, options.write_timeout);
-        let has_taken = connection.stream.queued_bytes() < before;
-        self.progressed |= has_taken && connection.stream.has_taken(bytes_min);
     }
 
     /// The last output is out.
@@ -417,9 +388,9 @@ impl<A> Visit<'_, A> {
             .is_some_and(|ending| ending.received);
         let is_client = connection.negotiated.role == Role::Client;
         let waits_for_server = is_client && is_mutual;
-        let failed = !waits_for_server && connection.stream.shutdown_write().is_err();
-        let nothing_comes = is_mutual && !is_client && !connection.unread;
-        if failed || nothing_comes || connection.is_at_end() {
+        let failed = !waits_for_server && connection.peer.stream.shutdown_write().is_err();
+        let nothing_comes = is_mutual && !is_client && !connection.peer.is_unread();
+        if failed || nothing_comes || connection.peer.is_at_end() {
             connection.state = State::Ended;
         } else {
             connection.state = State::Lingering;
@@ -427,25 +398,18 @@ impl<A> Visit<'_, A> {
         }
     }
 
-    /// Reads what a lingering peer still sends, so that closing does not reset the output away.
+    /// Reads what a lingering peer still sends.
     fn discard(&mut self) {
-        let connection = &mut *self.connection;
-        let mut input = self.context.take_input();
-        match connection.stream.read(&mut input) {
-            Ok(ReadOutcome::More(_)) => self.context.again(self.token, Readiness::READABLE),
-            Ok(ReadOutcome::Drained(_) | ReadOutcome::WouldBlock) if !connection.peer_closed => {
-                connection.unread = false;
-            }
-            Ok(_) | Err(_) => connection.state = State::Ended,
+        if !self.connection.peer.discard(self.context, self.token) {
+            self.connection.state = State::Ended;
         }
-        self.context.return_input(input);
     }
 
     /// Sets the deadline where what it is for has changed.
     ///
     /// Shape: input alone sets none: that it came is noted, and looked at when the deadline comes.
     pub(super) fn time(&mut self) {
-        let is_flushed = self.connection.stream.is_flushed();
+        let is_flushed = self.connection.peer.stream.is_flushed();
         let (wanted, timeout) = match self.connection.state {
             State::Ended => return,
             State::Open if is_flushed => {
