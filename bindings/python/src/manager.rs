@@ -8,6 +8,7 @@ mod errors;
 mod events;
 mod files;
 mod frame;
+mod limits;
 mod message;
 mod shared;
 mod signals;
@@ -17,7 +18,7 @@ mod values;
 mod view;
 
 use connection::Connection;
-use dwell_engine::manager::{self as engine, ManagerError, Options, Scope};
+use dwell_engine::manager::{self as engine, ManagerError, Scope};
 use errand::Reply;
 use message::{HttpMessage, WsMessage};
 use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyValueError};
@@ -111,17 +112,20 @@ pub(crate) struct Manager {
 #[pymethods]
 impl Manager {
     #[new]
-    #[pyo3(signature = (handler=None, enable_wakeup=false, error_handler=None, *, events=None))]
+    #[pyo3(signature = (
+        handler=None, enable_wakeup=false, error_handler=None, *, events=None, **limits
+    ))]
     fn new(
         py: Python<'_>,
         handler: Option<Bound<'_, PyAny>>,
         enable_wakeup: bool,
         error_handler: Option<Bound<'_, PyAny>>,
         events: Option<&Bound<'_, PyAny>>,
+        limits: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         // Wake-ups cost nothing until they are used.
         let _ = enable_wakeup;
-        let mut options = Options::default();
+        let mut options = limits::options_of(limits)?;
         if let Some(events) = events {
             options.events = events::event_set(events)?;
         }

@@ -6,5 +6,7 @@ pub(crate) mod address;
 pub(crate) mod answer;
 pub(crate) mod head;
 pub(crate) mod listen;
+pub(crate) mod log_format;
 pub(crate) mod mount;
 pub(crate) mod options;
+pub(crate) mod wear;

@@ -7,6 +7,7 @@ mod driver;
 mod environ;
 mod exchange;
 mod file;
+mod hints;
 mod input;
 mod meeting;
 mod uploads;
@@ -19,6 +20,7 @@ use driver::WsgiLoop;
 use dwell_evloop::EventLoop;
 use environ::Environ;
 use file::FileWrapper;
+use hints::EarlyHints;
 use meeting::{Meeting, Order};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -61,7 +63,7 @@ impl WsgiServer {
         let options = Arc::new(Options::of(options)?);
         let mut event_loop = EventLoop::<()>::new()?;
         let sender = event_loop.sender();
-        let meeting = Arc::new(Meeting::new(sender, options.queue_max, parallel));
+        let meeting = Arc::new(Meeting::new(sender, &options, parallel));
         let mut driver = WsgiLoop::new(Arc::clone(&meeting), Arc::clone(&options));
         for (descriptor, is_unix) in sockets {
             driver.listen(&mut event_loop, listen::adopt(descriptor, is_unix)?)?;
@@ -89,14 +91,24 @@ impl WsgiServer {
     }
 
     /// Serves on the calling thread until the server ends.
-    fn work(&self, py: Python<'_>) {
+    fn work(&self, py: Python<'_>) -> PyResult<()> {
+        let hints = Py::new(py, EarlyHints::new(Arc::clone(&self.meeting)))?;
+        let base = self.base.bind(py).copy()?;
+        base.set_item("wsgi.early_hints", &hints)?;
         let mut worker = Worker {
             meeting: Arc::clone(&self.meeting),
             app: self.app.clone_ref(py),
             report: self.report.clone_ref(py),
-            environ: Environ::new(self.base.clone_ref(py), self.mount.clone()),
+            environ: Environ::new(base.unbind(), self.mount.clone()),
+            hints,
         };
         worker.run(py);
+        Ok(())
+    }
+
+    /// The requests that wait for a thread, and the number of those that threads have taken so far.
+    fn progress(&self) -> (usize, u64) {
+        self.meeting.progress()
     }
 
     /// Stops accepting; ends when every client has its answer.

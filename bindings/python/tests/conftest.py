@@ -49,8 +49,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "aweb.py").write_text(ASGI)
     programs: list[Program] = []
 
-    def start(*arguments: str) -> Program:
-        programs.append(Program(tmp_path, *arguments))
+    def start(*arguments: str, **options: Any) -> Program:
+        programs.append(Program(tmp_path, *arguments, **options))
         return programs[-1]
 
     yield start

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 from wire import TIMEOUT
 
@@ -51,15 +52,23 @@ async def app(scope, receive, send):
 class Program:
     """A server that runs, with the lines that it prints."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         command = [sys.executable, "-u", "-m", "dwell", *arguments]
         self.process = subprocess.Popen(
             command,
             cwd=directory,
+            env=os.environ | (environment or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             process_group=0,
+            **options,
         )
         self.lines: Queue[str | None] = Queue()
         # Cleared, it leaves what the program prints in the pipe.

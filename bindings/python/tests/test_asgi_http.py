@@ -43,7 +43,11 @@ def test_scope(run_asgi: RunAsgi) -> None:
         "headers": [(b"host", b"test"), (b"x-twice", b"one"), (b"x-twice", b"two")],
         "client": own,
         "server": server.server.addresses[0],
-        "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
+        "extensions": {
+            "http.response.early_hint": {},
+            "http.response.pathsend": {},
+            "http.response.trailers": {},
+        },
     }
 
 

@@ -221,7 +221,7 @@ def test_sources_that_are_watched(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    sources = Watcher(str(tmp_path)).sources()
+    sources = Watcher([str(tmp_path)]).sources()
     below = {name for name in sources if name.startswith(str(tmp_path))}
     assert below == {str(tmp_path / "shop" / "web.py")}
     # Modules from elsewhere are watched, but not what is installed.

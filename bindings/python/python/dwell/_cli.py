@@ -5,29 +5,25 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dwell import _native
+from dwell import _log, _native
 from dwell._interface import UnknownInterface, interface_of
-from dwell._processes import Stop
+from dwell._options import UsageError, keywords, parse
+from dwell._processes import Stop, workers_for
 from dwell._reload import Watcher
-from dwell._sockets import SOCKET_MODE, Address, Listening
-
-
-class UsageError(Exception):
-    """What was asked for cannot be done; the text says what to do instead."""
+from dwell._sockets import Address, Listening, activated_sockets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
-    _start_log(options)
     try:
+        options = parse(arguments)
+        _log.start(options)
         return _serve(options)
     except UsageError as error:
         print(f"dwell: {error}", file=sys.stderr)
@@ -37,130 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m dwell",
-        description="Serves a WSGI or ASGI application.",
-        epilog="Example: python -m dwell shop.web:app --port 8080 --workers 4",
-    )
-    parser.add_argument(
-        "app", metavar="module:app", help="where the application is; 'app' if left out"
-    )
-    parser.add_argument("--version", action="version", version=f"dwell {_native.__version__}")
-    parser.add_argument(
-        "--factory", action="store_true", help="call what 'app' names to get the application"
-    )
-    parser.add_argument(
-        "--app-dir", default=".", metavar="DIR", help="where modules are looked for"
-    )
-
-    group = parser.add_argument_group("where it listens")
-    group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1; 0.0.0.0 for all")
-    group.add_argument("--port", type=int, default=8000, help="default: 8000; 0 for a free one")
-    group.add_argument("--unix-socket", metavar="PATH", help="a unix socket instead")
-    group.add_argument(
-        "--socket-mode",
-        type=_mode,
-        default=SOCKET_MODE,
-        metavar="MODE",
-        help="who may connect to the unix socket, as chmod has it: 666",
-    )
-
-    group = parser.add_argument_group("how it serves")
-    group.add_argument("--interface", choices=("auto", "wsgi", "asgi"), default="auto")
-    group.add_argument("--workers", type=int, metavar="N", help="processes; without it, this one")
-    group.add_argument("--threads", type=int, default=8, metavar="N", help="threads of WSGI: 8")
-    group.add_argument("--lifespan", choices=("auto", "on", "off"), default="auto", help="of ASGI")
-    group.add_argument(
-        "--root-path", default="", metavar="PATH", help="where a proxy has mounted it"
-    )
-    group.add_argument(
-        "--half-close", action="store_true", help="answer clients that send no more (ASGI)"
-    )
-    group.add_argument(
-        "--trusted-proxies",
-        default="",
-        metavar="NETWORKS",
-        help="whose X-Forwarded-For and -Proto are believed: 10.0.0.0/8,::1 or '*'",
-    )
-    group.add_argument(
-        "--reload", action="store_true", help="start anew when a source file changes"
-    )
-    group.add_argument("--access-log", action="store_true", help="a line for each answer")
-    group.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="info"
-    )
-
-    group = parser.add_argument_group("limits", "times are in seconds")
-    for name, kind, text in _LIMITS:
-        group.add_argument(f"--{name}", type=kind, metavar="N", help=text)
-    group.add_argument(
-        "--graceful-timeout",
-        type=float,
-        default=30.0,
-        metavar="N",
-        help="for requests under way when it stops: 30",
-    )
-    return parser
-
-
-def _mode(text: str) -> int:
-    """Reads permissions such as 660."""
-    mode = int(text, 8)
-    if not 0 <= mode <= 0o777:
-        raise ValueError(text)
-    return mode
-
-
-_LIMITS: list[tuple[str, type, str]] = [
-    ("max-connections", int, "clients at once: 100000"),
-    ("max-requests-per-connection", int, "then it is closed: 100000"),
-    ("max-header-bytes", int, "of a request: 16384"),
-    ("max-header-fields", int, "of a request: 100"),
-    ("max-target-bytes", int, "of a request: 8192"),
-    ("max-body-bytes", int, "of a request: no bound"),
-    ("max-message-bytes", int, "of a WebSocket: 1048576"),
-    ("max-queue", int, "requests that wait for a thread: 1024"),
-    ("max-gathered-body-bytes", int, "of a body before a thread has it: 1048576"),
-    ("max-gathered-bytes", int, "the same, of all bodies together: 67108864"),
-    ("header-timeout", float, "from the first byte to the end of a head: 10"),
-    ("read-timeout", float, "for a body, beside the time of its bytes: 30"),
-    ("min-body-rate", int, "bytes a second that a body has at least: 512"),
-    ("write-timeout", float, "for which a client may take nothing: 30"),
-    ("keep-alive-timeout", float, "between two requests: 75"),
-    ("ping-interval", float, "of a WebSocket that is silent: 30"),
-    ("ping-timeout", float, "from a ping to a sign of life: 20"),
-]
-
-
 def _serve(options: argparse.Namespace) -> int:
     directory = os.path.abspath(options.app_dir)
     sys.path.insert(0, directory)
-    if options.unix_socket:
-        address = Address(path=options.unix_socket, mode=options.socket_mode)
-    else:
-        address = Address(host=options.host, port=options.port)
-        if not 0 <= options.port <= 65535:
-            raise UsageError(f"--port is out of range: {options.port}")
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers is out of range: {options.workers}")
-    workers = options.workers or (1 if options.reload else None)
+    addresses = _addresses(options)
+    watch = _watcher(options, directory)
+    replaced = (options.worker_timeout, options.limit_max_requests)
+    # Only a supervisor can start a process again.
+    workers = workers_for(options.workers, *replaced) or (1 if watch else None)
     interface = options.interface
     if interface == "auto":
         # With a supervisor only the workers load the application: what it is is found in one.
         interface = _interface_of(options) if workers is None else _ask_child(options)
-    limits = {
-        name.replace("-", "_"): value
-        for name, _, _ in _LIMITS
-        if (value := getattr(options, name.replace("-", "_"))) is not None
-    }
-    limits["root_path"] = options.root_path
-    limits["access_log"] = options.access_log
-    limits["half_close"] = options.half_close
-    limits["trusted_proxies"] = [
-        network.strip() for network in options.trusted_proxies.split(",") if network.strip()
-    ]
-    watch = Watcher(directory) if options.reload else None
+    limits = keywords(options)
 
     def started(listening: Listening) -> None:
         _greet(listening, interface, workers, options)
@@ -170,7 +57,7 @@ def _serve(options: argparse.Namespace) -> int:
 
         return wsgi.run(
             lambda: _load(options, watch),
-            [address],
+            addresses,
             options.threads,
             workers,
             options.graceful_timeout,
@@ -178,12 +65,14 @@ def _serve(options: argparse.Namespace) -> int:
             started,
             watch,
             is_program=True,
+            worker_timeout=options.worker_timeout,
+            limit_max_requests=options.limit_max_requests,
         )
     from dwell import asgi
 
     return asgi.run(
         lambda: _load(options, watch),
-        [address],
+        addresses,
         workers,
         options.graceful_timeout,
         options.lifespan,
@@ -191,6 +80,37 @@ def _serve(options: argparse.Namespace) -> int:
         started,
         watch,
         is_program=True,
+        worker_timeout=options.worker_timeout,
+        limit_max_requests=options.limit_max_requests,
+    )
+
+
+def _addresses(options: argparse.Namespace) -> list[Address]:
+    """Where to listen: as the options have it, or on the sockets that systemd has opened."""
+    places = options.given & {"host", "port", "uds", "fd"}
+    if len(places - {"host", "port"}) + bool(places & {"host", "port"}) > 1:
+        flags = ", ".join(f"--{name}" for name in sorted(places))
+        raise UsageError(f"these exclude one another: {flags}")
+    if options.fd is not None:
+        return [Address(descriptor=options.fd)]
+    if options.uds:
+        return [Address(path=options.uds, mode=options.socket_mode)]
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port is out of range: {options.port}")
+    activated = [] if places else activated_sockets()
+    return activated or [Address(host=options.host, port=options.port)]
+
+
+def _watcher(options: argparse.Namespace, directory: str) -> Watcher | None:
+    if not (
+        options.reload or options.reload_dir or options.reload_include or options.reload_exclude
+    ):
+        return None
+    for folder in options.reload_dir:
+        if not os.path.isdir(folder):
+            raise UsageError(f"--reload-dir is no folder: {folder!r}")
+    return Watcher(
+        options.reload_dir or [directory], options.reload_include, options.reload_exclude
     )
 
 
@@ -282,17 +202,6 @@ def _ask_child(options: argparse.Namespace) -> str:
     if answer not in ("wsgi", "asgi"):
         raise UsageError("the application cannot be imported; the reason is above")
     return answer
-
-
-def _start_log(options: argparse.Namespace) -> None:
-    # The root logger is the application's: it configures that as if nothing had been before.
-    logger = logging.getLogger("dwell")
-    logger.setLevel(options.log_level.upper())
-    logger.propagate = False
-    handler = logging.StreamHandler()
-    text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(logging.Formatter(text, "%H:%M:%S"))
-    logger.addHandler(handler)
 
 
 def _greet(

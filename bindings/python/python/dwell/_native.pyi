@@ -41,6 +41,29 @@ class Manager:
             `KeyboardInterrupt`, is raised by `poll`.
         events: The only events to call handlers for; `CLOSE` always is. Each one left out is a
             call less.
+        max_connections: Clients at once; more are closed as they come.
+        max_requests_per_connection: Requests after which a connection closes.
+        max_header_bytes: Bytes of a request's head; beyond them, 431.
+        max_header_fields: Fields of a request's head; beyond them, 431.
+        max_target_bytes: Bytes of a request's target; beyond them, 414.
+        max_body_bytes: Bytes of a body, of a response on a client too; beyond them, 413. With
+            `None`, no bound.
+        max_message_bytes: Bytes of a WebSocket message; beyond them, it is closed with 1009.
+        header_timeout: Seconds from the first byte of a head to its end; then 408.
+        read_timeout: Seconds for a body, beside the time of its bytes at `min_body_rate`, and for
+            any pause in it; then 408.
+        min_body_rate: Bytes a second that a body has at least.
+        write_timeout: Seconds for which a client may take nothing; then it is cut off.
+        keep_alive_timeout: Seconds between two requests; then the connection closes.
+        answer_timeout: Seconds from a request to an answer that comes after the handler; then 503.
+        connect_timeout: Seconds for `connect` and `ws_connect`.
+        close_timeout: Seconds for which `close` sends output that is queued.
+        ping_interval: Seconds of silence before a WebSocket is pinged. With `None`, it never is.
+        ping_timeout: Seconds from a ping to a sign of life; then it is cut off.
+
+    Raises:
+        TypeError: An option is unknown, or a value of another type.
+        ValueError: A value is out of range.
 
     Example:
         >>> from dwell import Event, Manager
@@ -58,6 +81,23 @@ class Manager:
         error_handler: Callable[[Exception], object] | None = None,
         *,
         events: Iterable[int] | None = None,
+        max_connections: int = 100_000,
+        max_requests_per_connection: int = 100_000,
+        max_header_bytes: int = 16_384,
+        max_header_fields: int = 100,
+        max_target_bytes: int = 8192,
+        max_body_bytes: int | None = 4_194_304,
+        max_message_bytes: int = 1_048_576,
+        header_timeout: float = 10,
+        read_timeout: float = 30,
+        min_body_rate: int = 512,
+        write_timeout: float = 30,
+        keep_alive_timeout: float = 75,
+        answer_timeout: float = 300,
+        connect_timeout: float = 10,
+        close_timeout: float = 1,
+        ping_interval: float | None = 30,
+        ping_timeout: float = 20,
     ) -> Self: ...
     def listen(
         self, url: str, handler: _EventHandler | None = None, *, http: bool | None = None
@@ -630,6 +670,8 @@ class WsgiServer:
     ) -> WsgiServer: ...
     def work(self) -> None:
         """Serves on the calling thread until the server ends."""
+    def progress(self) -> tuple[int, int]:
+        """Requests that wait for a thread, and those that threads have taken so far."""
     def drain(self) -> None:
         """Stops accepting; ends when every client has its answer."""
     def stop(self) -> None:

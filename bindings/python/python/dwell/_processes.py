@@ -25,6 +25,8 @@ HASTY = 1.0
 SLACK = 10.0
 # Seconds after which it is ended when it was asked again.
 AT_ONCE = 2.0
+# Signs of life that a worker gives in each worker timeout.
+BEATS = 4
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
@@ -48,6 +50,8 @@ class Stop:
         self.at_once = False
         self.status = 0
         self._listeners: list[Callable[[], object]] = []
+        # Asks the supervisor for a successor, where there is one.
+        self.succeed: Callable[[], None] = lambda: None
         self._waker = os.pipe()
         for end in self._waker:
             os.set_blocking(end, False)
@@ -57,8 +61,8 @@ class Stop:
         if not self.at_once:
             # Not at each further repetition: it would wind the watchdog up again.
             self.at_once = self.asked.is_set()
-            self._arm(AT_ONCE if self.at_once else self._patience)
-        self.asked.set()
+            self.asked.set()
+            self._arm_end()
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker[1], b"!")
         for listener in self._listeners:
@@ -78,6 +82,37 @@ class Stop:
         finally:
             if is_main:
                 signal.set_wakeup_fd(before)
+
+    def beat(self, seconds: float) -> None:
+        """Ends the process as one that hangs, unless this is called again within ``seconds``.
+
+        Once the end is asked for, the times of that hold.
+        """
+        self._arm(seconds)
+        # It is asked for before its own watchdog is armed, so one of the two arms that last.
+        if self.asked.is_set():
+            self._arm_end()
+
+    def wear(self, requests: int) -> tuple[int, int]:
+        """Has this process succeeded by another one when it has served so many requests.
+
+        Returns:
+            What a server takes as its ``wear``: the number, and the descriptor that it writes to
+            then.
+        """
+        worn, end = os.pipe()
+
+        def watch() -> None:
+            is_worn = os.read(worn, 1)
+            os.close(worn)
+            if is_worn and not self.asked.is_set():
+                self.succeed()
+
+        threading.Thread(target=watch, name="dwell-wear", daemon=True).start()
+        return requests, end
+
+    def _arm_end(self) -> None:
+        self._arm(AT_ONCE if self.at_once else self._patience)
 
     def _arm(self, seconds: float | None) -> None:
         if seconds is not None:
@@ -137,6 +172,8 @@ Work = Callable[[int, Callable[[], None], Stop], None]
 class _Worker:
     pid: int
     place: int
+    # What it tells: a line when it serves, and another one when it wants a successor.
+    told: int
     started: float = field(default_factory=time.monotonic)
     is_leaving: bool = False
 
@@ -186,8 +223,11 @@ class Supervisor:
         if number in (signal.SIGTERM, signal.SIGINT):
             self._stop()
         elif number == signal.SIGHUP and self._stopping is None:
-            self._replace_all()
+            self._replace(list(self._workers.values()))
         self._reap()
+        if self._stopping is None:
+            worn = [worker for worker in self._workers.values() if _has_told(worker.told)]
+            self._replace(worn)
         now = time.monotonic()
         if self._stopping is not None and now >= self._stopping:
             self._send_all(signal.SIGKILL)
@@ -217,8 +257,8 @@ class Supervisor:
         for pid in list(self._workers):
             _send(pid, number)
 
-    def _replace_all(self) -> None:
-        for worker in list(self._workers.values()):
+    def _replace(self, workers: list[_Worker]) -> None:
+        for worker in workers:
             if worker.is_leaving:
                 continue
             if not self._start(worker.place):
@@ -229,25 +269,23 @@ class Supervisor:
 
     def _start(self, place: int) -> bool:
         """Starts a worker and waits until it serves; false when it ended instead."""
-        ready, ready_sender = os.pipe()
+        told, teller = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            os.close(ready)
+            os.close(told)
             os.close(self._life[1])
             stop = Stop(self._graceful_timeout + SLACK)
-            _be_worker(self._work, place, ready_sender, self._life[0], stop)
-        os.close(ready_sender)
-        self._workers[pid] = _Worker(pid, place)
+            _be_worker(self._work, place, teller, self._life[0], stop)
+        os.close(teller)
+        self._workers[pid] = _Worker(pid, place, told)
         # There is a byte to read, or the end, when the worker serves or has ended.
-        while not select.select([ready], [], [], 0.1)[0]:
+        while not select.select([told], [], [], 0.1)[0]:
             if signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, 0):
                 self._stop()
                 _send(pid, signal.SIGKILL)
-        is_ready = os.read(ready, 1) == b"\n"
-        os.close(ready)
-        return is_ready
+        return os.read(told, 1) == b"\n"
 
     def _reap(self) -> None:
         for pid, worker in list(self._workers.items()):
@@ -255,6 +293,7 @@ class Supervisor:
             if waited == 0:
                 continue
             del self._workers[pid]
+            os.close(worker.told)
             if worker.is_leaving or self._stopping is not None:
                 continue
             code = os.waitstatus_to_exitcode(status)
@@ -292,14 +331,44 @@ def work_in(
     return stop.status
 
 
+def workers_for(
+    workers: int | None, worker_timeout: float | None, limit_max_requests: int | None
+) -> int | None:
+    """The number of workers: one at least where any is to be replaced.
+
+    Raises:
+        ValueError: For an option that is out of range.
+    """
+    if worker_timeout is not None and not worker_timeout > 0:
+        raise ValueError(f"worker_timeout is out of range: {worker_timeout}")
+    if limit_max_requests is not None and limit_max_requests < 1:
+        raise ValueError(f"limit_max_requests is out of range: {limit_max_requests}")
+    is_replaced = worker_timeout is not None or limit_max_requests is not None
+    return workers or (1 if is_replaced else None)
+
+
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def _be_worker(work: Work, place: int, ready: int, life: int, stop: Stop) -> None:
+def _has_told(told: int) -> bool:
+    """Whether a worker wants a successor; the end of one is no word."""
+    return bool(select.select([told], [], [], 0)[0]) and os.read(told, 1) == b"\n"
+
+
+def _be_worker(work: Work, place: int, teller: int, life: int, stop: Stop) -> None:
     """Works in the process that was forked off, and ends it."""
     status = 1
+    supervisor = os.getppid()
+
+    def succeed() -> None:
+        os.write(teller, b"\n")
+        if os.getppid() == supervisor:
+            # It looks at what workers have told whenever a child has changed.
+            os.kill(supervisor, signal.SIGCHLD)
+
+    stop.succeed = succeed
     try:
         # Ctrl+C reaches the whole group of processes, and the supervisor passes it on: together
         # they would be a repetition. What is started from here has its default again.
@@ -309,7 +378,7 @@ def _be_worker(work: Work, place: int, ready: int, life: int, stop: Stop) -> Non
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         _end_with_parent(life, stop)
-        work(place, lambda: _tell(ready), stop)
+        work(place, lambda: _tell(teller), stop)
         status = stop.status
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
@@ -322,9 +391,8 @@ def _be_worker(work: Work, place: int, ready: int, life: int, stop: Stop) -> Non
         os._exit(status)
 
 
-def _tell(ready: int) -> None:
-    os.write(ready, b"\n")
-    os.close(ready)
+def _tell(teller: int) -> None:
+    os.write(teller, b"\n")
 
 
 def _end_with_parent(life: int, stop: Stop) -> None:

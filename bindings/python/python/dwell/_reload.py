@@ -8,7 +8,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 
 from dwell._processes import Stop
 
@@ -25,13 +26,22 @@ _INSTALLED = tuple(
 
 
 class Watcher:
-    """The sources below a directory, and those that were imported from elsewhere.
+    """The sources below directories, and those that were imported from elsewhere.
 
     Left out are what is installed, virtual environments, hidden folders, and ``node_modules``.
+
+    Args:
+        directories: Where to look.
+        include: Patterns of names or relative paths of further files, as ``*.html``.
+        exclude: Patterns of files and folders that are left out.
     """
 
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    def __init__(
+        self, directories: Sequence[str], include: Sequence[str] = (), exclude: Sequence[str] = ()
+    ) -> None:
+        self._directories = [os.path.abspath(directory) for directory in directories]
+        self._include = ("*.py", *include)
+        self._exclude = tuple(exclude)
 
     def __call__(self, stop: Stop) -> None:
         """Has ``stop`` reload when a source changes, from now on."""
@@ -68,12 +78,32 @@ class Watcher:
             for name in imported
             if name and name.endswith(".py") and not name.startswith(_INSTALLED)
         }
-        return own | set(self._walk())
+        excluded = {name for name in own if _fits(self._exclude, os.path.abspath(name))}
+        return (own - excluded).union(*map(self._walk, self._directories))
 
-    def _walk(self) -> Iterator[str]:
-        for folder, folders, files in os.walk(self._directory):
-            folders[:] = [name for name in folders if _is_watched(folder, name)]
-            yield from (os.path.join(folder, name) for name in files if name.endswith(".py"))
+    def _walk(self, top: str) -> Iterator[str]:
+        for folder, folders, files in os.walk(top):
+            below = os.path.relpath(folder, top)
+
+            def fits(patterns: Sequence[str], name: str, below: str = below) -> bool:
+                return _fits(patterns, os.path.normpath(os.path.join(below, name)))
+
+            folders[:] = [
+                name
+                for name in folders
+                if _is_watched(folder, name) and not fits(self._exclude, name)
+            ]
+            yield from (
+                os.path.join(folder, name)
+                for name in files
+                if fits(self._include, name) and not fits(self._exclude, name)
+            )
+
+
+def _fits(patterns: Sequence[str], path: str) -> bool:
+    """Whether a pattern fits the path or its last part."""
+    name = os.path.basename(path)
+    return any(fnmatch(name, pattern) or fnmatch(path, pattern) for pattern in patterns)
 
 
 def pause_after(cost: float) -> float:

@@ -16,16 +16,18 @@ SOCKET_MODE = 0o666
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens: a host and port, or the path of a unix socket."""
+    """Where a server listens: a host and port, the path of a unix socket, or a descriptor."""
 
     host: str = ""
     port: int = 0
     path: str = ""
     mode: int = SOCKET_MODE
+    # Of an inherited socket, which is taken over.
+    descriptor: int | None = None
 
     @classmethod
     def parse(cls, url: str, mode: int = SOCKET_MODE) -> Address:
-        """Reads ``http://host:port`` or ``unix:/path``; ``mode`` is of the latter.
+        """Reads ``http://host:port``, ``unix:/path`` or ``fd:3``; ``mode`` is of unix sockets.
 
         Raises:
             TypeError, ValueError: For anything else.
@@ -40,9 +42,14 @@ class Address:
             if not path:
                 raise ValueError(f"no path in {url!r}; write unix:/run/app.sock")
             return cls(path=path, mode=mode)
+        if url.startswith("fd:"):
+            number = url.removeprefix("fd:").removeprefix("//")
+            if not (number.isascii() and number.isdigit()):
+                raise ValueError(f"no descriptor in {url!r}; write fd:3")
+            return cls(descriptor=int(number))
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http":
-            raise ValueError(f"scheme is not http or unix: {url!r}")
+            raise ValueError(f"scheme is not http, unix or fd: {url!r}")
         if parts.path not in ("", "/") or parts.query:
             raise ValueError(f"a server has no path: {url!r}")
         try:
@@ -52,6 +59,8 @@ class Address:
         return cls(host=parts.hostname or "", port=8000 if port is None else port)
 
     def __str__(self) -> str:
+        if self.descriptor is not None:
+            return f"fd:{self.descriptor}"
         if self.path:
             return f"unix:{self.path}"
         host = self.host or "*"
@@ -62,8 +71,9 @@ class Listening:
     """The sockets of a server: a group of as many as there are processes for each address.
 
     Every process has a socket of its own on a TCP port, so the kernel spreads the clients; a unix
-    socket is shared by all. The sockets live where they were made: a process that is started anew
-    goes on with those of the one before, and no client is refused meanwhile.
+    socket, or one that is inherited, is shared by all. The sockets live where they were made: a
+    process that is started anew goes on with those of the one before, and no client is refused
+    meanwhile.
     """
 
     def __init__(self, addresses: list[Address], processes: int) -> None:
@@ -80,6 +90,9 @@ class Listening:
             raise RuntimeError(text) from error
 
     def _listen(self, address: Address, processes: int) -> None:
+        if address.descriptor is not None:
+            self._inherit(address.descriptor)
+            return
         if address.path:
             self._listen_unix(address, processes)
             self.addresses.append(address)
@@ -113,6 +126,32 @@ class Listening:
         self._files.append((path, (status.st_dev, status.st_ino)))
         bound.setblocking(False)
         bound.listen(BACKLOG)
+        self._share(bound)
+
+    def _inherit(self, descriptor: int) -> None:
+        """Takes a socket over that somebody else has bound, and may go on to use."""
+        bound = socket.socket(fileno=descriptor)
+        try:
+            if bound.type != socket.SOCK_STREAM or bound.family not in _FAMILIES:
+                raise OSError(errno.EPROTOTYPE, os.strerror(errno.EPROTOTYPE))
+            # Programs that the application starts must not hold it.
+            bound.set_inheritable(False)
+            bound.setblocking(False)
+            # It may listen already; if not, it does now.
+            bound.listen(BACKLOG)
+            name = bound.getsockname()
+        except OSError:
+            bound.close()
+            raise
+        if bound.family == socket.AF_UNIX:
+            path = os.fsdecode(name).replace("\0", "@", 1)
+            self.addresses.append(Address(path=path))
+        else:
+            self.addresses.append(Address(host=name[0], port=name[1]))
+        self._share(bound)
+
+    def _share(self, bound: socket.socket) -> None:
+        """Gives all processes one socket."""
         self.groups[0].append(bound)
         for group in self.groups[1:]:
             group.append(bound.dup())
@@ -136,6 +175,26 @@ class Listening:
             except OSError:
                 pass
         self._files.clear()
+
+
+_FAMILIES = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+
+# The first descriptor of socket activation. Source: sd_listen_fds(3).
+_ACTIVATED = 3
+
+
+def activated_sockets() -> list[Address]:
+    """The sockets that systemd, or another supervisor, has opened for this process.
+
+    The variables that tell of them are removed, as they are of no other process.
+    """
+    told = {name: os.environ.get(name, "") for name in ("LISTEN_PID", "LISTEN_FDS")}
+    if told["LISTEN_PID"] != str(os.getpid()) or not told["LISTEN_FDS"].isdecimal():
+        return []
+    for name in (*told, "LISTEN_FDNAMES"):
+        os.environ.pop(name, None)
+    count = int(told["LISTEN_FDS"])
+    return [Address(descriptor=_ACTIVATED + number) for number in range(count)]
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, str]:

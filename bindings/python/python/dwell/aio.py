@@ -35,6 +35,7 @@ class AsyncManager:
         error_handler: Called with an exception that has left a handler.
         shutdown_timeout: Accepted likewise; leaving the context waits at most a second, for
             output that is queued.
+        **limits: As of `Manager`.
 
     Example:
         >>> import asyncio
@@ -60,11 +61,13 @@ class AsyncManager:
         poll_interval: int = 100,
         error_handler: Callable[[Exception], object] | None = None,
         shutdown_timeout: float = 30,
+        **limits: Any,
     ) -> None:
         self._handler = handler
         self._error_handler = error_handler
         self._poll_interval = poll_interval
         self._shutdown_timeout = shutdown_timeout
+        self._limits = limits
         self._manager: Manager | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: int | None = None
@@ -77,7 +80,7 @@ class AsyncManager:
             raise RuntimeError("AsyncManager is started already")
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        manager = Manager(self._handler, error_handler=self._error_handler)
+        manager = Manager(self._handler, error_handler=self._error_handler, **self._limits)
         manager._wake_after_calls()
         self._descriptor = manager.fileno()
         self._manager = manager

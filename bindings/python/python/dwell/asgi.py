@@ -18,7 +18,7 @@ from typing import Any
 
 from dwell import _native
 from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
-from dwell._processes import Stop, work_in
+from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
 
 __all__ = ["Server", "serve"]
@@ -140,6 +140,8 @@ def serve(
     url: str | Iterable[str] = "http://127.0.0.1:8000",
     *,
     workers: int | None = None,
+    worker_timeout: float | None = None,
+    limit_max_requests: int | None = None,
     graceful_timeout: float = GRACEFUL_TIMEOUT,
     lifespan: str = "auto",
     socket_mode: int = SOCKET_MODE,
@@ -153,6 +155,11 @@ def serve(
         workers: How many processes serve, each with a loop, and a socket of its own on the same
             port; they are started anew when they die, and one by one on SIGHUP. Without it, this
             process serves.
+        worker_timeout: Seconds after which a worker that hangs is ended, with the tracebacks of its
+            threads, and replaced: the loop of asyncio has not turned (ASGI), or requests wait and
+            no thread has taken one (WSGI). Without it, none is. Implies ``workers=1``.
+        limit_max_requests: Requests after which a worker is replaced: its successor serves before
+            it leaves. Implies ``workers=1``.
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
         lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
             to be, ``"on"``, or ``"off"``.
@@ -165,7 +172,16 @@ def serve(
     """
     urls = [url] if isinstance(url, str) else list(url)
     addresses = [Address.parse(url, socket_mode) for url in urls]
-    run(lambda: app, addresses, workers, graceful_timeout, lifespan, options)
+    run(
+        lambda: app,
+        addresses,
+        workers,
+        graceful_timeout,
+        lifespan,
+        options,
+        worker_timeout=worker_timeout,
+        limit_max_requests=limit_max_requests,
+    )
 
 
 def run(
@@ -178,13 +194,17 @@ def run(
     started: Callable[[Listening], None] = lambda _: None,
     watch: Callable[[Stop], None] | None = None,
     is_program: bool = False,
+    worker_timeout: float | None = None,
+    limit_max_requests: int | None = None,
 ) -> int:
     """Serves the application that ``load`` gives in each process; returns the exit status.
 
     Args:
         is_program: Whether the process has nothing to do but this, so that it is ended where the
             application hangs.
+        worker_timeout, limit_max_requests: As of `serve`.
     """
+    workers = workers_for(workers, worker_timeout, limit_max_requests)
     listening = Listening(addresses, workers or 1)
 
     made: list[_Running] = []
@@ -205,13 +225,18 @@ def run(
             for number in stop.signals:
                 loop.add_signal_handler(number, lambda: None)
             stop.on_signals()
-        running = _Running(app, lifespan, options or {})
+        given = dict(options or {})
+        if limit_max_requests is not None:
+            given["wear"] = stop.wear(limit_max_requests)
+        running = _Running(app, lifespan, given)
         made.append(running)
 
         def serve() -> None:
             if watch is not None:
                 watch(stop)
             ready()
+            if worker_timeout is not None:
+                _beat(loop, stop, worker_timeout)
 
         if not await running.start_unless(asked, listening, place, serve):
             return
@@ -241,6 +266,13 @@ def run(
         return work_in(workers, work, lambda: started(listening), graceful_timeout, is_program)
     finally:
         listening.close()
+
+
+def _beat(loop: asyncio.AbstractEventLoop, stop: Stop, timeout: float) -> None:
+    """Shows at intervals that the loop turns."""
+    stop.beat(timeout)
+    if not stop.asked.is_set():
+        loop.call_later(timeout / BEATS, _beat, loop, stop, timeout)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -425,7 +457,11 @@ def _scopes(address: Address, root_path: str) -> tuple[dict[str, Any], dict[str,
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "method": "",
         "scheme": "http",
-        "extensions": {"http.response.trailers": {}, "http.response.pathsend": {}},
+        "extensions": {
+            "http.response.early_hint": {},
+            "http.response.pathsend": {},
+            "http.response.trailers": {},
+        },
     }
     web_socket = {
         "type": "websocket",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dwell import _native
 from dwell._native import FileWrapper
-from dwell._processes import Stop, work_in
+from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def serve(
     *,
     threads: int = THREADS,
     workers: int | None = None,
+    worker_timeout: float | None = None,
+    limit_max_requests: int | None = None,
     graceful_timeout: float = GRACEFUL_TIMEOUT,
     socket_mode: int = SOCKET_MODE,
     **options: Any,
@@ -127,6 +129,11 @@ def serve(
         threads: How many requests each process handles at once.
         workers: How many processes serve, each with a socket of its own on the same port; they are
             started anew when they die, and one by one on SIGHUP. Without it, this process serves.
+        worker_timeout: Seconds after which a worker that hangs is ended, with the tracebacks of its
+            threads, and replaced: the loop of asyncio has not turned (ASGI), or requests wait and
+            no thread has taken one (WSGI). Without it, none is. Implies ``workers=1``.
+        limit_max_requests: Requests after which a worker is replaced: its successor serves before
+            it leaves. Implies ``workers=1``.
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
         socket_mode: Permissions of a unix socket: who may connect.
         **options: Limits and timeouts; see the documentation.
@@ -135,7 +142,16 @@ def serve(
         RuntimeError: When it cannot listen; the cause has the errno.
         TypeError, ValueError: For an option that is unknown or out of range.
     """
-    run(lambda: app, _addresses(url, socket_mode), threads, workers, graceful_timeout, options)
+    run(
+        lambda: app,
+        _addresses(url, socket_mode),
+        threads,
+        workers,
+        graceful_timeout,
+        options,
+        worker_timeout=worker_timeout,
+        limit_max_requests=limit_max_requests,
+    )
 
 
 def run(
@@ -148,23 +164,33 @@ def run(
     started: Callable[[Listening], None] = lambda _: None,
     watch: Callable[[Stop], None] | None = None,
     is_program: bool = False,
+    worker_timeout: float | None = None,
+    limit_max_requests: int | None = None,
 ) -> int:
     """Serves the application that ``load`` gives in each process; returns the exit status.
 
     Args:
         is_program: Whether the process has nothing to do but this, so that it is ended where the
             application hangs.
+        worker_timeout, limit_max_requests: As of `serve`.
     """
+    workers = workers_for(workers, worker_timeout, limit_max_requests)
     listening = Listening(addresses, workers or 1)
 
     def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
         many = (workers or 1) > 1
-        running = _Running(load(), listening, place, threads, many, options or {})
+        given = dict(options or {})
+        app = load()
+        if limit_max_requests is not None:
+            given["wear"] = stop.wear(limit_max_requests)
+        running = _Running(app, listening, place, threads, many, given)
         running.on_end(stop.end)
         if watch is not None:
             watch(stop)
         ready()
         running.start()
+        if worker_timeout is not None:
+            running.beat(stop, worker_timeout)
         stop.wait()
         if workers is None:
             # Whoever comes now is refused, and does not wait for a server that will not accept.
@@ -219,6 +245,20 @@ class _Running:
             tell()
 
         threading.Thread(target=watch, name="dwell-watch", daemon=True).start()
+
+    def beat(self, stop: Stop, timeout: float) -> None:
+        """Shows at intervals that requests are taken; no more once they wait for the threads."""
+
+        def watch() -> None:
+            before = None
+            while not stop.asked.is_set():
+                waiting, taken = self._server.progress()
+                if not waiting or taken != before:
+                    stop.beat(timeout)
+                before = taken
+                stop.asked.wait(timeout / BEATS)
+
+        threading.Thread(target=watch, name="dwell-beat", daemon=True).start()
 
     def end(self, timeout: float, stop: Stop | None = None) -> bool:
         """Ends in order within ``timeout``, at once when ``stop`` is asked again."""

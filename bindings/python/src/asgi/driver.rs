@@ -3,6 +3,7 @@
 use super::shared::{HttpState, INPUT_WINDOW, Shared, WebSocketState};
 use crate::web::access_log::AccessLog;
 use crate::web::address::Origin;
+use crate::web::answer::OVERLOADED;
 use crate::web::head::Head;
 use crate::web::options::Options;
 use bytes::Bytes;
@@ -79,7 +80,7 @@ impl AsgiLoop {
             http: Http::new(kinds, limits).keep_peers(),
             web_sockets: WebSockets::new(WEB_SOCKET, options.web_socket),
             app: AsgiApp {
-                log: AccessLog::new(options.access_log),
+                log: AccessLog::new(options.access_log.clone()),
                 entries: Slab::new(ENTRY, limits.connections_max.saturating_mul(2)),
                 options,
                 arrivals: Vec::new(),
@@ -212,14 +213,14 @@ impl App for AsgiApp {
             .options
             .trusted
             .origin(peer, request.head.fields.iter());
-        let (method, target) = (request.head.method, request.head.target);
-        self.log.begin(
-            request.exchange,
-            context.now(),
-            method.as_bytes(),
-            target.as_bytes(),
-            &origin,
-        );
+        self.log.begin(request, context.now(), &origin);
+        if self.entries.len() >= self.options.concurrency_max {
+            reply.send(&OVERLOADED);
+            self.log.status(request.exchange, OVERLOADED.status);
+            self.log.end(request.exchange, context.wall(), true);
+            return Outcome::Answered;
+        }
+        self.options.wear.count();
         if is_upgrade(request.head) {
             if let Err(rejection) = upgrade(request.head, &UPGRADES) {
                 rejection.send(reply);

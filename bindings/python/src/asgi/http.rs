@@ -3,7 +3,8 @@
 use super::awaitable::{Pause, Wait, Waiting};
 use super::driver::Arrival;
 use super::message::{
-    bytes_of, event, fields_of, flag, kind_of, left, start_of, too_long, unexpected, unknown,
+    bytes_of, event, fields_of, flag, kind_of, left, links_of, start_of, too_long, unexpected,
+    unknown,
 };
 use super::server::{AsgiServer, resolve_all};
 use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
@@ -87,6 +88,7 @@ impl HttpExchange {
                 Ok(server.get().done(py))
             }
             "http.response.body" => this.body(py, message),
+            "http.response.early_hint" => this.hint(py, message),
             "http.response.trailers" => this.trailers(py, message),
             "http.response.pathsend" => this.path(py, message),
             _ => Err(unknown(&kind)),
@@ -153,6 +155,29 @@ impl HttpExchange {
         }
         *answer = Answer::Started(Box::new(head), trailers);
         Ok(())
+    }
+
+    /// Sends a 103 (Early Hints), which comes before the answer.
+    fn hint<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !matches!(*self.answer.lock(), Answer::Nothing) {
+            return Err(unexpected("http.response.early_hint"));
+        }
+        let mut head = AnswerHead::new(103);
+        for link in links_of(message)? {
+            head.add(b"Link", &link)?;
+        }
+        let server = self.server.bind(py);
+        server.get().with(|context, driver| {
+            driver.http.with_reply(context, self.exchange, |reply| {
+                reply.informational(head.status, &head.fields());
+            })
+        });
+        server.get().settle(server)?;
+        Ok(server.get().done(py))
     }
 
     /// Sends a head that no body has followed so far: its client should not wait for one.

@@ -55,6 +55,16 @@ pub(super) fn fields_of(message: &Bound<'_, PyDict>, head: &mut AnswerHead) -> P
     Ok(())
 }
 
+/// The links of an early hint.
+pub(super) fn links_of(message: &Bound<'_, PyDict>) -> PyResult<Vec<PyBackedBytes>> {
+    message
+        .get_item(intern!(message.py(), "links"))?
+        .ok_or_else(|| PyValueError::new_err("message without links"))?
+        .try_iter()?
+        .map(|link| link?.extract().map_err(Into::into))
+        .collect()
+}
+
 /// Bytes of a message, if there are any.
 pub(super) fn bytes_of(
     message: &Bound<'_, PyDict>,

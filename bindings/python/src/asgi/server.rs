@@ -129,6 +129,12 @@ impl AsgiServer {
         this.settle(slf)
     }
 
+    /// The timer has come, which counts as armed no more: clocks differ, and it may be early.
+    fn due(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().armed().timer = None;
+        Self::turn(slf)
+    }
+
     /// Sends the heads of answers whose body has not come with them.
     fn flush_heads(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get().send_heads(slf.py());
@@ -256,7 +262,7 @@ impl AsgiServer {
         let now = Instant::now();
         let due = now + wait;
         let mut armed = self.armed();
-        // A timer that is early finds nothing to do and arms another one.
+        // A timer that is early finds nothing to do, and another one is armed.
         if let Some((at, _)) = &armed.timer
             && *at > now
             && *at <= due
@@ -268,8 +274,8 @@ impl AsgiServer {
         if let Some((_, timer)) = before {
             timer.call_method0(py, intern!(py, "cancel"))?;
         }
-        let turn = self.own_turn(own)?;
-        let timer = self.call_later.bind(py).call1((wait.as_secs_f64(), turn))?;
+        let come = own.getattr(intern!(py, "due"))?;
+        let timer = self.call_later.bind(py).call1((wait.as_secs_f64(), come))?;
         self.armed().timer = Some((due, timer.unbind()));
         Ok(())
     }

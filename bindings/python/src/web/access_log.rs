@@ -1,10 +1,10 @@
 //! The access log: a line on standard output for each answer.
 
 use super::address::Origin;
-use dwell_engine::ExchangeId;
+use super::log_format::{Answered, LogFormat};
+use dwell_engine::{ExchangeId, Request};
 use dwell_evloop::{LogAppender, LogOptions, LogWriter};
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant, SystemTime};
 use std::{mem, process};
@@ -12,7 +12,8 @@ use std::{mem, process};
 /// Lines that wait for the end of the turn, and the requests that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLog {
-    is_on: bool,
+    /// The form of its lines, if it is on.
+    format: Option<LogFormat>,
     open: HashMap<ExchangeId, Record>,
     lines: String,
     /// Absent until there are lines: a process that forks does so before it serves.
@@ -33,49 +34,42 @@ struct Output {
 struct Record {
     started: Instant,
     client: String,
-    request: String,
+    /// Parts of the request that the form asks for.
+    request: Vec<String>,
     status: u16,
     bytes: u64,
 }
 
 impl AccessLog {
-    pub(crate) fn new(is_on: bool) -> Self {
+    pub(crate) fn new(format: Option<LogFormat>) -> Self {
         Self {
-            is_on,
+            format,
             ..Self::default()
         }
     }
 
     /// A request has come.
-    pub(crate) fn begin(
-        &mut self,
-        exchange: ExchangeId,
-        now: Instant,
-        method: &[u8],
-        target: &[u8],
-        origin: &Origin,
-    ) {
-        if !self.is_on {
+    pub(crate) fn begin(&mut self, request: &Request<'_>, now: Instant, origin: &Origin) {
+        let Some(format) = &self.format else {
             return;
-        }
+        };
         let client = match origin.client {
             Some((address, _)) => address.to_string(),
             None => "unix".to_owned(),
         };
-        let request = format!("{} {}", method.escape_ascii(), target.escape_ascii());
         let record = Record {
             started: now,
             client,
-            request,
+            request: format.capture(request.head),
             status: 0,
             bytes: 0,
         };
-        self.open.insert(exchange, record);
+        self.open.insert(request.exchange, record);
     }
 
     /// Its answer has begun.
     pub(crate) fn status(&mut self, exchange: ExchangeId, status: u16) {
-        if self.is_on
+        if self.format.is_some()
             && let Some(record) = self.open.get_mut(&exchange)
         {
             record.status = status;
@@ -84,7 +78,7 @@ impl AccessLog {
 
     /// Counts bytes of its body that were given to the engine.
     pub(crate) fn bytes(&mut self, exchange: ExchangeId, bytes: u64) {
-        if self.is_on
+        if self.format.is_some()
             && let Some(record) = self.open.get_mut(&exchange)
         {
             record.bytes += bytes;
@@ -93,22 +87,22 @@ impl AccessLog {
 
     /// Ends the entry of an exchange: its response is complete, or the client has left.
     pub(crate) fn end(&mut self, exchange: ExchangeId, wall: SystemTime, complete: bool) {
-        if !self.is_on {
+        let Some(format) = &self.format else {
             return;
-        }
+        };
         let Some(record) = self.open.remove(&exchange) else {
             return;
         };
-        let elapsed = record.started.elapsed();
-        let milliseconds = elapsed.as_secs_f64() * 1000.0;
-        let time = httpdate::fmt_http_date(wall);
-        let cut = if complete { "" } else { " (client left)" };
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            self.lines,
-            "{time}  {}  {}  {}  {} B  {milliseconds:.1} ms{cut}",
-            record.client, record.request, record.status, record.bytes,
-        );
+        let answered = Answered {
+            request: &record.request,
+            client: &record.client,
+            status: record.status,
+            bytes: record.bytes,
+            wall,
+            elapsed: record.started.elapsed(),
+            is_complete: complete,
+        };
+        format.write(&mut self.lines, &answered);
     }
 
     /// Hands the lines of the turn to the thread that writes them. There is no place to report that

@@ -12,6 +12,16 @@ use pyo3::types::{PyBytes, PyTuple};
 /// Bodies up to this size are copied out of Python's objects; larger ones are kept by reference.
 const COPY_BYTES_MAX: usize = 16 * 1024;
 
+/// The answer where the app has as many requests as it may have.
+pub(crate) const OVERLOADED: Response<'static> = Response {
+    status: 503,
+    fields: &[
+        ("Content-Type", b"text/plain; charset=utf-8"),
+        ("Retry-After", b"1"),
+    ],
+    body: Body::Slice(b"too many requests at once\n"),
+};
+
 /// Status and fields of an answer; the framing is the engine's.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerHead {

@@ -1,7 +1,9 @@
 //! The bounds of a server, as Python gives them.
 
 use super::address::Trusted;
+use super::log_format::LogFormat;
 use super::mount::Mount;
+use super::wear::Wear;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions};
 use dwell_engine::{BodyPlan, Limits};
 use dwell_proto::http1::{BodyFraming, RequestHead};
@@ -22,7 +24,10 @@ pub(crate) struct Options {
     pub(crate) gathered_bytes: u64,
     pub(crate) mount: Mount,
     pub(crate) half_close: bool,
-    pub(crate) access_log: bool,
+    pub(crate) access_log: Option<LogFormat>,
+    /// Requests that the app may have at once.
+    pub(crate) concurrency_max: usize,
+    pub(crate) wear: Wear,
     pub(crate) trusted: Trusted,
     pub(crate) web_socket: WebSocketOptions,
 }
@@ -47,7 +52,9 @@ impl Default for Options {
             gathered_bytes: 64 * 1024 * 1024,
             mount: Mount::default(),
             half_close: false,
-            access_log: false,
+            access_log: None,
+            concurrency_max: usize::MAX,
+            wear: Wear::default(),
             trusted: Trusted::default(),
             web_socket: WebSocketOptions {
                 output_bytes_max: OUTPUT_BYTES,
@@ -85,8 +92,57 @@ impl Options {
     }
 
     fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let limits = &mut self.limits;
-        let socket = &mut self.web_socket;
+        let bounds = Bounds {
+            limits: &mut self.limits,
+            socket: &mut self.web_socket,
+            body_bytes_max: &mut self.body_bytes_max,
+        };
+        if bounds.set(name, value)? {
+            return Ok(());
+        }
+        match name {
+            "max_queue" => self.queue_max = at_least_one(name, value)?,
+            "max_gathered_body_bytes" => self.gathered_body_bytes = at_least_one(name, value)?,
+            "max_gathered_bytes" => self.gathered_bytes = at_least_one(name, value)?,
+            "root_path" => self.mount = Mount::new(value.extract()?)?,
+            "half_close" => self.half_close = value.extract()?,
+            "access_log" => match (value.extract()?, &self.access_log) {
+                (true, None) => self.access_log = Some(LogFormat::default()),
+                (true, Some(_)) => {}
+                (false, _) => self.access_log = None,
+            },
+            "access_log_format" => {
+                let format: Option<String> = value.extract()?;
+                if let Some(format) = format {
+                    self.access_log = Some(LogFormat::parse(&format)?);
+                }
+            }
+            "trusted_proxies" => self.trusted = Trusted::of(value.extract()?)?,
+            "limit_concurrency" if value.is_none() => {}
+            "limit_concurrency" => self.concurrency_max = at_least_one(name, value)?,
+            "wear" => self.wear = Wear::of(value.extract()?),
+            _ => {
+                return Err(PyTypeError::new_err(format!("unknown option: {name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bounds that servers and managers have in common.
+pub(crate) struct Bounds<'o> {
+    pub(crate) limits: &'o mut Limits,
+    pub(crate) socket: &'o mut WebSocketOptions,
+    pub(crate) body_bytes_max: &'o mut u64,
+}
+
+impl Bounds<'_> {
+    /// Sets the bound of that name; false if there is none.
+    ///
+    /// # Errors
+    /// `TypeError` for a value of another type, `ValueError` for one out of range.
+    pub(crate) fn set(self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Self { limits, socket, .. } = self;
         match name {
             "max_connections" => {
                 limits.connections_max = at_least_one(name, value)?;
@@ -108,11 +164,8 @@ impl Options {
             "max_target_bytes" => limits.head.target_bytes_max = at_least_one(name, value)?,
             "max_body_bytes" => {
                 let bytes: Option<u64> = value.extract()?;
-                self.body_bytes_max = bytes.unwrap_or(u64::MAX);
+                *self.body_bytes_max = bytes.unwrap_or(u64::MAX);
             }
-            "max_queue" => self.queue_max = at_least_one(name, value)?,
-            "max_gathered_body_bytes" => self.gathered_body_bytes = at_least_one(name, value)?,
-            "max_gathered_bytes" => self.gathered_bytes = at_least_one(name, value)?,
             "header_timeout" => limits.header_timeout = seconds(name, value)?,
             "read_timeout" => limits.body_timeout = seconds(name, value)?,
             "min_body_rate" => limits.body_rate_min = at_least(0, name, value)?,
@@ -121,10 +174,6 @@ impl Options {
                 socket.write_timeout = limits.write_timeout;
             }
             "keep_alive_timeout" => limits.idle_timeout = seconds(name, value)?,
-            "root_path" => self.mount = Mount::new(value.extract()?)?,
-            "half_close" => self.half_close = value.extract()?,
-            "access_log" => self.access_log = value.extract()?,
-            "trusted_proxies" => self.trusted = Trusted::of(value.extract()?)?,
             "max_message_bytes" => {
                 let bytes = at_least_one(name, value)?;
                 socket.messages = MessageLimits {
@@ -140,11 +189,9 @@ impl Options {
                 }
             }
             "ping_timeout" => socket.pong_timeout = seconds(name, value)?,
-            _ => {
-                return Err(PyTypeError::new_err(format!("unknown option: {name}")));
-            }
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 }
 

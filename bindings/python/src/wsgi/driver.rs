@@ -4,12 +4,12 @@ use super::channel::Channel;
 use super::meeting::{Job, JobBody, Meeting, Order};
 use super::uploads::{Share, Uploads};
 use crate::web::access_log::AccessLog;
-use crate::web::answer::AnswerHead;
+use crate::web::answer::{AnswerHead, OVERLOADED};
 use crate::web::head::Head;
 use crate::web::options::Options;
 use bytes::Bytes;
 use dwell_engine::{
-    App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, Response, WriteError,
+    App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
@@ -22,16 +22,6 @@ const LISTENER: u8 = 1;
 const CONNECTION: u8 = 2;
 /// The tag of exchanges that have an [`Entry`]; others get no events.
 const STREAMS: u64 = 1;
-/// The answer when all workers are busy and the queue is full.
-const OVERLOADED: Response<'static> = Response {
-    status: 503,
-    fields: &[
-        ("Content-Type", b"text/plain; charset=utf-8"),
-        ("Retry-After", b"1"),
-    ],
-    body: Body::Slice(b"too many requests wait for a thread\n"),
-};
-
 /// One loop with its connections.
 #[derive(Debug)]
 pub(super) struct WsgiLoop {
@@ -81,7 +71,7 @@ impl WsgiLoop {
             app: WsgiApp {
                 room: meeting.room(),
                 meeting,
-                log: AccessLog::new(options.access_log),
+                log: AccessLog::new(options.access_log.clone()),
                 uploads: Uploads::new(options.gathered_body_bytes, options.gathered_bytes),
                 options,
                 entries: HashMap::new(),
@@ -134,6 +124,11 @@ impl WsgiLoop {
                     http.with_reply(context, exchange, |reply| head.send_whole(reply, &body));
                 app.leave(exchange);
                 app.log.end(exchange, context.wall(), reached.is_some());
+            }
+            Order::Hint(exchange, head) => {
+                http.with_reply(context, exchange, |reply| {
+                    reply.informational(head.status, &head.fields());
+                });
             }
             Order::Begin(exchange, head, channel) => {
                 app.begin(http, context, exchange, &head, channel);
@@ -389,9 +384,8 @@ impl App for WsgiApp {
             .trusted
             .origin(peer, request.head.fields.iter());
         let exchange = request.exchange;
-        let now = context.now();
-        self.log
-            .begin(exchange, now, head.method(), head.target(), &origin);
+        self.log.begin(request, context.now(), &origin);
+        self.options.wear.count();
         if !request.body_follows {
             self.jobs.push(Job {
                 exchange,

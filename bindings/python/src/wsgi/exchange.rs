@@ -297,16 +297,22 @@ fn parse_head(status: &Bound<'_, PyString>, headers: &Bound<'_, PyAny>) -> PyRes
     if !reason.is_empty() && reason != encode::reason(code) {
         head.reason = Some(latin1_bytes(reason)?.into());
     }
+    fields_of(headers, &mut head)?;
+    Ok(head)
+}
+
+/// Adds a list of names and values.
+pub(super) fn fields_of(headers: &Bound<'_, PyAny>, head: &mut AnswerHead) -> PyResult<()> {
     if let Ok(list) = headers.cast::<PyList>() {
         for field in list.iter() {
-            add_field(&mut head, &field)?;
+            add_field(head, &field)?;
         }
     } else {
         for field in headers.try_iter()? {
-            add_field(&mut head, &field?)?;
+            add_field(head, &field?)?;
         }
     }
-    Ok(head)
+    Ok(())
 }
 
 fn add_field(head: &mut AnswerHead, field: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -13,6 +13,7 @@ use super::channel::Channel;
 use crate::web::address::Origin;
 use crate::web::answer::{AnswerBody, AnswerHead};
 use crate::web::head::Head;
+use crate::web::options::Options;
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use dwell_evloop::Sender;
@@ -41,6 +42,8 @@ pub(super) enum JobBody {
 #[derive(Debug)]
 pub(super) enum Order {
     Answer(ExchangeId, Box<(AnswerHead, AnswerBody)>),
+    /// An informational answer, before the answer itself.
+    Hint(ExchangeId, Box<AnswerHead>),
     Begin(ExchangeId, Box<AnswerHead>, Arc<Channel>),
     Write(ExchangeId, Bytes),
     Finish(ExchangeId),
@@ -70,6 +73,8 @@ pub(super) struct Meeting {
     loop_state: AtomicU8,
     sender: Sender<()>,
     queue_max: usize,
+    /// Requests that wait or run.
+    concurrency_max: usize,
     /// Workers run Python side by side: each job is worth a wake-up.
     is_parallel: bool,
 }
@@ -81,6 +86,8 @@ struct Queue {
     workers: usize,
     /// Jobs that were taken since the loop looked last.
     taken: usize,
+    /// Jobs that were taken at all.
+    taken_total: u64,
     /// Workers that were woken when it did.
     woken: usize,
     closed: bool,
@@ -98,7 +105,7 @@ impl Drop for Place {
 }
 
 impl Meeting {
-    pub(super) fn new(sender: Sender<()>, queue_max: usize, is_parallel: bool) -> Self {
+    pub(super) fn new(sender: Sender<()>, options: &Options, is_parallel: bool) -> Self {
         Self {
             queue: Mutex::default(),
             ready: Condvar::new(),
@@ -106,7 +113,8 @@ impl Meeting {
             has_orders: AtomicBool::new(false),
             loop_state: AtomicU8::new(RUNNING),
             sender,
-            queue_max,
+            queue_max: options.queue_max,
+            concurrency_max: options.concurrency_max,
             is_parallel,
         }
     }
@@ -124,7 +132,17 @@ impl Meeting {
 
     /// Returns how many more jobs there is room for.
     pub(super) fn room(&self) -> usize {
-        self.queue_max.saturating_sub(self.queue().jobs.len())
+        let queue = self.queue();
+        let jobs = queue.jobs.len();
+        let running = queue.workers - queue.idle;
+        let at_once = self.concurrency_max.saturating_sub(jobs + running);
+        self.queue_max.saturating_sub(jobs).min(at_once)
+    }
+
+    /// The jobs that wait, and the number of those that workers have taken so far.
+    pub(super) fn progress(&self) -> (usize, u64) {
+        let queue = self.queue();
+        (queue.jobs.len(), queue.taken_total)
     }
 
     /// Queues the jobs of a turn.
@@ -147,6 +165,7 @@ impl Meeting {
         let mut queue = self.queue();
         let job = queue.jobs.pop_front();
         queue.taken += usize::from(job.is_some());
+        queue.taken_total += u64::from(job.is_some());
         job
     }
 
@@ -161,6 +180,7 @@ impl Meeting {
         queue.idle -= 1;
         let job = queue.jobs.pop_front();
         queue.taken += usize::from(job.is_some());
+        queue.taken_total += u64::from(job.is_some());
         job
     }
 

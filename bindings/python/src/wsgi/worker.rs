@@ -3,6 +3,7 @@
 use super::environ::Environ;
 use super::exchange::{StartResponse, Wrote};
 use super::file::FileWrapper;
+use super::hints::EarlyHints;
 use super::input::Input;
 use super::meeting::{Job, JobBody, Meeting};
 use crate::web::answer::shared_bytes;
@@ -22,6 +23,7 @@ pub(super) struct Worker {
     /// Called with an exception that an app has raised, and the environment of its request.
     pub(super) report: Py<PyAny>,
     pub(super) environ: Environ,
+    pub(super) hints: Py<EarlyHints>,
 }
 
 impl Worker {
@@ -46,10 +48,12 @@ impl Worker {
             return;
         };
         let environ = self.environ(py, &mut job);
+        self.hints.get().is_for(Some(job.exchange));
         let outcome = match &environ {
             Ok(environ) => self.call(py, environ, &answer),
             Err(error) => Err(error.clone_ref(py)),
         };
+        self.hints.get().is_for(None);
         if let Err(error) = outcome {
             answer.get().fail();
             let environ = environ.ok();
