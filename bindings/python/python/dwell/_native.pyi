@@ -710,6 +710,8 @@ class AsgiServer:
         """The descriptor that is readable when a turn has something to do."""
     def turn(self) -> None:
         """Delivers what has happened; never waits."""
+    def due(self) -> None:
+        """Delivers what a timer was set for."""
     def flush_heads(self) -> None:
         """Sends the heads of answers whose body has not come with them."""
     def drain(self, drained: Any) -> None:
