@@ -88,6 +88,8 @@ struct Queue {
     taken: usize,
     /// Jobs that were taken at all.
     taken_total: u64,
+    /// Jobs that workers have.
+    running: usize,
     /// Workers that were woken when it did.
     woken: usize,
     closed: bool,
@@ -134,8 +136,7 @@ impl Meeting {
     pub(super) fn room(&self) -> usize {
         let queue = self.queue();
         let jobs = queue.jobs.len();
-        let running = queue.workers - queue.idle;
-        let at_once = self.concurrency_max.saturating_sub(jobs + running);
+        let at_once = self.concurrency_max.saturating_sub(jobs + queue.running);
         self.queue_max.saturating_sub(jobs).min(at_once)
     }
 
@@ -160,12 +161,14 @@ impl Meeting {
         }
     }
 
-    /// Takes a job if one is there.
-    pub(super) fn try_take(&self) -> Option<Job> {
+    /// Takes a job if one is there; `had` is true for a worker that has had one.
+    pub(super) fn try_take(&self, had: bool) -> Option<Job> {
         let mut queue = self.queue();
+        queue.running -= usize::from(had);
         let job = queue.jobs.pop_front();
         queue.taken += usize::from(job.is_some());
         queue.taken_total += u64::from(job.is_some());
+        queue.running += usize::from(job.is_some());
         job
     }
 
@@ -181,6 +184,7 @@ impl Meeting {
         let job = queue.jobs.pop_front();
         queue.taken += usize::from(job.is_some());
         queue.taken_total += u64::from(job.is_some());
+        queue.running += usize::from(job.is_some());
         job
     }
 

@@ -30,8 +30,9 @@ impl Worker {
     /// Serves until the server ends.
     pub(super) fn run(&mut self, py: Python<'_>) {
         let _place = self.meeting.join();
+        let mut had = false;
         loop {
-            let job = match self.meeting.try_take() {
+            let job = match self.meeting.try_take(had) {
                 Some(job) => job,
                 None => match py.detach(|| self.meeting.take()) {
                     Some(job) => job,
@@ -39,6 +40,7 @@ impl Worker {
                 },
             };
             self.serve(py, job);
+            had = true;
         }
     }
 
