@@ -118,7 +118,7 @@ bench-python: python ## measure the Python package beside its peers, 6 minutes
 	$(PYTHON) bench/run-python $(ARGS)
 
 .PHONY: conformance
-conformance: python ## count what Autobahn, memccapable, memcached and its clients find, 25 minutes
+conformance: python ## count what Autobahn, memccapable, memcached and its clients find, 15 minutes or more
 	@scripts/install-debian memcached=memcached memccapable=libmemcached-tools ruby=ruby \
 		taskset=util-linux
 	@ruby -e 'require "dalli"' 2>/dev/null || scripts/install-debian dalli-is-missing=ruby-dalli
