@@ -6,30 +6,34 @@ use std::marker::PhantomData;
 /// Holds the values of one kind, each addressed by a [`Token`], or by an [`Id`] of that kind alone.
 ///
 /// Shape: places are reused last-in first-out, so that a busy component keeps touching the same
-/// memory; a token of an earlier tenant finds nothing. Never holds more than `capacity_max`.
+/// memory; a token of an earlier tenant finds nothing. Never holds more than `capacity_max`. The
+/// memory of a crowd goes when most of it has left, as far as its last places are empty.
 #[derive(Debug)]
 pub struct Slab<T, K = Token> {
     kind: u8,
-    slots: Vec<Slot<T>>,
+    places: Vec<Place<T>>,
+    /// The tenants of the places; a table of its own, as most values leave a number no room beside
+    /// them.
+    generations: Vec<u32>,
     free: u32,
     len: usize,
     capacity_max: usize,
+    /// The generation of a place that is made: none was in use for a place given back.
+    first_generation: u32,
+    /// So few values left have the places looked at that can be given back.
+    shrinks_at: usize,
     ids: PhantomData<fn() -> K>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
-    generation: u32,
-    entry: Entry<T>,
-}
-
-#[derive(Debug)]
-enum Entry<T> {
+enum Place<T> {
     Occupied(T),
     Vacant { next: u32 },
 }
 
 const NONE: u32 = u32::MAX;
+/// So many places are never given back.
+const PLACES_KEPT: usize = 64;
 
 impl<T> Slab<T> {
     /// Makes an empty slab for tokens of `kind` that holds at most `capacity_max` values.
@@ -44,10 +48,13 @@ impl<T, K: Id> Slab<T, K> {
         let capacity_max = capacity_max.min(NONE as usize);
         Self {
             kind,
-            slots: Vec::new(),
+            places: Vec::new(),
+            generations: Vec::new(),
             free: NONE,
             len: 0,
             capacity_max,
+            first_generation: 0,
+            shrinks_at: 0,
             ids: PhantomData,
         }
     }
@@ -63,16 +70,15 @@ impl<T, K: Id> Slab<T, K> {
         let token = self.next_token();
         self.len += 1;
         let index = self.free;
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            if let Entry::Vacant { next } = slot.entry {
+        if let Some(place) = self.places.get_mut(index as usize) {
+            if let Place::Vacant { next } = *place {
                 self.free = next;
             }
-            slot.entry = Entry::Occupied(value);
+            *place = Place::Occupied(value);
         } else {
-            self.slots.push(Slot {
-                generation: 0,
-                entry: Entry::Occupied(value),
-            });
+            self.places.push(Place::Occupied(value));
+            self.generations.push(self.first_generation);
+            self.shrinks_at = self.places.len() / 4;
         }
         Ok(token)
     }
@@ -85,50 +91,85 @@ impl<T, K: Id> Slab<T, K> {
     /// Returns the token that the next value will have, if there is room for it; for values that
     /// hold their own token.
     pub fn next_token(&self) -> K {
-        K::from_token(match self.slots.get(self.free as usize) {
-            Some(slot) => Token::new(self.kind, slot.generation, self.free),
-            None => Token::new(self.kind, 0, self.slots.len() as u32),
+        K::from_token(match self.generations.get(self.free as usize) {
+            Some(generation) => Token::new(self.kind, *generation, self.free),
+            None => Token::new(self.kind, self.first_generation, self.places.len() as u32),
         })
     }
 
     /// The value that `id` names, if it still lives; nothing for an id of another kind.
     pub fn get(&self, id: K) -> Option<&T> {
-        let token = id.token();
-        if token.kind() != self.kind {
-            return None;
-        }
-        let slot = self.slots.get(token.index() as usize)?;
-        match &slot.entry {
-            Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
-            _ => None,
+        match self.places.get(self.index_of(id)?)? {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
         }
     }
 
     /// The value that `id` names, to change it.
     pub fn get_mut(&mut self, id: K) -> Option<&mut T> {
+        let index = self.index_of(id)?;
+        match self.places.get_mut(index)? {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
+        }
+    }
+
+    /// The place of the tenant that `id` names, or would have if it had not left.
+    fn index_of(&self, id: K) -> Option<usize> {
         let token = id.token();
-        if token.kind() != self.kind {
-            return None;
-        }
-        let slot = self.slots.get_mut(token.index() as usize)?;
-        match &mut slot.entry {
-            Entry::Occupied(value) if slot.generation == token.generation() => Some(value),
-            _ => None,
-        }
+        let index = token.index() as usize;
+        let is_it =
+            token.kind() == self.kind && self.generations.get(index) == Some(&token.generation());
+        is_it.then_some(index)
     }
 
     /// Takes the value out; its id names nothing from now on.
     pub fn remove(&mut self, id: K) -> Option<T> {
-        self.get(id)?;
-        let token = id.token();
-        let slot = self.slots.get_mut(token.index() as usize)?;
-        slot.generation = (slot.generation + 1) & Token::GENERATION_MASK;
-        let entry = std::mem::replace(&mut slot.entry, Entry::Vacant { next: self.free });
-        self.free = token.index();
+        let index = self.index_of(id)?;
+        let place = self.places.get_mut(index)?;
+        if matches!(place, Place::Vacant { .. }) {
+            return None;
+        }
+        let place = std::mem::replace(place, Place::Vacant { next: self.free });
+        let generation = &mut self.generations[index];
+        *generation = (*generation + 1) & Token::GENERATION_MASK;
+        self.free = index as u32;
         self.len -= 1;
-        match entry {
-            Entry::Occupied(value) => Some(value),
-            Entry::Vacant { .. } => None,
+        if self.len <= self.shrinks_at && self.places.len() > 2 * PLACES_KEPT {
+            self.shrink();
+        }
+        match place {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
+        }
+    }
+
+    /// Gives the last places back if they are empty, and half of all or more.
+    ///
+    /// Shape: looked at once for each halving of the number of values, so that one removal of as
+    /// many pays for it.
+    #[cold]
+    fn shrink(&mut self) {
+        let is_occupied = |place: &Place<T>| matches!(place, Place::Occupied(_));
+        let used = self.places.iter().rposition(is_occupied);
+        let kept = used.map_or(0, |last| last + 1).max(PLACES_KEPT);
+        if kept > self.places.len() / 2 {
+            self.shrinks_at = self.len / 2;
+            return;
+        }
+        // The highest generation that is given up is in use for none of these places.
+        let given_up = self.generations.drain(kept..).max();
+        self.first_generation = self.first_generation.max(given_up.unwrap_or(0));
+        self.generations.shrink_to_fit();
+        self.places.truncate(kept);
+        self.places.shrink_to_fit();
+        self.shrinks_at = kept / 4;
+        self.free = NONE;
+        for (index, place) in self.places.iter_mut().enumerate().rev() {
+            if let Place::Vacant { next } = place {
+                *next = self.free;
+                self.free = index as u32;
+            }
         }
     }
 
@@ -149,34 +190,30 @@ impl<T, K: Id> Slab<T, K> {
 
     /// The tokens of all values, in order of place.
     pub fn tokens(&self) -> impl Iterator<Item = K> + '_ {
-        self.slots
-            .iter()
-            .enumerate()
-            .filter_map(|(index, slot)| match slot.entry {
-                Entry::Occupied(_) => {
-                    let token = Token::new(self.kind, slot.generation, index as u32);
-                    Some(K::from_token(token))
-                }
-                Entry::Vacant { .. } => None,
-            })
+        let places = self.places.iter().zip(&self.generations).enumerate();
+        places.filter_map(|(index, (place, generation))| match place {
+            Place::Occupied(_) => {
+                let token = Token::new(self.kind, *generation, index as u32);
+                Some(K::from_token(token))
+            }
+            Place::Vacant { .. } => None,
+        })
     }
 
     /// All values, in order of place.
     pub fn values(&self) -> impl Iterator<Item = &T> + '_ {
-        self.slots.iter().filter_map(|slot| match &slot.entry {
-            Entry::Occupied(value) => Some(value),
-            Entry::Vacant { .. } => None,
+        self.places.iter().filter_map(|place| match place {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
         })
     }
 
     /// All values, in order of place, to change them.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> + '_ {
-        self.slots
-            .iter_mut()
-            .filter_map(|slot| match &mut slot.entry {
-                Entry::Occupied(value) => Some(value),
-                Entry::Vacant { .. } => None,
-            })
+        self.places.iter_mut().filter_map(|place| match place {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
+        })
     }
 }
 
@@ -226,6 +263,54 @@ mod tests {
             tokens.sort();
             prop_assert_eq!(tokens, twin.into_keys().collect::<Vec<_>>());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_places_of_a_crowd_are_given_back_and_its_names_name_nothing(
+            crowds in prop::collection::vec((1_usize..1000, any::<u64>(), 0_usize..200), 1..6),
+        ) {
+            let mut slab = Slab::new(3, 2000);
+            let (mut live, mut gone) = (Vec::new(), Vec::new());
+            for (number, (size, order, left)) in crowds.into_iter().enumerate() {
+                while live.len() < size {
+                    let token = slab.insert(number).unwrap();
+                    prop_assert!(!live.contains(&token), "{token:?} has a tenant");
+                    prop_assert!(!gone.contains(&token), "{token:?} was used before");
+                    live.push(token);
+                }
+                while live.len() > left {
+                    let token = live.swap_remove(order as usize % live.len());
+                    prop_assert!(slab.remove(token).is_some());
+                    gone.push(token);
+                }
+                let places = slab.places.len();
+                prop_assert!(!live.is_empty() || places <= 2 * PLACES_KEPT, "{places} places");
+                prop_assert_eq!(slab.places.len(), slab.generations.len());
+                prop_assert!(gone.iter().all(|token| slab.get(*token).is_none()));
+                prop_assert!(live.iter().all(|token| slab.get(*token).is_some()));
+                prop_assert_eq!(slab.tokens().count(), live.len());
+            }
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_crowd_goes_with_it() {
+        let mut slab = Slab::new(1, usize::MAX);
+        for _ in 0..2 {
+            let tokens: Vec<_> = (0..10_000).map(|n| slab.insert(n).unwrap()).collect();
+            for token in tokens {
+                slab.remove(token);
+            }
+            assert!(slab.places.capacity() <= PLACES_KEPT);
+            assert!(slab.generations.capacity() <= PLACES_KEPT);
+        }
+    }
+
+    #[test]
+    fn a_value_costs_its_size_and_a_number() {
+        assert_eq!(size_of::<Place<Box<u64>>>(), 16);
+        assert_eq!(size_of::<Place<(Box<u64>, bool)>>(), 16);
     }
 
     #[test]
