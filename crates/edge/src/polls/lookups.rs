@@ -46,8 +46,29 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 pub(super) struct Lookup {
     pub(super) key: KeyId,
-    /// The polls, and keys of feeds without a value, that wait for its answer.
-    pub(super) members: Vec<Packed<LookupMember>>,
+    /// The first of the polls, and keys of feeds without a value, that wait for its answer: mostly
+    /// there is no other.
+    first: Option<Packed<LookupMember>>,
+    others: Vec<Packed<LookupMember>>,
+}
+
+impl Lookup {
+    fn join(&mut self, member: Packed<LookupMember>) {
+        match self.first {
+            None => self.first = Some(member),
+            Some(_) => self.others.push(member),
+        }
+    }
+
+    /// Returns true if nothing waits for its answer: it is part of a sweep.
+    pub(super) fn is_of_sweep(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Everything that waits for its answer, in the order in which it came.
+    pub(super) fn into_members(self) -> impl Iterator<Item = Packed<LookupMember>> {
+        self.first.into_iter().chain(self.others)
+    }
 }
 
 /// A value to be stored where there is none.
@@ -136,8 +157,9 @@ impl Lookups {
         if record.lookup.is_some() {
             return record.lookup;
         }
-        let members = Vec::new();
-        let lookup = self.table.insert(Lookup { key, members }).ok()?;
+        let (first, others) = (None, Vec::new());
+        let lookup = Lookup { key, first, others };
+        let lookup = self.table.insert(lookup).ok()?;
         record.lookup = Some(lookup);
         record.lookups += 1;
         self.unsent.push(lookup);
@@ -147,7 +169,7 @@ impl Lookups {
     /// Has a poll, or a key of a feed, wait for the answer to a lookup.
     pub(super) fn join(&mut self, lookup: LookupId, member: Packed<LookupMember>) {
         if let Some(lookup) = self.table.get_mut(lookup) {
-            lookup.members.push(member);
+            lookup.join(member);
         }
     }
 

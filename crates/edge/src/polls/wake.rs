@@ -438,15 +438,15 @@ impl Polls {
                 .note_lookup(&record.name, came, has_upstream, context.now());
         }
         // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
-        if let (Some(found), false) = (&mut found, lookup.members.is_empty())
+        if let (Some(found), false) = (&mut found, lookup.is_of_sweep())
             && let Some(record) = self.waiters.keys.get(lookup.key)
         {
             self.delivery.encodings.share(&record.name, found);
         }
         let has_failed = matches!(completion.outcome, Outcome::Failed(_));
-        let is_of_sweep = lookup.members.is_empty();
-        for member in lookup.members {
-            let (key, found) = (lookup.key, found.as_ref());
+        let (key, is_of_sweep) = (lookup.key, lookup.is_of_sweep());
+        for member in lookup.into_members() {
+            let found = found.as_ref();
             match member.id() {
                 LookupMember::SubFetch(sub_fetch) => {
                     self.missing_looked_up(context, key, sub_fetch, found.is_some());
@@ -461,11 +461,11 @@ impl Polls {
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !has_failed {
-            let woken = self.settle(context, http, lookup.key, found);
+            let woken = self.settle(context, http, key, found);
             self.count_sweep_wake(woken, is_of_sweep);
         }
-        self.lookups.follow_hint(&mut self.waiters.keys, lookup.key);
-        Lookups::leave(&mut self.waiters.keys, lookup.key);
+        self.lookups.follow_hint(&mut self.waiters.keys, key);
+        Lookups::leave(&mut self.waiters.keys, key);
     }
 
     /// Counts the outcome of a change that memcached reported: a version that moved and woke no

@@ -265,8 +265,8 @@ impl Client {
     /// Sends the operations since the last flush; call it at the end of every turn.
     ///
     /// Shape: one write per server. Operations for a server that is not available end here. While
-    /// a server owes answers, fewer than [`ClientOptions::held_max`] operations wait for them, and
-    /// go together.
+    /// a server owes many answers, fewer than a quarter as many operations (and than
+    /// [`ClientOptions::held_max`]) wait for them, and go together.
     pub fn flush(
         &mut self,
         context: &mut Context,

@@ -155,15 +155,15 @@ impl Server {
     }
 
     /// Returns true if new operations should wait. The server answers in order, so a request behind
-    /// another gains little by leaving early. By leaving late it shares its system calls with the
-    /// operations that come meanwhile.
+    /// many others gains little by leaving early. By leaving late it shares its system calls with
+    /// the operations that come meanwhile. Behind few it goes at once: that the server and its
+    /// client work at the same time is worth more than a call.
     fn is_to_be_held(&self, options: &ClientOptions) -> bool {
-        let is_busy =
-            |connection: &Connection| connection.is_established() && connection.is_owing();
         let begun = self.gets.len() + self.meta_gets.len() + self.commands.len();
-        begun < options.held_max
+        let under_way = self.ledger.operations.saturating_sub(begun);
+        begun < options.held_max.min(under_way / UNDER_WAY_PER_HELD)
             && self.full.is_empty()
-            && self.connection.as_ref().is_some_and(is_busy)
+            && (self.connection.as_ref()).is_some_and(Connection::is_established)
     }
 
     /// Sends the new operations, or fails them if they cannot be sent. Returns true if they are
@@ -437,6 +437,8 @@ fn write(context: &mut Context, connection: &mut Connection, count: usize) -> Re
     result
 }
 
+/// One operation is held for so many that are under way.
+const UNDER_WAY_PER_HELD: usize = 4;
 /// Reads of one connection in one turn; with the loop's buffer, 1 MiB.
 const READS_PER_TURN: usize = 16;
 /// A request line this long takes no further key.

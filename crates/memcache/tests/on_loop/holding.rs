@@ -11,35 +11,72 @@ fn holding(held_max: usize) -> ClientOptions {
     }
 }
 
-#[test]
-fn what_is_asked_for_while_an_answer_is_owed_goes_together() {
-    let (mut harness, _listener, mut peer) = Harness::connected(holding(16));
-    settle_probe(&mut harness);
-    harness.get("a", 0);
-    harness.turn();
-    peer.expect("gets a\r\n");
-    for (tag, key) in [(1, "b"), (2, "c")] {
+/// Asks for `count` keys in one turn; returns the request for them.
+fn ask_together(harness: &mut Harness, count: u64) -> String {
+    let keys: Vec<_> = (0..count).map(|number| format!("k{number}")).collect();
+    for (key, tag) in keys.iter().zip(0..) {
         harness.get(key, tag);
+    }
+    harness.turn();
+    format!("gets {}\r\n", keys.join(" "))
+}
+
+/// Asks for keys, each in a turn of its own.
+fn ask_in_turns(harness: &mut Harness, keys: &[&str]) {
+    for (tag, key) in keys.iter().enumerate() {
+        harness.get(key, 100 + tag as u64);
         harness.turn();
     }
-    peer.send("VALUE a 0 1 7\r\nx\r\nEND\r\n");
-    assert_eq!(harness.wait_for_ends(1), [hit(b"x", 0, 7)]);
-    peer.expect("gets b c\r\n");
+}
+
+#[test]
+fn what_is_asked_for_behind_many_answers_goes_together() {
+    let (mut harness, _listener, mut peer) = Harness::connected(holding(16));
+    settle_probe(&mut harness);
+    let request = ask_together(&mut harness, 16);
+    peer.expect(&request);
+    ask_in_turns(&mut harness, &["a", "b", "c"]);
+    peer.send("VALUE k0 0 1 7\r\nx\r\nEND\r\n");
+    let ends = harness.wait_for_ends(16);
+    assert_eq!((&ends[0], &ends[15]), (&hit(b"x", 0, 7), &End::Miss));
+    peer.expect("gets a b c\r\n");
     peer.send("END\r\n");
-    assert_eq!(harness.wait_for_ends(2), [End::Miss, End::Miss]);
+    assert_eq!(harness.wait_for_ends(3), [End::Miss, End::Miss, End::Miss]);
+}
+
+#[test]
+fn a_quarter_of_what_is_under_way_goes_at_once() {
+    let (mut harness, _listener, mut peer) = Harness::connected(holding(16));
+    settle_probe(&mut harness);
+    let request = ask_together(&mut harness, 8);
+    ask_in_turns(&mut harness, &["a", "b"]);
+    peer.expect(&format!("{request}gets a b\r\n"));
+    // The answers make fewer of those under way, and then one is no longer held.
+    ask_in_turns(&mut harness, &["c"]);
+    peer.send("END\r\n");
+    harness.wait_for(8);
+    peer.expect("gets c\r\n");
+    peer.send("END\r\nEND\r\n");
+    assert_eq!(harness.wait_for_ends(3), [End::Miss, End::Miss, End::Miss]);
+}
+
+#[test]
+fn nothing_is_held_behind_a_few() {
+    let (mut harness, _listener, mut peer) = Harness::connected(holding(16));
+    settle_probe(&mut harness);
+    ask_in_turns(&mut harness, &["a", "b", "c", "d"]);
+    peer.expect("gets a\r\ngets b\r\ngets c\r\ngets d\r\n");
 }
 
 #[test]
 fn as_many_as_may_be_held_go_at_once() {
     let (mut harness, _listener, mut peer) = Harness::connected(holding(3));
     settle_probe(&mut harness);
-    for (tag, key) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-        harness.get(key, tag as u64);
-        harness.turn();
-    }
-    peer.expect("gets a\r\ngets b c d\r\n");
+    let request = ask_together(&mut harness, 40);
+    ask_in_turns(&mut harness, &["b", "c", "d", "e"]);
+    peer.expect(&format!("{request}gets b c d\r\n"));
     peer.send("END\r\nEND\r\n");
-    harness.wait_for(4);
+    harness.wait_for(43);
     peer.expect("gets e\r\n");
     peer.send("END\r\n");
     assert_eq!(harness.wait_for_ends(1), [End::Miss]);
@@ -54,16 +91,15 @@ fn the_time_of_the_hold_counts() {
         ..holding(16)
     });
     settle_probe(&mut harness);
-    harness.get("a", 0);
-    harness.turn();
-    harness.get("b", 1);
+    ask_together(&mut harness, 8);
+    harness.get("b", 100);
     let held_at = Instant::now();
     harness.turn();
     while held_at.elapsed() < timeout / 2 {
         harness.turn_for(Duration::from_millis(10));
     }
     peer.send("END\r\n");
-    assert_eq!(harness.wait_for_ends(1), [End::Miss]);
+    harness.wait_for(8);
     let sent_at = Instant::now();
     assert_eq!(harness.wait_for_ends(1), [End::Failed(Failure::Timeout)]);
     assert!(held_at.elapsed() >= timeout);
@@ -74,13 +110,12 @@ fn the_time_of_the_hold_counts() {
 fn what_is_held_ends_with_the_connection() {
     let (mut harness, _listener, peer) = Harness::connected(holding(16));
     settle_probe(&mut harness);
-    harness.get("a", 0);
-    harness.turn();
-    harness.get("b", 1);
-    harness.turn();
+    ask_together(&mut harness, 8);
+    ask_in_turns(&mut harness, &["b"]);
     drop(peer);
+    let ends = harness.wait_for_ends(9);
     assert_eq!(
-        harness.wait_for_ends(2),
+        ends[7..],
         [
             End::Failed(Failure::Closed),
             End::Failed(Failure::Unavailable)

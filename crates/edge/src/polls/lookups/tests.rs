@@ -123,8 +123,10 @@ fn what_asks_for_a_key_in_one_turn_shares_a_lookup() {
     assert!(!of.lookups.has_left());
     let next = of.ask(a).unwrap();
     assert_ne!(next, lookup, "what has gone out is shared no more");
-    assert_eq!(of.complete(lookup, hit(1)).unwrap().members, members);
-    assert!(of.complete(next, Outcome::Miss).unwrap().members.is_empty());
+    let ended = of.complete(lookup, hit(1)).unwrap();
+    assert!(!ended.is_of_sweep());
+    assert_eq!(ended.into_members().collect::<Vec<_>>(), members);
+    assert!(of.complete(next, Outcome::Miss).unwrap().is_of_sweep());
     assert!(of.complete(lookup, hit(1)).is_none(), "it has ended");
 }
 
