@@ -2,7 +2,7 @@
 //!
 //! | a handler that | is |
 //! |---|---|
-//! | answers at once | any `Fn(&Request, &mut Exchange)`: runs on the loop, gets whole bodies |
+//! | answers at once | a closure in [`handler_fn`]: runs on the loop, gets whole bodies |
 //! | reads bodies as they come | the same, in [`streamed`] |
 //! | blocks | [`blocking`]: runs on the worker pool, gets an owned request and reads its body |
 //! | answers later | any of them, by [`Exchange::responder`], from any thread |
@@ -34,8 +34,8 @@ pub use outlet::SendError;
 pub use request::OwnedRequest;
 pub use responder::{Gone, Responder};
 pub use streamed::{Streamed, streamed};
-pub use takeover::{StreamHandler, StreamSender};
-pub use web_socket::{WebSocketHandler, WebSocketSender};
+pub use takeover::{StreamHandler, StreamSender, stream_fn};
+pub use web_socket::{WebSocketHandler, WebSocketSender, web_socket_fn};
 pub use writer::{BodyWriter, TryWriteError};
 
 pub(crate) use channel::{Channel, Work};
@@ -129,4 +129,24 @@ where
     fn handle(&self, request: &Request<'_>, exchange: &mut Exchange<'_, '_>) {
         self(request, exchange);
     }
+}
+
+/// Makes a [`Handler`] of a closure, whose arguments need no types then.
+///
+/// ```
+/// use dwell_engine::Server;
+/// use dwell_engine::handler::handler_fn;
+///
+/// let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(handler_fn(
+///     |request, exchange| exchange.text(200, request.head.path),
+/// ))?;
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET /here HTTP/1.0\r\n\r\n");
+/// # assert!(answer.ends_with("\r\n\r\n/here\n"), "{answer}");
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+pub fn handler_fn<F>(handler: F) -> F
+where
+    F: Fn(&Request<'_>, &mut Exchange<'_, '_>) + Send + Sync + 'static,
+{
+    handler
 }

@@ -59,8 +59,3 @@ pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};
 pub use streams::{StreamApp, StreamEnd, StreamLimits, StreamRef, Streams};
-
-/// The page about servers, `docs/server.md`, whose examples are compiled as they stand.
-#[cfg(all(doctest, feature = "tower"))]
-#[doc = include_str!("../../../docs/server.md")]
-struct ServerPage;

@@ -522,10 +522,3 @@ impl fmt::Debug for Manager {
             .finish_non_exhaustive()
     }
 }
-
-/// The examples of the guide are run with the others.
-#[cfg(doctest)]
-mod guide {
-    #[doc = include_str!("../../../docs/manager.md")]
-    struct Guide;
-}

@@ -24,8 +24,14 @@ struct Bounds {
 
 const CRATES: &[Bounds] = &[
     Bounds {
-        name: "dwell",
+        name: "cli",
         ring: 2,
+        banned: 0,
+        wide: &[],
+    },
+    Bounds {
+        name: "dwell",
+        ring: 0,
         banned: 0,
         wide: &[],
     },

@@ -67,6 +67,18 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell",
+        inside: &[
+            "dwell-engine",
+            "dwell-evloop",
+            "dwell-memcache",
+            "dwell-proto",
+            "dwell-store",
+            "dwell-timers",
+        ],
+        outside: Some(&[]),
+    },
+    Layer {
         name: "dwell-store-server",
         inside: &[
             "dwell-evloop",
@@ -97,7 +109,7 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
-        name: "dwell",
+        name: "dwell-cli",
         inside: &["dwell-edge", "dwell-memcache", "dwell-proto"],
         outside: None,
     },
@@ -201,7 +213,7 @@ fn upward_sideways_and_stray_dependencies_are_refused() {
     for edge in [
         member("dwell-timers", "dwell-evloop"),
         member("dwell-engine", "dwell-edge"),
-        member("dwell-edge", "dwell"),
+        member("dwell-edge", "dwell-cli"),
         member("dwell-engine", "dwell-memcache"),
         member("dwell-store", "dwell-proto"),
         member("dwell-edge", TESTKIT),

@@ -105,6 +105,32 @@ where
     }
 }
 
+/// Makes a [`StreamHandler`] of a closure, whose arguments need no types then.
+///
+/// ```
+/// use dwell_engine::Server;
+/// use dwell_engine::handler::{Answer, handler_fn, stream_fn};
+///
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(handler_fn(|_, exchange| {
+///         exchange.take_over(Answer::new(101), stream_fn(|stream, input| {
+///             stream.write(input);
+///             input.len()
+///         }));
+///     }))?;
+/// # let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\nhello";
+/// # let answer = dwell_testkit::ask_and_finish(running.addresses()[0], request);
+/// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+pub fn stream_fn<F>(handler: F) -> F
+where
+    F: FnMut(&mut StreamRef<'_>, &[u8]) -> usize + Send + 'static,
+{
+    handler
+}
+
 /// The program that takes a connection over.
 pub(crate) enum Takeover {
     Loop(Box<dyn StreamHandler>),

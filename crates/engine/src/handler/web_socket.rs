@@ -74,6 +74,35 @@ where
     }
 }
 
+/// Makes a [`WebSocketHandler`] of a closure, whose arguments need no types then.
+///
+/// ```
+/// use dwell_engine::Server;
+/// use dwell_engine::handler::{handler_fn, web_socket_fn};
+/// use dwell_engine::websocket::UpgradeOptions;
+///
+/// let running = Server::builder()
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(handler_fn(|request, exchange| {
+///         let echo = web_socket_fn(|socket, message| {
+///             // A client that takes nothing is closed by the options of the server.
+///             let _ = socket.send(message.kind, &message.payload);
+///         });
+///         exchange.web_socket(request, &UpgradeOptions::default(), echo);
+///     }))?;
+/// # let url = format!("ws://{}/", running.addresses()[0]);
+/// # let (mut client, _) = tungstenite::connect(url)?;
+/// # client.send("hello".into())?;
+/// # assert_eq!(client.read()?.into_text()?, "hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn web_socket_fn<F>(handler: F) -> F
+where
+    F: FnMut(&mut WebSocketRef<'_>, Message<'_>) + Send + 'static,
+{
+    handler
+}
+
 /// Sends on a WebSocket connection from any thread.
 ///
 /// Shape: what it does after the end of the connection does nothing. What becomes of a message for
