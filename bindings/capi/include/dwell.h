@@ -36,6 +36,9 @@
 // that names nothing any more returns DWELL_STALE. Of one kind a handle comes again when its place
 // in the engine's table has had sixteen million others: forget it when its end is told.
 //
+// Data: dwell_set_data keeps a pointer of the host's with a handle, and dwell_data returns it, also
+// when the end of the handle is told; a new handle has none.
+//
 // Null: a null engine, remote or result returns DWELL_INVALID or does nothing; null bytes are no
 // bytes. No entry unwinds or aborts: a fault within returns DWELL_BROKEN from then on.
 //
@@ -87,6 +90,8 @@ typedef enum dwell_status {
   DWELL_BUSY = 7,
   // The engine has failed for good, by an error of its own; it can only be freed.
   DWELL_BROKEN = 8,
+  // The request has no such field.
+  DWELL_ABSENT = 9,
 } dwell_status;
 
 // The kind of an event. Numbers are never given again.
@@ -316,6 +321,21 @@ typedef struct dwell_request {
 extern "C" {
 #endif // __cplusplus
 
+// Keeps a pointer of the host's with a request, a connection, a WebSocket or a raw stream; null
+// removes it. The engine never reads through it and never frees what it points to.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_set_data(struct dwell_engine *engine, uint64_t handle, void *data);
+
+// Returns the pointer that dwell_set_data has kept with a handle; null if there is none. It is
+// there until another one is kept in the same place of the engine's tables: read it when the end
+// of the handle is told, or before the answer to a request is finished.
+//
+// # Safety
+// As `dwell_set_data`.
+void *dwell_data(struct dwell_engine *engine, uint64_t handle);
+
 // Fills in the defaults of as many options as `size` has room for, and makes it the size of those
 // that this library has. `options` must not be null; without its `size` it is refused.
 //
@@ -354,6 +374,13 @@ int dwell_engine_fileno(const struct dwell_engine *engine);
 enum dwell_status dwell_engine_listen(struct dwell_engine *engine,
                                       const char *address,
                                       uint16_t *port);
+
+// Listens on a unix socket at this path, in the place of one on which nothing listens. The engine
+// removes its file when it listens no more.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `path` must be null or end with a zero.
+enum dwell_status dwell_engine_listen_unix(struct dwell_engine *engine, const char *path);
 
 // Accepts the clients of a TCP socket that listens already. The descriptor is the engine's from
 // now on, whatever is returned.
@@ -463,25 +490,6 @@ enum dwell_status dwell_engine_close_all(struct dwell_engine *engine);
 // `engine` as for `dwell_engine_free`; `statistics` must be null or writable.
 enum dwell_status dwell_engine_statistics(struct dwell_engine *engine,
                                           struct dwell_statistics *statistics);
-
-// Reads the request of the event at `index` of the last turn. The spans live until the next turn.
-//
-// # Safety
-// `engine` as for `dwell_engine_free`; `request` must be null or writable.
-enum dwell_status dwell_engine_request(struct dwell_engine *engine,
-                                       size_t index,
-                                       struct dwell_request *request);
-
-// Reads field number `field` of the request of the event at `index` of the last turn. The spans
-// live until the next turn.
-//
-// # Safety
-// `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
-enum dwell_status dwell_engine_request_field(struct dwell_engine *engine,
-                                             size_t index,
-                                             size_t field,
-                                             struct dwell_span *name,
-                                             struct dwell_span *value);
 
 // Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
 // and a line feed each. Of the flags DWELL_CLOSE alone counts.
@@ -649,6 +657,36 @@ void dwell_remote_wake(const struct dwell_remote *remote);
 // # Safety
 // `remote` must be null, or come from `dwell_engine_remote` and not be freed yet.
 void dwell_remote_free(struct dwell_remote *remote);
+
+// Reads the request of the event at `index` of the last turn. The spans live until the next turn.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `request` must be null or writable.
+enum dwell_status dwell_engine_request(struct dwell_engine *engine,
+                                       size_t index,
+                                       struct dwell_request *request);
+
+// Reads field number `field` of the request of the event at `index` of the last turn. The spans
+// live until the next turn.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
+enum dwell_status dwell_engine_request_field(struct dwell_engine *engine,
+                                             size_t index,
+                                             size_t field,
+                                             struct dwell_span *name,
+                                             struct dwell_span *value);
+
+// Reads the first field of this name, in any case of letters, of the request of the event at
+// `index` of the last turn; DWELL_ABSENT if there is none. The span lives until the next turn.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `name` must be null or end with a zero, and `value` be null
+// or writable.
+enum dwell_status dwell_engine_request_header(struct dwell_engine *engine,
+                                              size_t index,
+                                              const char *name,
+                                              struct dwell_span *value);
 
 // A status in words. The text lives for ever.
 const char *dwell_status_text(int status);

@@ -4,21 +4,21 @@
     reason = "entries have names that C knows, and take its pointers"
 )]
 
-use crate::data::{
-    dwell_batch, dwell_event, dwell_options, dwell_request, dwell_span, dwell_statistics,
-    options_of, request_of, span_of,
-};
+use crate::attached::Attached;
+use crate::data::{dwell_batch, dwell_event, dwell_options, dwell_statistics, options_of};
 use crate::pointers;
 use crate::status::{dwell_status, guarded, of_command, system};
 use ::dwell_engine::Detached;
 use ::dwell_engine::embed::{Batch, Command, CommandError, Engine};
 use dwell_evloop::{FileSlice, Listener, Stream};
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub struct dwell_engine {
 
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
-    batch: Batch,
+    pub(crate) batch: Batch,
+    pub(crate) attached: Attached,
 }
 
 // An engine may be entered by one thread after another.
@@ -138,6 +139,7 @@ pub unsafe extern "C" fn dwell_engine_new(
                     inner: UnsafeCell::new(Inner {
                         engine: made,
                         batch: Batch::new(),
+                        attached: Attached::default(),
                     }),
                     descriptor,
                 });
@@ -204,6 +206,28 @@ pub unsafe extern "C" fn dwell_engine_listen(
         // SAFETY: null or the caller's to write.
         unsafe { pointers::put(port, bound.port()) };
         Ok(())
+    };
+    // SAFETY: as the caller says.
+    unsafe { within(engine, listen) }
+}
+
+/// Listens on a unix socket at this path, in the place of one on which nothing listens. The engine
+/// removes its file when it listens no more.
+///
+/// # Safety
+/// `engine` as for `dwell_engine_free`; `path` must be null or end with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_engine_listen_unix(
+    engine: *mut dwell_engine,
+    path: *const c_char,
+) -> dwell_status {
+    let listen = |inner: &mut Inner| {
+        if path.is_null() {
+            return Err(dwell_status::DWELL_INVALID);
+        }
+        // SAFETY: not null, and it ends with a zero.
+        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        inner.engine.listen_unix(Path::new(path)).map_err(refused)
     };
     // SAFETY: as the caller says.
     unsafe { within(engine, listen) }
@@ -310,7 +334,9 @@ pub unsafe extern "C" fn dwell_engine_turn(
         let commands = unsafe { pointers::bytes(commands, length) };
         inner.engine.submit(commands).map_err(of_command)?;
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-        let Inner { engine, batch: own } = inner;
+        let Inner {
+            engine, batch: own, ..
+        } = inner;
         engine.turn(timeout, own).map_err(refused)?;
         let told = dwell_batch {
             events: own.events().as_ptr().cast::<dwell_event>(),
@@ -489,56 +515,6 @@ pub unsafe extern "C" fn dwell_engine_statistics(
         let figures = dwell_statistics::of(&inner.engine.statistics());
         // SAFETY: null or the caller's to write.
         unsafe { pointers::put(statistics, figures) };
-        Ok(())
-    };
-    // SAFETY: as the caller says.
-    unsafe { within(engine, read) }
-}
-
-/// Reads the request of the event at `index` of the last turn. The spans live until the next turn.
-///
-/// # Safety
-/// `engine` as for `dwell_engine_free`; `request` must be null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dwell_engine_request(
-    engine: *mut dwell_engine,
-    index: usize,
-    request: *mut dwell_request,
-) -> dwell_status {
-    let read = |inner: &mut Inner| {
-        let event = inner.batch.events().get(index);
-        let view = event.and_then(|event| inner.batch.request(event));
-        let view = view.ok_or(dwell_status::DWELL_INVALID)?;
-        // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(request, request_of(view)) };
-        Ok(())
-    };
-    // SAFETY: as the caller says.
-    unsafe { within(engine, read) }
-}
-
-/// Reads field number `field` of the request of the event at `index` of the last turn. The spans
-/// live until the next turn.
-///
-/// # Safety
-/// `engine` as for `dwell_engine_free`; `name` and `value` must be null or writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dwell_engine_request_field(
-    engine: *mut dwell_engine,
-    index: usize,
-    field: usize,
-    name: *mut dwell_span,
-    value: *mut dwell_span,
-) -> dwell_status {
-    let read = |inner: &mut Inner| {
-        let event = inner.batch.events().get(index);
-        let view = event.and_then(|event| inner.batch.request(event));
-        let found = view.and_then(|view| view.fields().nth(field));
-        let (found_name, found_value) = found.ok_or(dwell_status::DWELL_INVALID)?;
-        // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(name, span_of(found_name)) };
-        // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(value, span_of(found_value)) };
         Ok(())
     };
     // SAFETY: as the caller says.

@@ -14,9 +14,11 @@
     reason = "the names are C's: `dwell_noun` and `dwell_noun_verb`"
 )]
 
+pub mod attached;
 pub mod data;
 pub mod engine;
 pub mod orders;
 mod pointers;
 pub mod remote;
+pub mod requests;
 pub mod status;

@@ -29,6 +29,8 @@ pub enum dwell_status {
     DWELL_BUSY = 7,
     /// The engine has failed for good, by an error of its own; it can only be freed.
     DWELL_BROKEN = 8,
+    /// The request has no such field.
+    DWELL_ABSENT = 9,
 }
 
 thread_local! {
@@ -68,6 +70,7 @@ pub extern "C" fn dwell_status_text(status: c_int) -> *const c_char {
         5 => c"invalid argument",
         6 => c"the system refused",
         7 => c"another thread is inside this engine",
+        9 => c"request has no such field",
         8 => c"engine has failed for good",
         _ => c"no status of this number",
     };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "dwell.h"
@@ -191,6 +192,11 @@ static void requests_and_answers(int client) {
     CHECK(span_is(name, "X-Two") && span_is(value, "2"));
     CHECK(dwell_engine_request_field(engine, place, 2, &name, &value) == DWELL_INVALID);
     CHECK(dwell_engine_request(engine, 12345, &request) == DWELL_INVALID);
+    CHECK_OK(dwell_engine_request_header(engine, place, "x-TWO", &value));
+    CHECK(span_is(value, "2"));
+    CHECK(dwell_engine_request_header(engine, place, "X-Tw", &value) == DWELL_ABSENT);
+    CHECK(dwell_engine_request_header(engine, place, NULL, &value) == DWELL_INVALID);
+    CHECK(dwell_engine_request_header(engine, 12345, "Host", &value) == DWELL_INVALID);
     char address[64];
     CHECK_OK(dwell_engine_local_address(engine, handle, address, sizeof address));
     CHECK(strncmp(address, "127.0.0.1:", 10) == 0);
@@ -406,6 +412,69 @@ static void sockets_of_the_host(void) {
     CHECK(dwell_engine_adopt_listener(engine, -1) == DWELL_INVALID);
 }
 
+static char socket_folder[64];
+
+static void unix_sockets(void) {
+    char folder[] = "/tmp/dwell-host-XXXXXX";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/socket", folder);
+    CHECK_OK(dwell_engine_listen_unix(engine, address.sun_path));
+    CHECK(dwell_engine_listen_unix(engine, folder) == DWELL_SYSTEM);
+    CHECK(dwell_engine_listen_unix(engine, NULL) == DWELL_INVALID);
+    int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(client, (struct sockaddr *)&address, sizeof address) == 0);
+    uint64_t handle = requested(client, GET);
+    dwell_request request;
+    CHECK_OK(dwell_engine_request(engine, next_event - 1, &request));
+    CHECK(request.peer_address.length == 0);
+    CHECK_OK(dwell_answer(engine, handle, 200, 0, NULL, 0, TEXT("near")));
+    expect(client, "near");
+    close(client);
+    // Not before the engine has removed its socket.
+    strcpy(socket_folder, folder);
+}
+
+static void data_of_the_host(void) {
+    int mine, other, ours, client = pair_of(true, &ours);
+    uint64_t connection;
+    CHECK_OK(dwell_engine_adopt(engine, ours, &connection));
+    CHECK_OK(dwell_set_data(engine, connection, &mine));
+    uint64_t handle = requested(client, GET);
+    CHECK(dwell_data(engine, handle) == NULL && dwell_data(engine, connection) == &mine);
+    CHECK_OK(dwell_set_data(engine, handle, &other));
+    CHECK(dwell_data(engine, handle) == &other);
+    CHECK_OK(dwell_set_data(engine, handle, NULL));
+    CHECK(dwell_data(engine, handle) == NULL);
+    CHECK_OK(dwell_answer(engine, handle, 200, 0, NULL, 0, TEXT("kept")));
+    CHECK(dwell_set_data(engine, handle, &other) == DWELL_STALE);
+    expect(client, "kept");
+
+    handle = requested(client, HANDSHAKE);
+    CHECK_OK(dwell_upgrade(engine, handle, DWELL_PLAIN, NULL, 0, TEXT(HANDSHAKE)));
+    uint64_t socket = wait_for(DWELL_WEBSOCKET_OPENED)->handle;
+    expect(client, "\r\n\r\n");
+    CHECK_OK(dwell_set_data(engine, socket, &other));
+    close(client);
+    // It is there when the end is told, for the host to free it.
+    const dwell_event *event = wait_for(DWELL_WEBSOCKET_CLOSED);
+    CHECK(event->handle == socket && dwell_data(engine, socket) == &other);
+    CHECK(dwell_set_data(engine, socket, &mine) == DWELL_STALE);
+
+    uint64_t stream;
+    client = pair_of(false, &ours);
+    CHECK_OK(dwell_engine_adopt_stream(engine, ours, NULL, 0, &stream));
+    CHECK_OK(dwell_set_data(engine, stream, &mine));
+    CHECK(dwell_data(engine, stream) == &mine);
+    close(client);
+    wait_for(DWELL_STREAM_PEER_CLOSED);
+    CHECK_OK(dwell_close(engine, stream, 0, NULL, 0));
+    CHECK(wait_for(DWELL_STREAM_CLOSED)->handle == stream);
+    CHECK(dwell_data(engine, stream) == &mine);
+    CHECK(dwell_set_data(engine, stream, &other) == DWELL_STALE);
+    CHECK(dwell_set_data(engine, 12345, &mine) == DWELL_STALE && dwell_data(NULL, 1) == NULL);
+}
+
 static void many_orders_at_once(void) {
     static uint8_t orders[512];
     int client = connected(port);
@@ -481,6 +550,7 @@ static void the_end(void) {
     CHECK(statistics.held == 0 && statistics.stale > 0 && statistics.requests > 10);
     dwell_remote *remote = dwell_engine_remote(engine);
     dwell_engine_free(engine);
+    CHECK(rmdir(socket_folder) == 0);
     // The engine is gone, and nobody hears it.
     CHECK_OK(dwell_remote_submit(remote, NULL, 0));
     dwell_remote_wake(remote);
@@ -497,6 +567,8 @@ int main(void) {
     web_sockets();
     clients_that_go();
     sockets_of_the_host();
+    unix_sockets();
+    data_of_the_host();
     many_orders_at_once();
     other_threads();
     the_end();

@@ -1,8 +1,10 @@
 //! A host written in C uses all of the interface, and runs clean under valgrind.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{env, fs};
 
 const VALGRIND: &[&str] = &[
@@ -44,10 +46,8 @@ fn library() -> PathBuf {
     profile.join("libdwell.a")
 }
 
-#[test]
-fn a_host_in_c_uses_all_of_it_and_nothing_is_lost() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("host");
+/// Compiles a host, strictly.
+fn compile(source: &str, program: &Path) {
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut compile = Command::new(compiler);
     compile.args([
@@ -59,17 +59,46 @@ fn a_host_in_c_uses_all_of_it_and_nothing_is_lost() {
         "-pedantic",
     ]);
     compile.arg("-I").arg(root().join("include"));
-    compile.arg(root().join("tests/host.c")).arg(library());
-    compile
-        .args(["-lpthread", "-ldl", "-lm", "-o"])
-        .arg(&program);
-    run(&mut compile);
+    compile.arg(root().join(source)).arg(library());
+    compile.args(["-lpthread", "-ldl", "-lm", "-o"]);
+    run(compile.arg(program));
+}
+
+#[test]
+fn a_host_in_c_uses_all_of_it_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("host");
+    compile("tests/host.c", &program);
     assert!(run(&mut Command::new(&program)).contains("all is as it should be"));
     let said = run(Command::new("valgrind").args(VALGRIND).arg(&program));
     assert!(said.contains("all is as it should be"), "{said}");
     let (open, inherited) = ("Open file descriptor", "<inherited from parent>");
     let not_ours = said.matches(inherited).count();
     assert_eq!(said.matches(open).count(), not_ours, "{said}");
+}
+
+#[test]
+fn the_example_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hello");
+    compile("examples/hello.c", &program);
+    let mut host = Command::new(&program)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = host.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    let port: u16 = line.trim().strip_prefix("port ").unwrap().parse().unwrap();
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let requests = "GET / HTTP/1.1\r\nHost: h\r\nuser-agent: test/1\r\n\r\n\
+                    GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    client.write_all(requests.as_bytes()).unwrap();
+    let mut answers = String::new();
+    client.read_to_string(&mut answers).unwrap();
+    assert!(answers.contains("\r\n\r\ntest/1HTTP/1.1 400 "), "{answers}");
+    host.kill().unwrap();
+    host.wait().unwrap();
 }
 
 #[test]

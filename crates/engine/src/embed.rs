@@ -62,11 +62,13 @@ use crate::Detached;
 use crate::reply::Reply;
 use dwell_evloop::{
     EventLoop, FileSlice, INPUT_BYTES, ListenOptions, Listener, Stream, Token, bind_group,
+    bind_unix,
 };
 use hub::Hub;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// The kinds of names of an engine; part of what a handle is made of.
@@ -149,6 +151,14 @@ impl Engine {
             self.listen_on(listener)?;
         }
         Ok(address)
+    }
+
+    /// Listens on a unix socket at this path, in the place of one on which nothing listens.
+    ///
+    /// # Errors
+    /// When something else is there, or there are 64 listeners already.
+    pub fn listen_unix(&mut self, path: &Path) -> io::Result<()> {
+        self.listen_on(bind_unix(path, ListenOptions::default())?)
     }
 
     /// Accepts the clients of a listener, such as one that
@@ -285,6 +295,12 @@ impl Engine {
     pub fn local_address(&self, handle: u64) -> Option<SocketAddr> {
         let connection = self.hub.connection_of(Token::from_bits(handle))?;
         self.hub.components.http.local_address_of(connection)
+    }
+
+    /// Returns true if a handle names a request, a connection, a WebSocket or a raw stream.
+    pub fn is_alive(&mut self, handle: u64) -> bool {
+        let context = self.event_loop.context();
+        self.hub.is_alive(context, Token::from_bits(handle))
     }
 
     /// The address of the client of a request or a connection.

@@ -188,6 +188,19 @@ impl Hub {
         }
     }
 
+    pub(super) fn is_alive(&mut self, context: &mut Context, token: Token) -> bool {
+        match token.kind() {
+            kind::EXCHANGE => self.state.held.get(token).is_some(),
+            kind::CONNECTION => self.http.contains(token),
+            kind::WEBSOCKET => self.websockets.contains(token),
+            kind::STREAM => {
+                let found = self.streams.with_stream(context, token, |_| ());
+                found.is_some()
+            }
+            _ => false,
+        }
+    }
+
     fn exchange(&self, token: Token) -> Result<ExchangeId, CommandError> {
         // A table looks at places and generations alone, and hosts give whatever names they have.
         let is_exchange = token.kind() == kind::EXCHANGE;
