@@ -5,54 +5,48 @@ package dwell
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 // Serve serves the clients of l, as the function [Serve] does.
 func (s *Server) Serve(l net.Listener) error {
-	raw, reason := s.rawListener(l)
-	if reason != "" {
-		s.fallBack(reason)
-		return s.Server.Serve(l)
+	raw, err := s.rawListener(l)
+	if err != nil {
+		return err
 	}
-	b := &bridge{Listener: l, raw: raw, server: s, closed: make(chan struct{})}
+	b := &bridge{Listener: l, raw: raw, server: s, closed: make(chan struct{}), cut: make(chan struct{}),
+		isIdle: make(chan struct{})}
 	keepFromHooks(s.Server)
-	err := s.Server.Serve(b)
+	err = s.Server.Serve(b)
 	b.end()
 	return err
 }
 
 // rawListener returns how to accept from l, or why that cannot be done.
-func (s *Server) rawListener(l net.Listener) (syscall.RawConn, string) {
-	var raw syscall.RawConn
-	var err error
+func (s *Server) rawListener(l net.Listener) (syscall.RawConn, error) {
+	if p := s.Protocols; p != nil && (p.UnencryptedHTTP2() || !p.HTTP1()) {
+		return nil, &UnsupportedError{"HTTP/2 without TLS"}
+	}
 	switch l := l.(type) {
 	case *net.TCPListener:
-		raw, err = l.SyscallConn()
+		return l.SyscallConn()
 	case *net.UnixListener:
-		raw, err = l.SyscallConn()
+		return l.SyscallConn()
 	default:
-		return nil, "the listener is neither of TCP nor a unix socket, but " + typeName(l)
+		return nil, &UnsupportedError{"a listener that is neither of TCP nor a unix socket, but " + typeName(l)}
 	}
-	if err != nil {
-		return nil, err.Error()
-	}
-	if p := s.Protocols; p != nil && (p.UnencryptedHTTP2() || !p.HTTP1()) {
-		return nil, "HTTP/2 without TLS is asked for"
-	}
-	return raw, ""
 }
 
-// bridge is the listener that net/http knows of. By it Shutdown and Close of an http.Server reach
-// the loops: they close it, and a Shutdown that has to wait for requests in flight waits for the
-// one connection that it hands out, which is nobody's.
+// bridge is the listener that net/http has. By it Shutdown and Close of an http.Server reach the
+// loops: they close it, and what else they do reaches the connections that it hands out, which are
+// stand-ins.
 type bridge struct {
 	net.Listener
 	raw    syscall.RawConn
@@ -66,9 +60,14 @@ type bridge struct {
 	once    sync.Once
 	// accepting has clients accepted once.
 	accepting sync.Once
-	stand     *standIn
-	handed    bool
-	drained   chan struct{}
+	// handed counts what Accept has returned.
+	handed int
+	// cut is closed when net/http has closed the stand-in that it waits for.
+	cut chan struct{}
+	// isIdle is closed when it is clear whether net/http keeps connections alive.
+	isIdle chan struct{}
+	// keepsNone is set when net/http keeps no connections alive.
+	keepsNone atomic.Bool
 }
 
 // Accept is called by net/http: first when it begins to serve, and then once more for each thing
@@ -81,18 +80,19 @@ func (b *bridge) Accept() (net.Conn, error) {
 		}
 	}
 	failed := b.failed
-	isFirst := !b.handed && failed == nil && !b.server.DisableGeneralOptionsHandler
-	b.handed = true
-	core := b.core
+	handed, core := b.handed, b.core
+	b.handed++
 	b.mu.Unlock()
 	if failed != nil {
 		return nil, failed
 	}
-	if isFirst {
-		return b.stand, nil
-	}
-	if b.server.DisableGeneralOptionsHandler {
+	switch {
+	case b.server.DisableGeneralOptionsHandler:
 		b.accepting.Do(func() { go b.accept(core) })
+	case handed == 0:
+		return b.idleStandIn(), nil
+	case handed == 1:
+		return b.activeStandIn(), nil
 	}
 	<-b.closed
 	b.mu.Lock()
@@ -111,8 +111,6 @@ func (b *bridge) start() error {
 		core.base = base(b.Listener)
 	}
 	b.core = core
-	b.stand = &standIn{bridge: b, core: core, ended: make(chan struct{}),
-		interrupted: make(chan struct{})}
 	return nil
 }
 
@@ -239,7 +237,7 @@ func (b *bridge) fail(err error) {
 // net/http.
 func (b *bridge) end() {
 	b.mu.Lock()
-	core, stand := b.core, b.stand
+	core := b.core
 	isEnded := b.isEnded
 	b.isEnded = true
 	b.mu.Unlock()
@@ -251,76 +249,9 @@ func (b *bridge) end() {
 		core.drain()
 	}
 	go func() {
-		stand.wait()
+		b.wait()
 		core.free()
 	}()
-}
-
-// standIn is the connection that a Shutdown waits for, on behalf of all that the loops have. It
-// brings net/http a request that it answers by itself, OPTIONS *, and the one byte of its body
-// when the loops have nothing in flight any more.
-type standIn struct {
-	bridge *bridge
-	core   *core
-	mu     sync.Mutex
-	sent   int
-	ended  chan struct{}
-	// interrupted is closed when net/http wants its read back, behind the last byte.
-	interrupted chan struct{}
-	interrupt   sync.Once
-	once        sync.Once
-}
-
-const standInRequest = "OPTIONS * HTTP/1.1\r\nHost: dwell\r\nContent-Length: 1\r\nConnection: close\r\n\r\n"
-
-func (s *standIn) Read(p []byte) (int, error) {
-	s.mu.Lock()
-	sent := s.sent
-	s.mu.Unlock()
-	if sent == len(standInRequest) {
-		// Only now does Shutdown wait for the request, which it would have dropped before.
-		s.bridge.accepting.Do(func() { go s.bridge.accept(s.core) })
-		select {
-		case <-s.bridge.closed:
-			s.wait()
-		case <-s.ended:
-		}
-		select {
-		case <-s.ended:
-			return 0, io.EOF
-		default:
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.sent++
-		return copy(p, "."), nil
-	}
-	if sent > len(standInRequest) {
-		select {
-		case <-s.ended:
-		case <-s.interrupted:
-		}
-		return 0, io.EOF
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := copy(p, standInRequest[sent:])
-	s.sent += n
-	return n, nil
-}
-
-// wait waits until nothing is in flight, or net/http has closed it.
-func (s *standIn) wait() {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if s.core.active.Load() == 0 && s.core.connections() == 0 {
-			return
-		}
-		select {
-		case <-s.ended:
-			return
-		case <-time.After(pause):
-		}
-	}
 }
 
 // connections is how many connections the loops have.
@@ -336,28 +267,6 @@ func (c *core) connections() int {
 	}
 	return sum
 }
-
-func (s *standIn) Write(p []byte) (int, error) { return len(p), nil }
-
-// Close is called when it was answered, or by a Close of the server, which ends everything.
-func (s *standIn) Close() error {
-	s.once.Do(func() {
-		close(s.ended)
-		for _, l := range s.core.loops {
-			l.call(func() {
-				if l.engine.ptr != nil {
-					l.engine.closeAll()
-				}
-			})
-		}
-	})
-	return nil
-}
-
-func (s *standIn) LocalAddr() net.Addr              { return s.core.addr }
-func (s *standIn) RemoteAddr() net.Addr             { return s.core.addr }
-func (s *standIn) SetDeadline(time.Time) error      { return nil }
-func (s *standIn) SetWriteDeadline(time.Time) error { return nil }
 
 // hooks are those of a program, by its server: net/http is given others, which know a stand-in.
 type hooks struct {
@@ -409,11 +318,3 @@ func hooksOf(srv *http.Server) (func(net.Conn, http.ConnState), func(context.Con
 }
 
 var errHijacked = errors.New("dwell: connection was hijacked")
-
-// SetReadDeadline ends the read that is under way where the deadline has passed.
-func (s *standIn) SetReadDeadline(t time.Time) error {
-	if !t.IsZero() && t.Before(time.Now()) {
-		s.interrupt.Do(func() { close(s.interrupted) })
-	}
-	return nil
-}

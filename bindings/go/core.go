@@ -6,25 +6,22 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"reflect"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 )
 
 // core is what serves the clients of one listener.
 type core struct {
 	*http.Server
 	Options
-	base         context.Context
-	addr         net.Addr
-	loops        []*loop
-	accepted     atomic.Uint64
-	active       atomic.Int64
-	noKeepAlives *atomic.Bool
-	shutting     *atomic.Bool
+	base     context.Context
+	addr     net.Addr
+	loops    []*loop
+	accepted atomic.Uint64
+	active   atomic.Int64
+	server   *Server
 	// connState and connContext are the hooks as the program has set them.
 	connState   func(net.Conn, http.ConnState)
 	connContext func(context.Context, net.Conn) context.Context
@@ -34,9 +31,7 @@ type core struct {
 }
 
 func newCore(s *Server, l net.Listener, b *bridge) (*core, error) {
-	c := &core{Server: s.Server, Options: s.Options, addr: l.Addr(), bridge: b}
-	c.noKeepAlives = flagOf(s.Server, "disableKeepAlives")
-	c.shutting = flagOf(s.Server, "inShutdown")
+	c := &core{Server: s.Server, Options: s.Options, addr: l.Addr(), bridge: b, server: s}
 	c.connState, c.connContext = hooksOf(s.Server)
 	pollers := c.Pollers
 	if pollers <= 0 {
@@ -52,16 +47,6 @@ func newCore(s *Server, l net.Listener, b *bridge) (*core, error) {
 		c.loops = append(c.loops, lp)
 	}
 	return c, nil
-}
-
-// flagOf finds a flag in which net/http keeps what is asked for by a method. Where it has another
-// name one day, it is never set.
-func flagOf(srv *http.Server, name string) *atomic.Bool {
-	field := reflect.ValueOf(srv).Elem().FieldByName(name)
-	if !field.IsValid() || field.Type() != reflect.TypeFor[atomic.Bool]() {
-		return new(atomic.Bool)
-	}
-	return (*atomic.Bool)(unsafe.Pointer(field.UnsafeAddr()))
 }
 
 func (c *core) limits(pollers int) limits {
@@ -128,7 +113,16 @@ func millis(d time.Duration) uint64 {
 }
 
 func (c *core) keepsAlive() bool {
-	return !c.noKeepAlives.Load() && !c.shutting.Load() && !c.ending.Load()
+	if c.ending.Load() {
+		return false
+	}
+	switch c.server.keepAlives.Load() {
+	case keepAlivesOn:
+		return true
+	case keepAlivesOff:
+		return false
+	}
+	return !c.bridge.keepsNone.Load()
 }
 
 // pick returns the loop for a client.

@@ -12,5 +12,5 @@
 // as its request is in flight; [Options] has the other ways.
 //
 // Where cgo or the platform is missing, and for listeners that are not plain TCP or unix sockets,
-// such as those of TLS, net/http serves instead, which is said once in the error log.
+// such as those of TLS, Serve returns an [*UnsupportedError] at once, and net/http can serve instead.
 package dwell

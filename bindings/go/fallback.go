@@ -11,10 +11,9 @@ import (
 	"sync"
 )
 
-// Serve serves the clients of l, as the function [Serve] does.
+// Serve returns an [*UnsupportedError]: let net/http serve, by the method of the [http.Server].
 func (s *Server) Serve(l net.Listener) error {
-	s.fallBack("event loops need cgo and Linux")
-	return s.Server.Serve(l)
+	return &UnsupportedError{"anything without cgo and Linux"}
 }
 
 // WebSocket is a connection of [Upgrade], which there are none of here.

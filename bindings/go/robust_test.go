@@ -368,12 +368,29 @@ func TestConnStateThatPanics(t *testing.T) {
 	}
 }
 
-func TestFallsBackForOtherListeners(t *testing.T) {
+func TestWhatIsNotServedIsAnError(t *testing.T) {
 	noLeaks(t)
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	http2 := &http.Server{Protocols: new(http.Protocols)}
+	http2.Protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{Handler: http.HandlerFunc(hello)}
+	other := struct{ net.Listener }{l}
+	for want, err := range map[string]error{
+		"HTTP/2 without TLS": Serve(l, http2),
+		"a listener that is neither of TCP nor a unix socket, but struct { net.Listener }": Serve(other, srv),
+		"TLS": (&Server{Server: srv}).ServeTLS(l, "", ""),
+	} {
+		var unsupported *UnsupportedError
+		if !errors.As(err, &unsupported) || unsupported.What != want {
+			t.Errorf("%v, not %q", err, want)
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v is no errors.ErrUnsupported", err)
+		}
+	}
+	// The listener is as it was.
 	done := make(chan error)
-	go func() { done <- Serve(struct{ net.Listener }{l}, srv) }()
+	go func() { done <- srv.Serve(other) }()
 	resp, err := http.Get("http://" + l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -382,6 +399,55 @@ func TestFallsBackForOtherListeners(t *testing.T) {
 	srv.Shutdown(t.Context())
 	if err := <-done; err != http.ErrServerClosed {
 		t.Error(err)
+	}
+}
+
+// SetKeepAlivesEnabled of the http.Server is seen before and while it serves, that of the Server
+// also when it turns them on again.
+func TestSetKeepAlivesEnabled(t *testing.T) {
+	noLeaks(t)
+	srv := &Server{Server: &http.Server{Handler: http.HandlerFunc(hello)}}
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	done := make(chan error)
+	go func() { done <- srv.Serve(l) }()
+	s := &server{t: t, addr: l.Addr().String()}
+	keeps := func() bool {
+		c := s.dial()
+		io.WriteString(c, get11)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !resp.Close
+	}
+	if !keeps() {
+		t.Error("keep-alives are off at first")
+	}
+	srv.Server.SetKeepAlivesEnabled(false)
+	eventually(t, "keep-alives are off", func() bool { return !keeps() })
+	srv.SetKeepAlivesEnabled(true)
+	if !keeps() {
+		t.Error("keep-alives are not on again")
+	}
+	srv.SetKeepAlivesEnabled(false)
+	if keeps() {
+		t.Error("keep-alives are not off again")
+	}
+	told := make(chan struct{})
+	srv.RegisterOnShutdown(func() { close(told) })
+	if err := srv.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-told
+	if err := <-done; err != http.ErrServerClosed {
+		t.Error(err)
+	}
+
+	off := &http.Server{Handler: http.HandlerFunc(hello)}
+	off.SetKeepAlivesEnabled(false)
+	s = start(t, false, Options{}, off)
+	if keeps() {
+		t.Error("keep-alives that were off before are on")
 	}
 }
 

@@ -1,11 +1,14 @@
 package dwell
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Options says how a [Server] works beyond what [http.Server] says. The zero value is good.
@@ -32,15 +35,17 @@ type Options struct {
 	SendBuffer int
 }
 
-// Server is an [http.Server] that serves on event loops. Its Shutdown, Close, RegisterOnShutdown
-// and SetKeepAlivesEnabled are those of the http.Server in it.
+// Server is an [http.Server] that serves on event loops. Shutdown and Close of the http.Server in it
+// do the same as its own; SetKeepAlivesEnabled of that can turn keep-alives off, and not on again.
 type Server struct {
 	*http.Server
 	Options
+	keepAlives atomic.Int32
 }
 
 // Serve serves the clients of l with the handler and by the settings of srv, until srv is shut
-// down or l fails. It always returns an error, [http.ErrServerClosed] after Shutdown or Close.
+// down or l fails. It always returns an error, [http.ErrServerClosed] after Shutdown or Close, and an
+// [*UnsupportedError] at once where event loops cannot serve.
 func Serve(l net.Listener, srv *http.Server) error {
 	return (&Server{Server: srv}).Serve(l)
 }
@@ -65,22 +70,58 @@ func (s *Server) ListenAndServe() error {
 	return s.Serve(l)
 }
 
-// ListenAndServeTLS is that of net/http: TLS connections have a goroutine each.
+// ListenAndServeTLS returns an [*UnsupportedError]: TLS is not served on event loops.
 func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
-	s.fallBack("TLS is not served on event loops yet")
-	return s.Server.ListenAndServeTLS(certFile, keyFile)
+	return &UnsupportedError{"TLS"}
 }
 
-// ServeTLS is that of net/http: TLS connections have a goroutine each.
+// ServeTLS returns an [*UnsupportedError]: TLS is not served on event loops.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
-	s.fallBack("TLS is not served on event loops yet")
-	return s.Server.ServeTLS(l, certFile, keyFile)
+	return &UnsupportedError{"TLS"}
 }
 
-// fallBack says why net/http serves.
-func (s *Server) fallBack(reason string) {
-	say(s.Server, "dwell: net/http serves, with a goroutine for each connection: %s", reason)
+// Shutdown closes the listeners, lets every request in flight be answered, and returns when nothing
+// is left or ctx is done. Serve returns [http.ErrServerClosed] at once.
+func (s *Server) Shutdown(ctx context.Context) error { return s.Server.Shutdown(ctx) }
+
+// Close closes the listeners and all connections.
+func (s *Server) Close() error { return s.Server.Close() }
+
+// RegisterOnShutdown has f called, on a goroutine of its own, when a Shutdown begins. It is for
+// connections that were hijacked or upgraded, which Shutdown neither closes nor waits for.
+func (s *Server) RegisterOnShutdown(f func()) { s.Server.RegisterOnShutdown(f) }
+
+// SetKeepAlivesEnabled says whether connections are kept for further requests. What is idle when
+// they are not any more is closed with its next answer, or its timeout.
+func (s *Server) SetKeepAlivesEnabled(v bool) {
+	if v {
+		s.keepAlives.Store(keepAlivesOn)
+	} else {
+		s.keepAlives.Store(keepAlivesOff)
+	}
+	s.Server.SetKeepAlivesEnabled(v)
 }
+
+// What SetKeepAlivesEnabled of a [Server] has said. If it has said nothing, what that of its
+// [http.Server] has said holds.
+const (
+	keepAlivesOn = 1 + iota
+	keepAlivesOff
+)
+
+// UnsupportedError is what Serve returns for something that is not served on event loops. Its
+// listener is as it was, so that net/http can serve it instead, by the method of the
+// [http.Server]. It is an [errors.ErrUnsupported].
+type UnsupportedError struct {
+	// What is not served.
+	What string
+}
+
+func (e *UnsupportedError) Error() string {
+	return "dwell: " + e.What + " is not served on event loops"
+}
+
+func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
 var saidOnce sync.Map
 
