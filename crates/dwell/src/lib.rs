@@ -7,9 +7,10 @@
 //! | to | take | feature |
 //! |---|---|---|
 //! | answer requests by handlers, on a loop a core | [`Server`] | `server` (default) |
-//! | hold listeners, clients and timers in a loop that you poll | [`manager::Manager`] | `manager` (default) |
+//! | hold all of that in a loop that you poll | [`manager::Manager`] | `manager` (default) |
 //! | write handlers over the types of the `http` crate | [`handler::http`] | `http` |
 //! | serve an axum `Router`, or another `tower::Service` | [`handler::tower`] | `tower` |
+//! | open WebSockets in axum's handlers | [`axum::WebSocketUpgrade`] | `axum` |
 //! | bound what a future may take | [`timers::timeout`] | `timers` |
 //! | talk to memcached | [`memcache::Client`] | `memcache`; codecs: `json`, `zlib`, `zstd` |
 //! | keep values in a bounded cache | [`store::Store`] | `store` |
@@ -175,12 +176,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(all(
+        feature = "axum",
         feature = "event-loop",
         feature = "manager",
         feature = "memcache",
         feature = "store",
-        feature = "timers",
-        feature = "tower"
+        feature = "timers"
     )),
     allow(
         rustdoc::broken_intra_doc_links,
@@ -196,6 +197,10 @@ pub use dwell_engine::{
 #[cfg(feature = "server")]
 #[doc(inline)]
 pub use dwell_evloop::ListenOptions;
+
+#[cfg(feature = "axum")]
+#[doc(inline)]
+pub use dwell_engine::axum;
 
 #[cfg(feature = "manager")]
 #[doc(inline)]
@@ -225,7 +230,7 @@ pub use dwell_store as store;
 pub use dwell_timers as timers;
 
 /// The pages about the parts, whose examples are compiled as they stand.
-#[cfg(all(doctest, feature = "manager", feature = "tower"))]
+#[cfg(all(doctest, feature = "manager", feature = "axum"))]
 mod pages {
     #[doc = include_str!("../../../docs/manager.md")]
     mod manager {}

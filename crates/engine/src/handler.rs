@@ -10,6 +10,8 @@
 //! | is a `tower::Service` | `handler::tower::service` (feature `tower`) |
 
 mod answer;
+#[cfg(feature = "axum")]
+pub mod axum;
 mod blocking;
 mod body;
 mod channel;

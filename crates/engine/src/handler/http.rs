@@ -61,7 +61,7 @@ pub struct PeerAddress(pub SocketAddr);
 ///
 /// ```
 /// use bytes::Bytes;
-/// use dwell_engine::handler::http::{Upgrade, inline};
+/// use dwell_engine::handler::http::{OnUpgrade, inline};
 /// use dwell_engine::{Server, StreamRef};
 /// use http::{Request, Response};
 ///
@@ -70,7 +70,7 @@ pub struct PeerAddress(pub SocketAddr);
 ///     .listen(([127, 0, 0, 1], 0).into())
 ///     .serve(inline(|request: Request<Bytes>| {
 ///         let mut response = Response::new("upgrade to echo, please\n");
-///         if let Some(upgrade) = request.extensions().get::<Upgrade>() {
+///         if let Some(upgrade) = request.extensions().get::<OnUpgrade>() {
 ///             upgrade.take_over(|stream: &mut StreamRef<'_>, input: &[u8]| {
 ///                 stream.write(input);
 ///                 input.len()
@@ -88,11 +88,11 @@ pub struct PeerAddress(pub SocketAddr);
 /// # Ok::<(), dwell_engine::ServerError>(())
 /// ```
 #[derive(Clone)]
-pub struct Upgrade {
+pub struct OnUpgrade {
     takeover: Arc<Mutex<Option<Takeover>>>,
 }
 
-impl Upgrade {
+impl OnUpgrade {
     /// Hands the connection's bytes to `handler` on its loop, once a 101 was answered.
     pub fn take_over(&self, handler: impl StreamHandler) {
         self.set(Takeover::Loop(Box::new(handler)));
@@ -103,13 +103,13 @@ impl Upgrade {
     ///
     /// ```
     /// use bytes::Bytes;
-    /// use dwell_engine::handler::http::Upgrade;
+    /// use dwell_engine::handler::http::OnUpgrade;
     /// use http::{Request, Response, StatusCode};
     /// use std::io::Write;
     ///
     /// fn classic(request: Request<Bytes>) -> Response<&'static str> {
     ///     let mut response = Response::new("");
-    ///     if let Some(upgrade) = request.extensions().get::<Upgrade>() {
+    ///     if let Some(upgrade) = request.extensions().get::<OnUpgrade>() {
     ///         upgrade.take_over_blocking(|mut socket, early| {
     ///             // It is closed at the end of this, whatever came of it.
     ///             let _ = socket.write_all(&early);
@@ -132,7 +132,7 @@ impl Upgrade {
         self.set(Takeover::Thread(Box::new(run)));
     }
 
-    fn set(&self, takeover: Takeover) {
+    pub(super) fn set(&self, takeover: Takeover) {
         let mut place = self.takeover.lock().unwrap_or_else(PoisonError::into_inner);
         *place = Some(takeover);
     }
@@ -143,9 +143,9 @@ impl Upgrade {
     }
 }
 
-impl fmt::Debug for Upgrade {
+impl fmt::Debug for OnUpgrade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgrade").finish_non_exhaustive()
+        f.debug_struct("OnUpgrade").finish_non_exhaustive()
     }
 }
 
@@ -280,7 +280,7 @@ pub(super) fn request_of<B>(
         typed.extensions_mut().insert(PeerAddress(peer));
     }
     if head.upgrade.is_some() {
-        typed.extensions_mut().insert(Upgrade {
+        typed.extensions_mut().insert(OnUpgrade {
             takeover: Arc::default(),
         });
     }
@@ -295,7 +295,7 @@ pub(super) fn not_understood() -> Answer {
 /// Properties of a request that decide how a response to it is sent.
 pub(super) struct Form {
     pub(super) is_head: bool,
-    upgrade: Option<Upgrade>,
+    upgrade: Option<OnUpgrade>,
 }
 
 impl Form {
@@ -320,7 +320,7 @@ impl Form {
     /// Answers 101 and lets the connection go. Answers 500 if the handler has not taken it over, or
     /// the request did not ask for it.
     pub(super) fn switch(&self, responder: Responder, head: &response::Parts) {
-        if let Some(takeover) = self.upgrade.as_ref().and_then(Upgrade::take) {
+        if let Some(takeover) = self.upgrade.as_ref().and_then(OnUpgrade::take) {
             // The client may have left meanwhile.
             let _ = responder.order_takeover(answer_of(head), takeover);
         }

@@ -64,9 +64,9 @@ pub struct Tower<S> {
 /// Shape: its futures need not be `Send`: each stays on one loop. A service that fails answers 500;
 /// a response body that fails cuts the connection. When a client leaves, its future is dropped.
 /// `Connection: close` of a response is honoured; fields that frame a response are the engine's. A
-/// connection is taken over by the [`Upgrade`](super::http::Upgrade) among the extensions of its
-/// request. hyper's `OnUpgrade`, which axum's `WebSocketUpgrade` needs, can be made by hyper alone:
-/// such handlers answer that the request cannot be upgraded.
+/// connection is taken over by the [`OnUpgrade`](super::http::OnUpgrade) in the extensions of its
+/// request. That of hyper, which axum's `WebSocketUpgrade` needs, can be made by hyper alone; the
+/// extractor of the same name in `dwell_engine::axum` (feature `axum`) takes its place.
 pub fn service<S, B>(service: S) -> Tower<S>
 where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,

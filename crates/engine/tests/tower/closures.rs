@@ -4,7 +4,7 @@ use crate::support::{Client, End, get, post, serve};
 use bytes::Bytes;
 use dwell_engine::StreamRef;
 use dwell_engine::handler::RequestBody;
-use dwell_engine::handler::http::{PeerAddress, Upgrade, inline, pooled};
+use dwell_engine::handler::http::{OnUpgrade, PeerAddress, inline, pooled};
 use http::{Request, Response, StatusCode};
 use std::io::Read;
 
@@ -64,7 +64,7 @@ fn a_closure_on_the_pool_reads_as_the_body_comes() {
 #[test]
 fn a_connection_is_taken_over_by_a_101() {
     let handler = |request: Request<Bytes>| {
-        let upgrade = request.extensions().get::<Upgrade>();
+        let upgrade = request.extensions().get::<OnUpgrade>();
         if let Some(upgrade) = upgrade.filter(|_| request.uri().path() == "/echo") {
             upgrade.take_over(|stream: &mut StreamRef<'_>, input: &[u8]| {
                 stream.write(input);

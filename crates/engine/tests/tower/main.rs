@@ -6,3 +6,5 @@ mod closures;
 mod runtime;
 #[path = "../server/support.rs"]
 mod support;
+#[cfg(feature = "axum")]
+mod websocket;
