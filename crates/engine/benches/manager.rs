@@ -7,7 +7,7 @@
     reason = "a program that measures, prints, and stops where it cannot"
 )]
 
-use dwell_engine::manager::{Conn, Event, EventKind, EventSet, Manager, Options};
+use dwell_engine::manager::{Conn, Event, EventKind, EventSet, Manager, ManagerOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -43,7 +43,7 @@ fn answer(conn: &mut Conn<'_>, event: Event<'_>) {
 
 /// A manager that serves requests, and where.
 fn server() -> (Manager, SocketAddr) {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.events = EventSet::NONE.with(EventKind::HttpMessage);
     let mut manager = Manager::with_options(options, answer).unwrap();
     let listener = manager.listen("http://127.0.0.1:0").unwrap();

@@ -167,7 +167,7 @@ pub enum Outcome {
 /// Actions of the engine that no app asked for; for counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum HttpEvent {
     /// A connection came.
     Accepted,
     /// A connection was closed because there are too many.
@@ -192,7 +192,7 @@ pub enum Event {
 ///
 /// ```
 /// use dwell_engine::{
-///     App, BodyPlan, Detached, Event, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request,
+///     App, BodyPlan, Detached, HttpEvent, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request,
 /// };
 /// use dwell_evloop::{Context, EventLoop, Stream, Token};
 /// use dwell_proto::http1::{RequestHead, Trailers};
@@ -324,8 +324,8 @@ pub enum Event {
 ///         println!("{connection:?} has {} bytes to read", stream.queued_bytes());
 ///     }
 ///
-///     fn event(&mut self, event: Event) {
-///         self.rejected += usize::from(matches!(event, Event::Rejected(_)));
+///     fn event(&mut self, event: HttpEvent) {
+///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected(_)));
 ///     }
 /// }
 /// # let mut event_loop = EventLoop::new()?;
@@ -496,7 +496,7 @@ pub trait App {
     }
 
     /// Reports an action of the engine, for counting.
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: HttpEvent) {
         let _ = event;
     }
 }

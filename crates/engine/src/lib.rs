@@ -29,7 +29,7 @@
 //! ```
 //!
 //! Features: `http`, handlers over the types of the `http` crate; `tower`, handlers that are a
-//! `tower::Service`.
+//! `tower::Service`; `axum`, WebSocket in the handlers of an axum `Router`.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -38,6 +38,7 @@ mod budget;
 mod components;
 mod connection;
 mod date;
+#[doc(hidden)]
 pub mod embed;
 pub mod files;
 mod gathered;
@@ -51,9 +52,11 @@ pub mod sse;
 mod streams;
 pub mod websocket;
 
-pub use app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
+pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
 pub use budget::Budget;
 pub use dwell_evloop::Detached;
+#[cfg(feature = "axum")]
+pub use handler::axum;
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};

@@ -56,7 +56,7 @@ pub use conn::Conn;
 pub use error::{ConnError, ManagerError, UrlError, WakeupError};
 pub use event::{Event, EventKind, EventSet};
 pub use message::HttpMessage;
-pub use options::Options;
+pub use options::ManagerOptions;
 pub use scope::Scope;
 pub use timer::Timer;
 pub use waker::Waker;
@@ -153,7 +153,7 @@ impl Manager {
     pub fn new(
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<Self, ManagerError> {
-        Self::with_options(Options::default(), handler)
+        Self::with_options(ManagerOptions::default(), handler)
     }
 
     /// As [`new`](Self::new), with bounds other than the default ones.
@@ -165,8 +165,8 @@ impl Manager {
     /// When a limit for heads or kept input is not below the loop's input buffer of 64 KiB.
     ///
     /// ```
-    /// use dwell_engine::manager::{EventKind, EventSet, Manager, Options};
-    /// let mut options = Options::default();
+    /// use dwell_engine::manager::{EventKind, EventSet, Manager, ManagerOptions};
+    /// let mut options = ManagerOptions::default();
     /// options.body_bytes_max = 64 * 1024;
     /// options.events = EventSet::ALL.without(EventKind::Read);
     /// let manager = Manager::with_options(options, |_, _| {})?;
@@ -174,7 +174,7 @@ impl Manager {
     /// # Ok::<(), dwell_engine::manager::ManagerError>(())
     /// ```
     pub fn with_options(
-        options: Options,
+        options: ManagerOptions,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<Self, ManagerError> {
         let event_loop = EventLoop::new().map_err(ManagerError::Loop)?;

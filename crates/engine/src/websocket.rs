@@ -24,7 +24,7 @@ pub use dwell_proto::websocket::{
 };
 pub use options::{Overflow, WebSocketOptions};
 pub use random::nonce;
-pub use socket::{SendError, WebSocketRef};
+pub use socket::{WebSocketRef, WebSocketSendError};
 pub use upgrade::{OriginPolicy, Rejection, Upgrade, UpgradeOptions, is_upgrade, upgrade};
 
 use crate::Detached;
@@ -208,31 +208,31 @@ impl WebSockets {
     /// Sends a message; as [`WebSocketRef::send`], from outside its callbacks.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`WebSocketSendError`].
     pub fn send(
         &mut self,
         context: &mut Context,
         token: Token,
         kind: MessageKind,
         payload: &[u8],
-    ) -> Result<(), SendError> {
+    ) -> Result<(), WebSocketSendError> {
         self.with_socket(context, token, |socket| socket.send(kind, payload))
-            .unwrap_or(Err(SendError::Closed))
+            .unwrap_or(Err(WebSocketSendError::Closed))
     }
 
     /// Sends a message that goes to many to one of them; a socket that refuses it keeps it by
     /// reference.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`WebSocketSendError`].
     pub fn send_shared(
         &mut self,
         context: &mut Context,
         token: Token,
         message: &Broadcast,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), WebSocketSendError> {
         self.with_socket(context, token, |socket| socket.write_shared(message))
-            .unwrap_or(Err(SendError::Closed))
+            .unwrap_or(Err(WebSocketSendError::Closed))
     }
 
     /// Sends one message to many connections.
@@ -265,8 +265,8 @@ impl WebSockets {
         for token in tokens {
             match self.send_shared(context, token, message) {
                 Ok(()) => delivered.sent += 1,
-                Err(SendError::Full { .. }) => delivered.full += 1,
-                Err(SendError::Closed) => delivered.closed += 1,
+                Err(WebSocketSendError::Full { .. }) => delivered.full += 1,
+                Err(WebSocketSendError::Closed) => delivered.closed += 1,
             }
         }
         delivered

@@ -1,7 +1,7 @@
 //! The limits of a manager, as Python gives them.
 
 use crate::web::options::{Bounds, seconds};
-use dwell_engine::manager::Options;
+use dwell_engine::manager::ManagerOptions;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -11,8 +11,8 @@ use pyo3::types::PyDict;
 /// # Errors
 /// `TypeError` for a name that is unknown or a value of another type, `ValueError` for one out of
 /// range.
-pub(super) fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
-    let mut options = Options::default();
+pub(super) fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<ManagerOptions> {
+    let mut options = ManagerOptions::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let bounds = Bounds {

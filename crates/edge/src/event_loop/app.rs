@@ -11,7 +11,7 @@ use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
 use crate::responder::ResponseLog;
 use dwell_engine::{
-    App, Body, BodyPlan, Detached, Event, ExchangeId, Http, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, ExchangeId, Http, HttpEvent, Outcome, Reply, Request, Response,
 };
 use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{RequestHead, Trailers};
@@ -307,16 +307,16 @@ impl App for Front {
         self.admission.admit(stream, open + self.polls.sockets())
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: HttpEvent) {
         let metrics = &self.log.metrics;
         let timeouts = &metrics.client_timeouts;
         match event {
-            Event::Accepted => metrics.connections.increment(),
-            Event::Refused => self.admission.refused(ConnectionRefusal::ConnectionsMax),
-            Event::Exhausted => self.admission.refused(ConnectionRefusal::Descriptors),
-            Event::WriteTimeout => timeouts.increment(ClientTimeout::Write),
-            Event::BodyTimeout => timeouts.increment(ClientTimeout::Request),
-            Event::Rejected(status) => {
+            HttpEvent::Accepted => metrics.connections.increment(),
+            HttpEvent::Refused => self.admission.refused(ConnectionRefusal::ConnectionsMax),
+            HttpEvent::Exhausted => self.admission.refused(ConnectionRefusal::Descriptors),
+            HttpEvent::WriteTimeout => timeouts.increment(ClientTimeout::Write),
+            HttpEvent::BodyTimeout => timeouts.increment(ClientTimeout::Request),
+            HttpEvent::Rejected(status) => {
                 if status == 408 {
                     timeouts.increment(ClientTimeout::Request);
                 }

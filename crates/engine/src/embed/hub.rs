@@ -10,7 +10,7 @@ use crate::components::{Components, Protocol};
 use crate::reply::{Body, Reply, Response, WriteError};
 use crate::streams::StreamRef;
 use crate::websocket::{
-    CloseCode, MessageKind, OriginPolicy, SendError, UpgradeOptions, WebSocketRef, upgrade,
+    CloseCode, MessageKind, OriginPolicy, UpgradeOptions, WebSocketRef, WebSocketSendError, upgrade,
 };
 use dwell_evloop::{Context, Driver, INPUT_BYTES, Readiness, Stream, Token};
 use dwell_proto::http1::{FieldStorage, parse_request};
@@ -191,10 +191,10 @@ impl Hub {
     pub(super) fn is_alive(&mut self, context: &mut Context, token: Token) -> bool {
         match token.kind() {
             kind::EXCHANGE => self.state.held.get(token).is_some(),
-            kind::CONNECTION => self.http.contains(token),
-            kind::WEBSOCKET => self.websockets.contains(token),
+            kind::CONNECTION => self.components.http.contains(token),
+            kind::WEBSOCKET => self.components.websockets.contains(token),
             kind::STREAM => {
-                let found = self.streams.with_stream(context, token, |_| ());
+                let found = self.components.streams.with_stream(context, token, |_| ());
                 found.is_some()
             }
             _ => false,
@@ -546,9 +546,9 @@ fn refused_piece(error: WriteError) -> CommandError {
     }
 }
 
-fn refused_message(error: SendError) -> CommandError {
+fn refused_message(error: WebSocketSendError) -> CommandError {
     match error {
-        SendError::Full { .. } => CommandError::Full,
-        SendError::Closed => CommandError::Stale,
+        WebSocketSendError::Full { .. } => CommandError::Full,
+        WebSocketSendError::Closed => CommandError::Stale,
     }
 }

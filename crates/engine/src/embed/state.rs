@@ -4,7 +4,7 @@
 use super::batch::{Batch, EventKind};
 use super::{Options, Statistics, kind};
 use crate::Detached;
-use crate::app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
+use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
 use crate::reply::{Body, Reply, Response};
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
 use crate::websocket::{Control, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef};
@@ -232,12 +232,12 @@ impl App for State {
         self.connection_closed(connection);
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: HttpEvent) {
         let figure = match event {
-            Event::Accepted => &mut self.statistics.accepted,
-            Event::Refused | Event::Exhausted => &mut self.statistics.refused,
-            Event::Rejected(_) | Event::BodyTimeout => &mut self.statistics.rejected,
-            Event::WriteTimeout => &mut self.statistics.write_timeouts,
+            HttpEvent::Accepted => &mut self.statistics.accepted,
+            HttpEvent::Refused | HttpEvent::Exhausted => &mut self.statistics.refused,
+            HttpEvent::Rejected(_) | HttpEvent::BodyTimeout => &mut self.statistics.rejected,
+            HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,
         };
         *figure += 1;
     }

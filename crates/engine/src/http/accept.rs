@@ -3,7 +3,7 @@
 use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
 use crate::Detached;
-use crate::app::{App, Event};
+use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note};
 use crate::limits::Limits;
 use dwell_evloop::{Accepted, Context, Listener, Peer, Slab, Stream, Token};
@@ -212,7 +212,7 @@ impl Http {
             Accepted::Drained => is_last = true,
             Accepted::Exhausted(_) => {
                 is_last = true;
-                app.event(Event::Exhausted);
+                app.event(HttpEvent::Exhausted);
             }
             Accepted::Connection(stream, _) => {
                 let open = connections.len();
@@ -289,10 +289,10 @@ pub(super) fn announce<A: App>(
 ) {
     match admitted {
         Some((connection, stream)) => {
-            app.event(Event::Accepted);
+            app.event(HttpEvent::Accepted);
             app.opened(context, connection, stream, listener);
         }
-        None => app.event(Event::Refused),
+        None => app.event(HttpEvent::Refused),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One exchange: the app's callbacks with the place for the answer, and what follows from them.
 
 use super::visit::{Fate, Visit};
-use crate::app::{App, Event, Outcome};
+use crate::app::{App, HttpEvent, Outcome};
 use crate::connection::{Phase, Taking, Unread};
 use crate::reply::{Body, Framing, Outgoing, Reply, Response};
 use dwell_evloop::{Context, Flushed, Readiness, Sends};
@@ -311,7 +311,7 @@ impl<A: App> Visit<'_, A> {
 
     /// Writes an answer of the engine's own, the last one of the connection.
     pub(super) fn reject(&mut self, status: u16, output: &mut Vec<u8>) {
-        self.app.event(Event::Rejected(status));
+        self.app.event(HttpEvent::Rejected(status));
         let connection = &mut *self.connection;
         connection.incoming = None;
         connection.peer.drop_tail();
@@ -353,7 +353,7 @@ impl<A: App> Visit<'_, A> {
         connection.outgoing = Outgoing::None;
         self.app.abandoned(self.context, exchange, tag);
         if is_begun && status == 408 {
-            self.app.event(Event::BodyTimeout);
+            self.app.event(HttpEvent::BodyTimeout);
         }
         if is_begun {
             Stop::Failed

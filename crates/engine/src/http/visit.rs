@@ -10,7 +10,7 @@
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
-use crate::app::{App, Event, ExchangeId};
+use crate::app::{App, ExchangeId, HttpEvent};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
 use crate::http::{Accounts, Peers};
@@ -127,7 +127,7 @@ impl<A: App> Visit<'_, A> {
     }
 
     fn write_time_out(&mut self) -> Fate {
-        self.app.event(Event::WriteTimeout);
+        self.app.event(HttpEvent::WriteTimeout);
         Fate::Close
     }
 

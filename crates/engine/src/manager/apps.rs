@@ -229,8 +229,11 @@ impl App for State {
         }
     }
 
-    fn event(&mut self, event: crate::Event) {
-        if matches!(event, crate::Event::Refused | crate::Event::Exhausted) {
+    fn event(&mut self, event: crate::HttpEvent) {
+        if matches!(
+            event,
+            crate::HttpEvent::Refused | crate::HttpEvent::Exhausted
+        ) {
             self.refused += 1;
         }
     }

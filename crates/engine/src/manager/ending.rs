@@ -7,8 +7,8 @@ impl Manager {
     /// Ends everything: stops listening, closes every connection, drops timers and handlers.
     ///
     /// Shape: wake-ups that wait are told, and what is queued goes out first, for at most
-    /// [`Options::close_timeout`](super::Options::close_timeout); every connection is told
-    /// `Close`. Afterwards every call fails with a typed error. A second call does nothing.
+    /// [`ManagerOptions::close_timeout`](super::ManagerOptions::close_timeout); every connection is
+    /// told `Close`. Afterwards every call fails with a typed error. A second call does nothing.
     pub fn close(&mut self) {
         let timeout = self.close_timeout;
         if let Some(mut inner) = self.inner.take() {

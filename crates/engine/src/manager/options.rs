@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Limits of a [`Manager`](super::Manager) and its connections; all of them have a finite default.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct ManagerOptions {
     /// Limits of HTTP connections.
     pub http: Limits,
     /// Limits of raw connections.
@@ -27,7 +27,7 @@ pub struct Options {
     pub events: EventSet,
 }
 
-impl Default for Options {
+impl Default for ManagerOptions {
     fn default() -> Self {
         Self {
             http: Limits::default(),

@@ -130,7 +130,7 @@ pub(super) struct State {
 pub(super) const DEFAULT_HANDLER: u32 = 0;
 
 impl State {
-    pub(super) fn new(handler: Handler, options: &super::Options, waker: Waker) -> Self {
+    pub(super) fn new(handler: Handler, options: &super::ManagerOptions, waker: Waker) -> Self {
         let default = HandlerSlot {
             handler: Some(handler),
             users: 1,

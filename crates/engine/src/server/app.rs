@@ -4,7 +4,7 @@ use super::guard::guarded;
 use super::host::Host;
 use super::statistics::add;
 use crate::Detached;
-use crate::app::{App, BodyPlan, Event, ExchangeId, Outcome, Request};
+use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
 use crate::handler::{Answer, BodyMode, Exchange, Handler};
 use crate::reply::Reply;
 use dwell_evloop::{Context, Stream, Token};
@@ -191,14 +191,14 @@ impl<H: Handler> App for ServerApp<H> {
         kept
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: HttpEvent) {
         let figures = &self.host.link().figures;
         let figure = match event {
-            Event::Accepted => &figures.accepted,
-            Event::Refused => &figures.refused,
-            Event::Exhausted => &figures.exhausted,
-            Event::Rejected(_) | Event::BodyTimeout => &figures.rejected,
-            Event::WriteTimeout => &figures.write_timeouts,
+            HttpEvent::Accepted => &figures.accepted,
+            HttpEvent::Refused => &figures.refused,
+            HttpEvent::Exhausted => &figures.exhausted,
+            HttpEvent::Rejected(_) | HttpEvent::BodyTimeout => &figures.rejected,
+            HttpEvent::WriteTimeout => &figures.write_timeouts,
         };
         add(figure, 1);
     }

@@ -251,8 +251,8 @@ pub struct Negotiated {
 ///
 /// ```
 /// use dwell_engine::websocket::{
-///     Control, Delivery, FramePart, Message, Opcode, SendError, UpgradeOptions, WebSocketApp,
-///     WebSocketEnd, WebSocketRef,
+///     Control, Delivery, FramePart, Message, Opcode, UpgradeOptions, WebSocketApp, WebSocketEnd,
+///     WebSocketRef, WebSocketSendError,
 /// };
 /// use dwell_evloop::{Context, Token};
 ///
@@ -269,7 +269,7 @@ pub struct Negotiated {
 ///         let opcode = if part.is_first { part.opcode } else { Opcode::Continuation };
 ///         let fin = part.fin && part.payload_left == 0;
 ///         let sent = socket.frame(opcode, fin, part.compressed && part.is_first, part.data);
-///         if let Err(SendError::Full { .. }) = sent {
+///         if let Err(WebSocketSendError::Full { .. }) = sent {
 ///             socket.close_without_code();
 ///         }
 ///     }

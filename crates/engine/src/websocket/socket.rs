@@ -16,7 +16,7 @@ use std::time::Instant;
 /// Reasons why a message was not sent; no byte of it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum SendError {
+pub enum WebSocketSendError {
     /// The queue of output for the peer is full.
     Full {
         /// [`WebSocketOptions::output_bytes_max`].
@@ -28,7 +28,7 @@ pub enum SendError {
     Closed,
 }
 
-impl fmt::Display for SendError {
+impl fmt::Display for WebSocketSendError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { limit, queued } => {
@@ -39,7 +39,7 @@ impl fmt::Display for SendError {
     }
 }
 
-impl std::error::Error for SendError {}
+impl std::error::Error for WebSocketSendError {}
 
 /// The means of sending that the connections of a loop share.
 #[derive(Debug)]
@@ -53,10 +53,10 @@ pub(super) struct Sending {
 /// Shape: what is sent in one callback is gathered and goes out together when it ends.
 ///
 /// ```
-/// use dwell_engine::websocket::{Message, SendError, WebSocketRef};
+/// use dwell_engine::websocket::{Message, WebSocketRef, WebSocketSendError as Refused};
 ///
 /// /// Answers with what came before; the tag counts.
-/// fn answer(socket: &mut WebSocketRef<'_>, message: &Message<'_>) -> Result<(), SendError> {
+/// fn answer(socket: &mut WebSocketRef<'_>, message: &Message<'_>) -> Result<(), Refused> {
 ///     let count = socket.tag() + 1;
 ///     socket.set_tag(count);
 ///     if socket.negotiated().deflate.is_none() && socket.is_full() {
@@ -119,16 +119,16 @@ impl WebSocketRef<'_> {
     /// Sends a text message.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn text(&mut self, text: &str) -> Result<(), SendError> {
+    /// [`WebSocketSendError`].
+    pub fn text(&mut self, text: &str) -> Result<(), WebSocketSendError> {
         self.send(MessageKind::Text, text.as_bytes())
     }
 
     /// Sends a binary message.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn binary(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`WebSocketSendError`].
+    pub fn binary(&mut self, payload: &[u8]) -> Result<(), WebSocketSendError> {
         self.send(MessageKind::Binary, payload)
     }
 
@@ -137,8 +137,8 @@ impl WebSocketRef<'_> {
     /// Shape: text must be UTF-8, which is the caller's to know.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), SendError> {
+    /// [`WebSocketSendError`].
+    pub fn send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), WebSocketSendError> {
         self.admit()?;
         let mask = self.mask();
         let Negotiated { role, deflate, .. } = self.connection.negotiated;
@@ -169,8 +169,8 @@ impl WebSocketRef<'_> {
     /// Sends a message that goes to many, as it was encoded for all of them.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn send_shared(&mut self, message: &Broadcast) -> Result<(), SendError> {
+    /// [`WebSocketSendError`].
+    pub fn send_shared(&mut self, message: &Broadcast) -> Result<(), WebSocketSendError> {
         if self.connection.negotiated.role == Role::Client {
             // Each frame of a client has a mask of its own.
             return self.send(message.kind(), message.payload());
@@ -191,14 +191,14 @@ impl WebSocketRef<'_> {
     /// [`close`](Self::close).
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`WebSocketSendError`].
     pub fn frame(
         &mut self,
         opcode: Opcode,
         fin: bool,
         compressed: bool,
         payload: &[u8],
-    ) -> Result<(), SendError> {
+    ) -> Result<(), WebSocketSendError> {
         self.admit()?;
         let header = FrameHeader {
             fin,
@@ -218,8 +218,8 @@ impl WebSocketRef<'_> {
     /// Sends a ping; what of the payload goes beyond 125 bytes is left out.
     ///
     /// # Errors
-    /// [`SendError`].
-    pub fn ping(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    /// [`WebSocketSendError`].
+    pub fn ping(&mut self, payload: &[u8]) -> Result<(), WebSocketSendError> {
         self.has_room()?;
         let mask = self.mask();
         encode::ping(self.output, payload, mask);
@@ -229,13 +229,13 @@ impl WebSocketRef<'_> {
     /// Sends an unsolicited pong; pings are answered without it.
     ///
     /// # Errors
-    /// [`SendError`].
+    /// [`WebSocketSendError`].
     ///
     /// ```
-    /// use dwell_engine::websocket::{SendError, WebSocketRef};
+    /// use dwell_engine::websocket::{WebSocketSendError, WebSocketRef};
     ///
     /// /// A sign of life that wants no answer.
-    /// fn beat(socket: &mut WebSocketRef<'_>) -> Result<(), SendError> {
+    /// fn beat(socket: &mut WebSocketRef<'_>) -> Result<(), WebSocketSendError> {
     ///     socket.pong(b"")
     /// }
     /// #
@@ -244,7 +244,7 @@ impl WebSocketRef<'_> {
     /// # });
     /// # assert_eq!(frame, [0x8a, 0]);
     /// ```
-    pub fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
+    pub fn pong(&mut self, payload: &[u8]) -> Result<(), WebSocketSendError> {
         self.has_room()?;
         let mask = self.mask();
         encode::pong(self.output, payload, mask);
@@ -338,7 +338,7 @@ impl WebSocketRef<'_> {
     }
 
     /// As [`send_shared`](Self::send_shared), but at once and never by a copy.
-    pub(super) fn write_shared(&mut self, message: &Broadcast) -> Result<(), SendError> {
+    pub(super) fn write_shared(&mut self, message: &Broadcast) -> Result<(), WebSocketSendError> {
         if self.connection.negotiated.role == Role::Client {
             return self.send(message.kind(), message.payload());
         }
@@ -349,7 +349,7 @@ impl WebSocketRef<'_> {
     }
 
     /// The frame of a server for this connection, if there is room for it.
-    fn shared_frame(&mut self, message: &Broadcast) -> Result<Bytes, SendError> {
+    fn shared_frame(&mut self, message: &Broadcast) -> Result<Bytes, WebSocketSendError> {
         self.admit()?;
         let deflate = self.connection.negotiated.deflate;
         let frame = message.frame_for(deflate, &mut self.sending.deflaters);
@@ -373,11 +373,11 @@ impl WebSocketRef<'_> {
     }
 
     /// Checks that another message may be sent. If not, the overflow option takes effect.
-    fn admit(&mut self) -> Result<(), SendError> {
+    fn admit(&mut self) -> Result<(), WebSocketSendError> {
         let admitted = self.has_room();
         match (admitted, self.options.overflow) {
             (Ok(()), _) => self.connection.active = self.now,
-            (Err(SendError::Full { .. }), Overflow::Close(code)) => {
+            (Err(WebSocketSendError::Full { .. }), Overflow::Close(code)) => {
                 self.begin_close(Some(code), "output is full", EndCause::OutputFull);
             }
             (Err(_), _) => {}
@@ -386,15 +386,15 @@ impl WebSocketRef<'_> {
     }
 
     /// Checks that the connection is open and takes output.
-    fn has_room(&mut self) -> Result<(), SendError> {
+    fn has_room(&mut self) -> Result<(), WebSocketSendError> {
         if self.connection.state != State::Open {
-            return Err(SendError::Closed);
+            return Err(WebSocketSendError::Closed);
         }
         if self.is_full() {
             self.spill();
         }
         if self.is_full() {
-            return Err(SendError::Full {
+            return Err(WebSocketSendError::Full {
                 limit: self.options.output_bytes_max,
                 queued: self.queued_bytes(),
             });

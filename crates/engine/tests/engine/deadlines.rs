@@ -1,7 +1,7 @@
 //! Time: what is too slow is ended, never early, and waiting costs nothing.
 
 use crate::support::{Client, End, Fixture, get};
-use dwell_engine::{Body, Event, Limits, Response};
+use dwell_engine::{Body, HttpEvent, Limits, Response};
 use dwell_testkit::Rig;
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ fn a_slow_head_is_answered_408_however_it_drips() {
         client.finish_sending();
         assert_eq!(fixture.end(&mut client), End::InOrder);
     }
-    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 2);
+    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 2);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_slow_streamed_body_is_408_however_it_drips() {
         client.finish_sending();
         assert_eq!(fixture.end(&mut client), End::InOrder);
     }
-    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 2);
+    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 2);
     assert_eq!(fixture.server.app.abandoned, [0, 1]);
 }
 
@@ -119,7 +119,7 @@ fn a_body_is_cut_and_counted_behind_an_answer_that_has_begun() {
     });
     fixture.end(&mut client);
     assert!(!client.received.ends_with(b"0\r\n\r\n"));
-    assert_eq!(fixture.server.app.count(Event::BodyTimeout), 1);
+    assert_eq!(fixture.server.app.count(HttpEvent::BodyTimeout), 1);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
         assert_eq!(fixture.answer(&mut client).status, 200, "{target}");
         assert!(begun.elapsed() > AMPLE);
     }
-    assert_eq!(fixture.server.app.count(Event::Rejected(408)), 0);
+    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 0);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn waiting_takes_no_turns() {
     }
     let before = fixture.turns;
     fixture.turn_until("all are too slow", |server| {
-        server.app.count(Event::Rejected(408)) == 20
+        server.app.count(HttpEvent::Rejected(408)) == 20
     });
     let turns = fixture.turns - before;
     assert!(turns <= 20, "{turns} turns while nobody said anything");
@@ -292,7 +292,7 @@ fn a_client_that_takes_nothing_is_closed_and_nobody_waits_for_it() {
     fixture.send(&mut stuck, get("/large") + &get("/never"));
     let mut client = fixture.connect();
     let mut answers = 0;
-    while fixture.server.app.count(Event::WriteTimeout) == 0 {
+    while fixture.server.app.count(HttpEvent::WriteTimeout) == 0 {
         assert!(begun.elapsed() < Duration::from_secs(20));
         assert_eq!(fixture.ask(&mut client, &get("/other")).status, 200);
         answers += 1;
@@ -317,7 +317,7 @@ fn a_client_that_reads_slowly_but_reads_is_not_closed() {
         client.receive_at_most(4 << 20);
         assert!(client.end.is_none(), "closed after {:?}", begun.elapsed());
     }
-    assert_eq!(fixture.server.app.count(Event::WriteTimeout), 0);
+    assert_eq!(fixture.server.app.count(HttpEvent::WriteTimeout), 0);
     assert_eq!(fixture.answer(&mut client).body.len(), 50 << 20);
 }
 
@@ -333,7 +333,7 @@ fn a_client_that_drips_is_closed_although_it_takes_something() {
     // The deadline runs from the turn that writes the answer, however long that takes.
     let begun = Instant::now();
     fixture.send(&mut client, get("/large"));
-    while fixture.server.app.count(Event::WriteTimeout) == 0 {
+    while fixture.server.app.count(HttpEvent::WriteTimeout) == 0 {
         assert!(
             client.received.len() < 50 << 20,
             "it has outlived its deadline"
@@ -394,7 +394,7 @@ fn a_stream_that_nobody_reads_ends_however_often_the_app_writes() {
             fixture.turn_for(TIMEOUT / 10);
         }
         assert!(begun.elapsed() >= TIMEOUT, "{timeout:?}");
-        assert_eq!(fixture.server.app.count(Event::WriteTimeout), tag + 1);
+        assert_eq!(fixture.server.app.count(HttpEvent::WriteTimeout), tag + 1);
         assert_eq!(fixture.server.app.abandoned.len(), tag + 1);
     }
 }

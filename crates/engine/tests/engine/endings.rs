@@ -1,7 +1,7 @@
 //! Connections that end: by their client in any phase, by a limit, or with the server.
 
 use crate::support::{Client, End, Fixture, get};
-use dwell_engine::{Event, Limits};
+use dwell_engine::{HttpEvent, Limits};
 use dwell_evloop::Readiness;
 use dwell_testkit::Rig;
 
@@ -174,7 +174,7 @@ fn connections_beyond_the_limit_are_closed() {
     let mut second = fixture.connect();
     let mut third = fixture.connect();
     fixture.end(&mut third);
-    assert_eq!(fixture.server.app.count(Event::Refused), 1);
+    assert_eq!(fixture.server.app.count(HttpEvent::Refused), 1);
     assert_eq!(fixture.ask(&mut second, &get("/")).status, 200);
     drop(second);
     fixture.turn_until("one has left", |server| server.http.connections() == 1);

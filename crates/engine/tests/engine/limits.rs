@@ -1,7 +1,7 @@
 //! What the component refuses to be made with, and what it counts.
 
 use crate::support::{Fixture, get};
-use dwell_engine::{Event, Http, Kinds, Limits};
+use dwell_engine::{Http, HttpEvent, Kinds, Limits};
 use dwell_evloop::INPUT_BYTES;
 use dwell_proto::http1::HeadLimits;
 
@@ -59,6 +59,6 @@ fn what_happens_is_told() {
     fixture.ask(&mut client, "nonsense\r\n\r\n");
     assert_eq!(
         fixture.server.app.events,
-        [Event::Accepted, Event::Rejected(400)]
+        [HttpEvent::Accepted, HttpEvent::Rejected(400)]
     );
 }

@@ -6,7 +6,7 @@ pub(crate) use client::{Answer, Client, End, get};
 
 use bytes::Bytes;
 use dwell_engine::{
-    App, Body, BodyPlan, Detached, Event, ExchangeId, Limits, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, ExchangeId, HttpEvent, Limits, Outcome, Reply, Request, Response,
 };
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
@@ -25,7 +25,7 @@ pub(crate) struct Script {
     pub(crate) asked: Vec<u64>,
     pub(crate) abandoned: Vec<u64>,
     pub(crate) expired: Vec<(u64, Instant)>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<HttpEvent>,
     /// Whether an exchange ends with its peer's sending side.
     pub(crate) gives_up: bool,
     /// The body of `/large`.
@@ -42,7 +42,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    pub(crate) fn count(&self, event: Event) -> usize {
+    pub(crate) fn count(&self, event: HttpEvent) -> usize {
         self.events.iter().filter(|seen| **seen == event).count()
     }
 }
@@ -297,7 +297,7 @@ impl App for Script {
         self.abandoned.push(tag);
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: HttpEvent) {
         self.events.push(event);
     }
 }

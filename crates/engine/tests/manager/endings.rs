@@ -1,7 +1,7 @@
 //! How connections and managers end.
 
 use crate::support::{Client, Fixture, PATIENCE, answer, get};
-use dwell_engine::manager::{ConnError, Event, Manager, ManagerError, Options};
+use dwell_engine::manager::{ConnError, Event, Manager, ManagerError, ManagerOptions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -195,7 +195,7 @@ fn closing_the_manager_flushes_tells_and_refuses() {
 
 #[test]
 fn closing_does_not_wait_for_idle_or_held_clients_nor_for_ever() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.close_timeout = PATIENCE;
     let mut fixture = Fixture::with_options("http", options, |_, _| {});
     let (mut held, _) = fixture.client();

@@ -1,7 +1,7 @@
 //! Which events come, when, and how often.
 
 use crate::support::{Client, Fixture, answer, get};
-use dwell_engine::manager::{Event, EventKind, EventSet, Options};
+use dwell_engine::manager::{Event, EventKind, EventSet, ManagerOptions};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ fn poll_events_come_where_they_were_asked_for() {
 
 #[test]
 fn unwanted_events_are_not_told() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.events = EventSet::NONE.with(EventKind::HttpMessage);
     let mut fixture = Fixture::with_options("http", options, answer);
     let mut client = Client::connect(fixture.address);

@@ -1,7 +1,7 @@
 //! What other event-loop servers get wrong, and what a handler may do at an awkward moment.
 
 use crate::support::{Client, Fixture, Log, answer, get};
-use dwell_engine::manager::{Conn, ConnError, Event, Manager, Options};
+use dwell_engine::manager::{Conn, ConnError, Event, Manager, ManagerOptions};
 use std::io::Read;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -231,7 +231,7 @@ fn a_server_that_leaves_without_an_answer_is_an_error() {
 fn a_websocket_handshake_that_is_never_answered_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.streams.connect_timeout = Duration::from_millis(50);
     let mut fixture = Fixture::with_options("tcp", options, |_, _| {});
     let id = fixture
@@ -318,7 +318,7 @@ fn a_huge_upload_that_nobody_takes_is_bounded() {
 
 #[test]
 fn a_client_that_never_reads_is_refused_more_and_cut() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.streams.output_bytes_max = 100_000;
     options.streams.write_timeout = Duration::from_millis(100);
     options.http.output_bytes_max = 100_000;

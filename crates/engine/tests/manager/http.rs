@@ -2,7 +2,7 @@
 
 use crate::support::{Fixture, answer, get};
 use dwell_engine::files::{DirectoryOptions, FileOptions};
-use dwell_engine::manager::{ConnError, Event, Options};
+use dwell_engine::manager::{ConnError, Event, ManagerOptions};
 use dwell_engine::sse::{Event as SseEvent, SharedEvent};
 use std::io::Read;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn a_request_is_answered_later_from_another_thread() {
 
 #[test]
 fn one_that_is_never_answered_gets_503() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.answer_timeout = Duration::from_millis(30);
     let mut fixture = Fixture::with_options("http", options, |_, _| {});
     let (mut client, _) = fixture.client();
@@ -135,7 +135,7 @@ fn a_head_sent_as_bytes_is_followed_by_chunks() {
 
 #[test]
 fn a_reader_that_stops_reading_is_bounded() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.http.output_bytes_max = 100_000;
     let mut fixture = Fixture::with_options("http", options, |conn, event| match event {
         Event::HttpMessage(_) => conn.begin(200, &[], None).unwrap(),
@@ -238,7 +238,7 @@ fn an_upload_is_refused_at_its_head() {
 
 #[test]
 fn a_body_that_is_too_long_is_refused() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.body_bytes_max = 10;
     let mut fixture = Fixture::with_options("http", options, answer);
     let (mut client, _) = fixture.client();

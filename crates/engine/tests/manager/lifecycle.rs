@@ -2,7 +2,7 @@
 //! each is told one beginning and one end, and nothing is left.
 
 use crate::support::{Client, Log};
-use dwell_engine::manager::{Conn, Event, Manager, Options};
+use dwell_engine::manager::{Conn, Event, Manager, ManagerOptions};
 use dwell_engine::websocket::UpgradeOptions;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,7 +97,7 @@ fn act(conn: &mut Conn<'_>, event: &Event<'_>, choice: u8) {
 }
 
 fn manager(choices: Vec<u8>, log: Log) -> Manager {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.close_timeout = Duration::from_millis(50);
     let next = AtomicUsize::new(0);
     Manager::with_options(options, move |conn, event| {

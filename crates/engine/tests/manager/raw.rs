@@ -1,7 +1,7 @@
 //! Raw connections: bytes, bounds, addresses, user data.
 
 use crate::support::{Client, Fixture};
-use dwell_engine::manager::{Conn, ConnError, Event, Manager, Options};
+use dwell_engine::manager::{Conn, ConnError, Event, Manager, ManagerOptions};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn what_is_kept_is_handed_out_again() {
 
 #[test]
 fn output_is_bounded_and_goes_on_when_it_is_drained() {
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.streams.output_bytes_max = 100_000;
     let mut fixture = Fixture::with_options("tcp", options, |conn, event| {
         if matches!(event, Event::Drained) {

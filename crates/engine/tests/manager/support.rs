@@ -1,6 +1,6 @@
 //! A manager whose handler writes down what it is told, and clients on plain sockets.
 
-use dwell_engine::manager::{Conn, Event, Manager, Options};
+use dwell_engine::manager::{Conn, Event, Manager, ManagerOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -91,7 +91,7 @@ impl Fixture {
         scheme: &str,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Self {
-        Self::with_options(scheme, Options::default(), handler)
+        Self::with_options(scheme, ManagerOptions::default(), handler)
     }
 
     #[expect(
@@ -100,7 +100,7 @@ impl Fixture {
     )]
     pub(crate) fn with_options(
         scheme: &str,
-        options: Options,
+        options: ManagerOptions,
         mut handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Self {
         let log = Log::default();

@@ -1,7 +1,7 @@
 //! What a server has to withstand on the wire, a row for each: HTTP first, then WebSocket.
 
 use crate::support::{Fixture, answer};
-use dwell_engine::manager::{Event, Options};
+use dwell_engine::manager::{Event, ManagerOptions};
 use dwell_engine::websocket::UpgradeOptions;
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ fn frames_that_break_the_protocol_are_closed_with_its_code() {
 #[test]
 fn much_that_comes_right_behind_a_handshake_is_not_too_much() {
     const SIZE: usize = 60_000;
-    let mut options = Options::default();
+    let mut options = ManagerOptions::default();
     options.websockets.output_bytes_max = 1 << 20;
     let mut fixture = Fixture::with_options("http", options, |conn, event| match event {
         Event::HttpMessage(message) => conn

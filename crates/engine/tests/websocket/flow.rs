@@ -2,7 +2,8 @@
 
 use crate::support::{Answer, Fixture, Seen, server_close, server_message, text};
 use dwell_engine::websocket::{
-    Broadcast, CloseCode, Delivered, EndCause, MessageKind, Overflow, SendError, WebSocketOptions,
+    Broadcast, CloseCode, Delivered, EndCause, MessageKind, Overflow, WebSocketOptions,
+    WebSocketSendError,
 };
 use dwell_testkit::Rig;
 use std::io::{ErrorKind, Read, Write};
@@ -34,7 +35,7 @@ fn a_peer_that_reads_nothing_is_refused_more_and_told_when_it_has_read() {
         }
     };
     let queued = fixture.with(token, |socket| socket.queued_bytes()).unwrap();
-    assert_eq!(error, SendError::Full { limit: MIB, queued });
+    assert_eq!(error, WebSocketSendError::Full { limit: MIB, queued });
     assert!((MIB..MIB + 300_000).contains(&queued), "{queued}");
     assert!(fixture.with(token, |socket| socket.is_full()).unwrap());
     assert!(fixture.server.app.seen.is_empty());
@@ -91,7 +92,7 @@ fn a_full_connection_is_closed_where_that_is_the_policy() {
     let again = fixture
         .with(token, |socket| socket.binary(&payload))
         .unwrap();
-    assert_eq!(again, Err(SendError::Closed));
+    assert_eq!(again, Err(WebSocketSendError::Closed));
     let mut expected = server_message(MessageKind::Binary, &payload).repeat(sent);
     expected.extend(server_close(1013, "output is full"));
     assert!(fixture.receive(&mut peer, expected.len()) == expected);

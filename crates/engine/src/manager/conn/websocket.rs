@@ -6,7 +6,7 @@ use crate::components::Protocol;
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
 use crate::websocket::{
-    Broadcast, CloseCode, MessageKind, SendError, UpgradeOptions, WebSocketRef, upgrade,
+    Broadcast, CloseCode, MessageKind, UpgradeOptions, WebSocketRef, WebSocketSendError, upgrade,
 };
 use std::sync::Arc;
 
@@ -350,11 +350,11 @@ impl Conn<'_> {
     }
 }
 
-impl From<SendError> for ConnError {
-    fn from(error: SendError) -> Self {
+impl From<WebSocketSendError> for ConnError {
+    fn from(error: WebSocketSendError) -> Self {
         match error {
-            SendError::Full { limit, .. } => Self::Full { limit },
-            SendError::Closed => Self::Closed,
+            WebSocketSendError::Full { limit, .. } => Self::Full { limit },
+            WebSocketSendError::Closed => Self::Closed,
         }
     }
 }
