@@ -39,7 +39,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 // Three words, without one to fill them up: the record of each held request has one.
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 pub struct ExchangeId {
     pub(crate) token: Token,
     pub(crate) sequence: u32,

@@ -356,6 +356,10 @@ impl Stream {
     }
 
     /// The descriptor, unless it is a simulated socket.
+    #[cfg_attr(
+        not(feature = "sim"),
+        expect(clippy::unnecessary_wraps, reason = "a simulated socket has none")
+    )]
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.socket {
             #[cfg(feature = "sim")]
