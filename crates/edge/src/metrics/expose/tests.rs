@@ -308,6 +308,10 @@ fn the_book_names_no_metric_that_there_is_not() {
     let mut seen = 0;
     for page in std::fs::read_dir(book).expect("the book is there") {
         let page = page.expect("the folder can be read").path();
+        // Functions of the C interface have the prefix of the metrics.
+        if page.ends_with("c.md") {
+            continue;
+        }
         let Ok(text) = std::fs::read_to_string(&page) else {
             continue;
         };
