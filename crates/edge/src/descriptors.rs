@@ -5,7 +5,7 @@
 //! share. A client whose number is [`Bounds::clients`] or above is closed at once: those numbers
 //! are reserved for the application, the memcached port and the operator.
 
-use crate::config::Config;
+use crate::config::{Config, IoUring};
 use crate::log::LogThrottle;
 use dwell_store_server::RefusalObserver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -129,7 +129,7 @@ impl Descriptors {
     /// The descriptors that a process with all connections of the configuration needs.
     fn needed(&self, config: &Config) -> u64 {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let mut needed = u64::from(self.in_use) + u64::from(SPARE);
+        let mut needed = u64::from(self.in_use) + u64::from(SPARE) + u64::from(rings(config));
         if !config.server.listen.is_empty() {
             needed = needed.saturating_add(count(config.limits.connections_max));
         }
@@ -176,6 +176,7 @@ impl Reserved {
         let loops = count(config.server.loops());
         let servers = count(config.memcached.servers.len());
         operation = operation.saturating_add(servers.saturating_mul(loops.saturating_add(2)));
+        operation = operation.saturating_add(rings(config));
         let store = if has_store_listener(config) {
             count(config.store.connections_max).min(PEERS_MIN.max(limit / 16))
         } else {
@@ -192,6 +193,14 @@ impl Reserved {
             store: store.min(most),
             upstream: upstream.min(most),
         }
+    }
+}
+
+/// Descriptors of the rings of `io_uring`: each loop makes one when it answers many at once first.
+fn rings(config: &Config) -> u32 {
+    match config.server.io_uring {
+        IoUring::Auto => u32::try_from(config.server.loops()).unwrap_or(u32::MAX),
+        IoUring::Off => 0,
     }
 }
 
@@ -213,7 +222,8 @@ mod tests {
     use crate::config;
 
     fn config(text: &str) -> Config {
-        config::parse("test.toml", text, &[]).unwrap()
+        let text = format!("server.io_uring = \"off\"\n{text}");
+        config::parse("test.toml", &text, &[]).unwrap()
     }
 
     #[test]
@@ -242,6 +252,17 @@ mod tests {
         assert_eq!(bounds.clients, 1024 - 32 - 64 - 128);
         let many = Descriptors::new(1_000_000, 24).bounds(&config(text));
         assert_eq!(many.clients, 1_000_000 - 32 - 1024 - 256 - 4096);
+    }
+
+    #[test]
+    fn the_rings_of_the_loops_are_made_later_and_take_no_reserve_of_others() {
+        let rings = "server.pollers = 40\nserver.io_uring";
+        let [off, auto] = ["off", "auto"]
+            .map(|mode| config::parse("test.toml", &format!("{rings} = \"{mode}\""), &[]).unwrap());
+        let descriptors = Descriptors::new(1300, 100);
+        let (without, with) = (descriptors.bounds(&off), descriptors.bounds(&auto));
+        assert_eq!(with.clients, without.clients - 40);
+        assert_eq!(descriptors.needed(&auto), descriptors.needed(&off) + 40);
     }
 
     #[test]

@@ -49,12 +49,31 @@ pub struct Sends {
 
 #[derive(Debug, Default)]
 enum State {
-    /// Nothing was gathered yet; a ring belongs to the thread that made it.
+    /// There is no ring yet, or none any more; one belongs to the thread that made it.
     #[default]
     New,
     Ready(Box<Ring>),
     /// The kernel refuses.
     Refused,
+}
+
+impl State {
+    /// The state after an error: what passes is tried again, for the next that is gathered.
+    fn after(error: &io::Error) -> Self {
+        // No descriptor or memory is left, or the ring is one of another thread.
+        const PASSING: [i32; 6] = [
+            libc::EMFILE,
+            libc::ENFILE,
+            libc::ENOMEM,
+            libc::EAGAIN,
+            libc::EBUSY,
+            libc::EEXIST,
+        ];
+        match error.raw_os_error() {
+            Some(code) if PASSING.contains(&code) => Self::New,
+            _ => Self::Refused,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -64,6 +83,13 @@ struct Entry {
     end: usize,
     /// The answer of the kernel: bytes that were taken, or an error as a negative number.
     result: i32,
+}
+
+impl Entry {
+    /// Returns true if the socket has taken no byte, for another reason than want of room.
+    fn has_failed(&self) -> bool {
+        self.result < 0 && self.result != WOULD_BLOCK
+    }
 }
 
 /// The outcome of one send.
@@ -92,11 +118,14 @@ impl Sends {
         Ring::new(1).map(drop)
     }
 
-    /// Returns true if sends are taken; to be called on the thread that sends.
+    /// Returns true if sends are taken; to be called on the thread that sends. Where the kernel has
+    /// no room for a ring, it is asked again with the next call.
     pub fn open(&mut self) -> bool {
         if matches!(self.state, State::New) {
-            self.state =
-                Ring::new(SENDS_MAX).map_or(State::Refused, |ring| State::Ready(Box::new(ring)));
+            self.state = match Ring::new(SENDS_MAX) {
+                Ok(ring) => State::Ready(Box::new(ring)),
+                Err(error) => State::after(&error),
+            };
         }
         matches!(self.state, State::Ready(_))
     }
@@ -122,7 +151,7 @@ impl Sends {
         self.entries.push(Entry {
             token,
             end: self.bytes.len(),
-            result: 0,
+            result: FAILED,
         });
     }
 
@@ -137,30 +166,43 @@ impl Sends {
     }
 
     /// Sends what is gathered; [`outcomes`](Self::outcomes) are to be looked at then.
+    ///
+    /// Shape: what the ring does not send is sent one by one. An order that has failed has sent
+    /// nothing, and the reason need not be its connection, which an attempt of its own tells.
     pub fn send<'s>(&mut self, stream_of: impl Fn(Token) -> Option<&'s Stream>) {
+        self.send_by_ring(&stream_of);
+        let mut start = 0;
+        for entry in &mut self.entries {
+            let part = &self.bytes[start..entry.end];
+            start = entry.end;
+            if entry.has_failed() {
+                let stream = stream_of(entry.token);
+                entry.result = stream.map_or(FAILED, |stream| sent_alone(stream, part));
+            }
+        }
+    }
+
+    /// Sends by the ring, if there is one. One that fails is given up, and none of its orders is
+    /// the kernel's then.
+    fn send_by_ring<'s>(&mut self, stream_of: &impl Fn(Token) -> Option<&'s Stream>) {
+        let State::Ready(ring) = &mut self.state else {
+            return;
+        };
         let mut start = 0;
         let (bytes, entries) = (&self.bytes, &mut self.entries);
         let mut orders = Vec::with_capacity(entries.len());
         for entry in entries {
             let part = &bytes[start..entry.end];
             start = entry.end;
-            let stream = stream_of(entry.token);
-            match stream.and_then(Stream::descriptor) {
-                Some(socket) => orders.push((socket, part, &mut entry.result)),
-                None => entry.result = stream.map_or(FAILED, |stream| sent_alone(stream, part)),
+            if let Some(socket) = stream_of(entry.token).and_then(Stream::descriptor) {
+                orders.push((socket, part, &mut entry.result));
             }
         }
-        let State::Ready(ring) = &mut self.state else {
-            return;
-        };
-        for some in orders.chunks_mut(SENDS_MAX) {
-            if ring.send(some).is_err() {
-                // Nothing of it is the kernel's any more, see there. Those that have no outcome
-                // are taken for failed, as it is not known what of them was sent.
-                drop(orders);
-                self.state = State::Refused;
-                return;
-            }
+        let sent = orders
+            .chunks_mut(SENDS_MAX)
+            .try_for_each(|some| ring.send(some));
+        if let Err(error) = sent {
+            self.state = State::after(&error);
         }
     }
 

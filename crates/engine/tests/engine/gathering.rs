@@ -115,6 +115,30 @@ fn clients_that_are_gone_are_forgotten_and_the_others_answered() {
 }
 
 #[test]
+fn a_ring_that_fails_costs_no_client_its_answer() {
+    let mut fixture = Fixture::default();
+    // The kernel takes no orders from a thread that has not made the ring.
+    let made = std::thread::spawn(|| {
+        let mut sends = Sends::default();
+        sends.open();
+        sends
+    });
+    let context = fixture.event_loop.context();
+    context.set_sends(Some(made.join().unwrap()));
+    let hold = get("/hold");
+    let mut clients = waiting(&mut fixture, &[hold.as_str(); 12]);
+    gather(&mut fixture, clients.len());
+    for tag in 0..clients.len() {
+        assert!(fixture.answer_hold(tag, "news"));
+    }
+    send(&mut fixture);
+    for client in &mut clients {
+        assert_eq!(fixture.answer(client).text(), "news");
+        assert_eq!(fixture.ask(client, &get("/more")).status, 200);
+    }
+}
+
+#[test]
 fn a_connection_that_ends_among_the_gathered_has_its_answer() {
     let mut fixture = gathering();
     let hold = get("/hold");

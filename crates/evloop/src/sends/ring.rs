@@ -35,15 +35,14 @@ impl Ring {
     ///
     /// # Errors
     /// What the kernel says when it does not take orders any more. The ring is then of no more
-    /// use; what has no outcome yet has that of a connection that has failed.
+    /// use; what it has not taken keeps the outcome that it had.
     pub(super) fn send(
         &mut self,
         sends: &mut [(BorrowedFd<'_>, &[u8], &mut i32)],
     ) -> io::Result<()> {
         let mut queue = self.ring.submission();
         let mut pushed = 0;
-        for (index, (socket, bytes, result)) in sends.iter_mut().enumerate() {
-            **result = -libc::EIO;
+        for (index, (socket, bytes, _)) in sends.iter().enumerate() {
             let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
             let socket = types::Fd(socket.as_raw_fd());
             let order = opcode::Send::new(socket, bytes.as_ptr(), length)

@@ -116,6 +116,63 @@ fn what_a_socket_has_no_room_for_is_told() {
 }
 
 #[test]
+fn what_a_ring_refuses_is_sent_all_the_same() {
+    // The kernel takes no orders from a thread that has not made the ring.
+    let made = std::thread::spawn(ready).join().unwrap();
+    let Some(mut sends) = made else { return };
+    let mut streams = streams(SENDS_MAX as u32 + 10);
+    let full = UnixStream::from(
+        streams[1]
+            .1
+            .descriptor()
+            .unwrap()
+            .try_clone_to_owned()
+            .unwrap(),
+    );
+    fill(&full);
+    // What is gathered behind the failure goes the same way.
+    for round in ["one", "two"] {
+        for (token, _, _) in &streams {
+            sends.push(*token, round.as_bytes());
+        }
+        send(&mut sends, &streams);
+        for (token, sent) in sends.outcomes() {
+            let is_full = token.index() == 1;
+            let expected = [Sent::Whole, Sent::Rest(round.as_bytes())][usize::from(is_full)];
+            assert_eq!(sent, expected, "{token:?}");
+        }
+        sends.clear();
+        for (_, _, theirs) in streams.iter_mut().skip(2) {
+            let mut read = [0; 64];
+            let length = theirs.read(&mut read).unwrap();
+            assert_eq!(&read[..length], round.as_bytes());
+        }
+    }
+    // The next that are gathered have a ring of this thread.
+    sends.begin(1);
+    assert!(sends.is_of(1));
+    sends.push(streams[0].0, b"three");
+    send(&mut sends, &streams);
+    assert!(sends.outcomes().all(|(_, sent)| sent == Sent::Whole));
+    assert!(matches!(sends.state, State::Ready(_)));
+}
+
+#[test]
+fn only_an_error_that_stays_is_for_ever() {
+    for (code, is_passing) in [
+        (libc::EMFILE, true),
+        (libc::ENOMEM, true),
+        (libc::EAGAIN, true),
+        (libc::EPERM, false),
+        (libc::ENOSYS, false),
+        (libc::EINVAL, false),
+    ] {
+        let state = State::after(&io::Error::from_raw_os_error(code));
+        assert_eq!(matches!(state, State::New), is_passing, "{code}");
+    }
+}
+
+#[test]
 fn where_the_kernel_refuses_nothing_is_taken() {
     let mut sends = Sends {
         state: State::Refused,
