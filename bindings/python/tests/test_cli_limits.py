@@ -39,10 +39,12 @@ def test_a_worker_is_replaced_after_its_requests(
 
 def test_concurrency_of_asgi(run_asgi: RunAsgi) -> None:
     gates: list[Any] = []
+    entered = threading.Semaphore(0)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/hold":
             gates.append(asyncio.Event())
+            entered.release()
             await gates[-1].wait()
         await respond(send, b"done")
 
@@ -50,11 +52,10 @@ def test_concurrency_of_asgi(run_asgi: RunAsgi) -> None:
     with running.wire() as one, running.wire() as two, running.wire() as three:
         one.request("GET /hold")
         two.request("GET /hold")
-        # Asked again until both are there.
-        while (answer := three.ask("GET /")).status == 200:
-            pass
+        assert entered.acquire(timeout=30)
+        assert entered.acquire(timeout=30)
+        answer = three.ask("GET /")
         assert (answer.status, answer.header("Retry-After")) == (503, "1")
-        assert len(gates) == 2
         running.loop.call_soon_threadsafe(gates[0].set)
         assert one.answer().body == b"done"
         assert three.ask("GET /").status == 200
