@@ -67,7 +67,7 @@ class Memcached:
         command = ["memcached", "-U", "0", *user, *listen, *arguments]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + TIMEOUT
-        client = Client(self.address, timeout=TIMEOUT)
+        client = Client(self.address, timeout=TIMEOUT, connect_timeout=TIMEOUT)
         while True:
             try:
                 client.version()
