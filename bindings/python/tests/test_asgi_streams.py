@@ -178,6 +178,26 @@ def test_a_stream_that_listens_to_nobody_ends_too(run_asgi: RunAsgi, caplog: Any
     assert caplog.records == []
 
 
+def test_a_client_that_leaves_while_it_is_written_to(run_asgi: RunAsgi) -> None:
+    """The write notices it, and only a turn of the loop tells of it."""
+    clients: list[Wire] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        while True:
+            if clients:
+                clients.pop().close()
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    ears = Ears(app)
+    server = run_asgi(ears, lifespan="off")
+    client = server.wire()
+    clients.append(client)
+    client.request("GET /")
+    assert ears.done.wait(TIMEOUT)
+    assert [type(error) for error in ears.raised] == [ConnectionResetError]
+
+
 def test_who_was_told_may_send_on(run_asgi: RunAsgi) -> None:
     done = threading.Event()
     turns: list[int] = []

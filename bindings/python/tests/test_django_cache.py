@@ -122,11 +122,12 @@ def test_versions_and_prefixes(server: Memcached, cache: MemcachedCache) -> None
     assert cache.incr_version("key", 2) == 3
     assert cache.get("key", version=3) == "one"
     assert cache.get("key") is None
-    other = MemcachedCache(server.address, {"KEY_PREFIX": "other", "VERSION": 2})
+    params = {"KEY_PREFIX": "other", "VERSION": 2, "OPTIONS": {"timeout": 20}}
+    other = MemcachedCache(server.address, params)
     assert other.get("key") is None
     other.set("key", "three")
     assert cache.get("key", version=2) == "two"
-    assert memcache.Client(server.address).get("other:2:key") == b"three"
+    assert memcache.Client(server.address, timeout=20).get("other:2:key") == b"three"
 
 
 def test_keys_that_cannot_be_sent(cache: MemcachedCache) -> None:
@@ -189,6 +190,7 @@ SETTINGS = """
 import sys
 from django.conf import settings
 place = {"BACKEND": "dwell.django.MemcachedCache", "LOCATION": sys.argv[1]}
+place |= {"OPTIONS": {"timeout": 20}}
 settings.configure(CACHES={"default": place | {"KEY_PREFIX": "p", "TIMEOUT": 60}})
 import django
 django.setup()

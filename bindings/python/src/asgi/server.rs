@@ -249,6 +249,11 @@ impl AsgiServer {
         }
     }
 
+    /// Returns true while a turn is to come at once.
+    pub(super) fn is_due(&self) -> bool {
+        self.armed().soon
+    }
+
     fn turn_soon(&self, own: &Bound<'_, Self>) -> PyResult<()> {
         if std::mem::replace(&mut self.armed().soon, true) {
             return Ok(());
