@@ -121,6 +121,12 @@ impl Responses {
         let cors = CorsTable::of(routes);
         Self { log, cors }
     }
+
+    /// The same for routes that have changed: what was granted to held requests stays theirs.
+    pub(crate) fn reconfigured(&self, log: ResponseLog, routes: &Routes) -> Self {
+        let cors = self.cors.reconfigured(routes);
+        Self { log, cors }
+    }
 }
 
 /// The one answer to one request: at hand, or held.

@@ -14,8 +14,9 @@ pub(crate) struct CorsTable(Vec<Option<CorsRules>>);
 /// Grants of one route.
 #[derive(Debug)]
 struct CorsRules {
-    /// Origins in the form that browsers send.
-    origins: Vec<String>,
+    /// Origins in the form that browsers send. Each keeps its place over reloads, as grants of held
+    /// requests name places; that of an origin which has gone is empty.
+    origins: Vec<Option<String>>,
     any: bool,
     credentials: bool,
     max_age: String,
@@ -40,17 +41,24 @@ pub(crate) type FieldList<'a> = Vec<(&'a str, &'a [u8])>;
 impl CorsTable {
     /// Reads the rules of the routes.
     pub(crate) fn of(routes: &Routes) -> Self {
-        let rules = |access: &RouteAccess| {
+        Self::default().reconfigured(routes)
+    }
+
+    /// Reads the rules of the routes anew; grants of this table hold for the new one.
+    pub(crate) fn reconfigured(&self, routes: &Routes) -> Self {
+        let rules = |(place, access): (usize, &RouteAccess)| {
+            let before = self.0.get(place).and_then(Option::as_ref);
+            let before = before.map_or(&[][..], |rules| &rules.origins);
             let is_on = !access.cors_origins.is_empty();
             is_on.then(|| CorsRules {
                 any: access.cors_origins.iter().any(|origin| origin == "*"),
-                origins: access.cors_origins.clone(),
+                origins: in_places(&access.cors_origins, before),
                 credentials: access.cors_credentials,
                 max_age: access.cors_max_age.as_secs().to_string(),
             })
         };
-        let routes = routes.by_id().iter();
-        Self(routes.map(|route| rules(&route.access)).collect())
+        let routes = routes.by_id().iter().map(|route| &route.access);
+        Self(routes.enumerate().map(rules).collect())
     }
 
     fn rules(&self, route: RouteId) -> Option<&CorsRules> {
@@ -65,7 +73,10 @@ impl CorsTable {
             return Some(CorsGrant::ANY);
         }
         let asked = head.fields.find("origin");
-        let is_it = |origin: &String| asked == Some(origin.as_bytes());
+        let is_it = |origin: &Option<String>| {
+            let origin = origin.as_ref().map(String::as_bytes);
+            origin.is_some() && origin == asked
+        };
         let index = rules.origins.iter().position(is_it);
         let listed = index
             .and_then(|index| CorsGrant::LISTED.checked_add(u16::try_from(index).ok()?))
@@ -92,13 +103,14 @@ impl CorsTable {
             !name.eq_ignore_ascii_case(ALLOW_ORIGIN)
                 && !name.eq_ignore_ascii_case(ALLOW_CREDENTIALS)
         });
-        if origin == CorsGrant::ANY {
+        if rules.any {
             fields.push((ALLOW_ORIGIN, b"*"));
         } else {
             fields.push(("Vary", b"Origin"));
         }
         let listed = origin.0.get().checked_sub(CorsGrant::LISTED.get());
-        if let Some(text) = listed.and_then(|index| rules.origins.get(usize::from(index))) {
+        let listed = listed.and_then(|index| rules.origins.get(usize::from(index))?.as_ref());
+        if let Some(text) = listed.filter(|_| !rules.any) {
             fields.push((ALLOW_ORIGIN, text.as_bytes()));
             if rules.credentials {
                 fields.push((ALLOW_CREDENTIALS, b"true"));
@@ -143,6 +155,22 @@ impl CorsTable {
         granted.push(("Access-Control-Max-Age", rules.max_age.as_bytes()));
         Some(granted)
     }
+}
+
+/// The origins, each in the place that it had; new ones take the places of those that have gone.
+fn in_places(origins: &[String], before: &[Option<String>]) -> Vec<Option<String>> {
+    let stays = |origin: &Option<String>| origin.clone().filter(|it| origins.contains(it));
+    let mut placed: Vec<_> = before.iter().map(stays).collect();
+    for origin in origins {
+        if placed.iter().flatten().any(|it| it == origin) {
+            continue;
+        }
+        match placed.iter_mut().find(|place| place.is_none()) {
+            Some(free) => *free = Some(origin.clone()),
+            None => placed.push(Some(origin.clone())),
+        }
+    }
+    placed
 }
 
 /// Source: RFC 9110 section 5.6.2.
@@ -236,6 +264,35 @@ mod tests {
         }
         let refused = said(&table, "Origin: https://a.example\r\n", 503);
         assert!(refused.contains("Access-Control-Expose-Headers: Retry-After"));
+    }
+
+    #[test]
+    fn a_grant_is_of_its_origin_over_reloads() {
+        let routes = |origins: &str| {
+            let text = format!("[[route]]\nprefix = \"/p/\"\ncors_origins = {origins}\n");
+            Routes::new(&config::parse("test.toml", &text, &[]).unwrap())
+        };
+        let b = "Origin: https://b.example\r\n";
+        let first = CorsTable::of(&routes(r#"["https://a.example", "https://b.example"]"#));
+        let grant = with_head("GET /p/a", b, |head| first.origin(RouteId::FIRST, head)).unwrap();
+        let told = |table: &CorsTable| {
+            let mut all = FieldList::new();
+            table.fields(RouteId::FIRST, grant, 200, &mut all);
+            lines(&all)
+        };
+        let its_own = "Vary: Origin\nAccess-Control-Allow-Origin: https://b.example\n";
+        assert_eq!(told(&first), its_own);
+        let moved = routes(r#"["https://b.example", "https://c.example", "https://d.example"]"#);
+        let moved = first.reconfigured(&moved);
+        assert_eq!(told(&moved), its_own);
+        let gone = moved.reconfigured(&routes(r#"["https://d.example"]"#));
+        assert_eq!(told(&gone), "Vary: Origin\n");
+        let any = gone.reconfigured(&routes("\"*\""));
+        assert_eq!(told(&any), "Access-Control-Allow-Origin: *\n");
+        let listed = any.reconfigured(&routes(r#"["https://a.example"]"#));
+        with_head("GET /p/a", "Origin: \r\n", |head| {
+            assert_eq!(listed.origin(RouteId::FIRST, head), Some(CorsGrant::OTHER));
+        });
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Polls {
         let in_use = self.routes.in_use(held);
         self.routes.replace(config, in_use);
         let log = self.responses.log.reconfigured(config);
-        self.responses = Arc::new(Responses::new(log, &self.routes));
+        self.responses = Arc::new(self.responses.reconfigured(log, &self.routes));
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.held_max);
         self.misses.reconfigure(&self.config.routes, rooms);
