@@ -1,6 +1,6 @@
 //! One HTTP request: `receive` and `send`.
 
-use super::awaitable::{Pause, Wait, Waiting};
+use super::awaitable::{Pause, Room, Wait, Waiting};
 use super::driver::Arrival;
 use super::message::{
     bytes_of, event, fields_of, flag, kind_of, left, links_of, start_of, too_long, unexpected,
@@ -54,11 +54,6 @@ const DROPPED_MAX: u32 = 2;
 /// Waits for the next event of a request.
 struct Receive {
     exchange: ExchangeId,
-    state: Arc<Shared<HttpState>>,
-}
-
-/// Waits until the client has taken what is queued for it.
-struct Room {
     state: Arc<Shared<HttpState>>,
 }
 
@@ -388,9 +383,7 @@ impl HttpExchange {
             }
             return Ok(server.get().done(py));
         }
-        let room = Room {
-            state: Arc::clone(&self.state),
-        };
+        let room = Room(Arc::clone(&self.state));
         Waiting::new(server.clone().unbind(), room).into_bound(py)
     }
 
@@ -586,16 +579,5 @@ impl Wait for Receive {
     fn park(&self, future: &Bound<'_, PyAny>) {
         self.state
             .park(future, |state| &mut state.waiters.receivers);
-    }
-}
-
-impl Wait for Room {
-    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
-        let state = self.state.lock();
-        Ok((state.is_gone || !state.is_blocked).then(|| py.None()))
-    }
-
-    fn park(&self, future: &Bound<'_, PyAny>) {
-        self.state.park(future, |state| &mut state.waiters.senders);
     }
 }
