@@ -22,7 +22,7 @@ pub fn listen(port: u16, token: Token, registry: &Registry) -> io::Result<TcpLis
 /// Waits for events, without end.
 ///
 /// # Errors
-/// What the system says, but for a wait that a signal has ended.
+/// The error of the system; a wait that a signal has ended is none.
 pub fn wait(poll: &mut Poll, events: &mut Events) -> io::Result<()> {
     match poll.poll(events, None) {
         Err(error) if error.kind() != ErrorKind::Interrupted => Err(error),

@@ -192,7 +192,6 @@ impl Components {
 
     /// Carries out an order for a connection that has left HTTP.
     pub(crate) fn carry_out(&mut self, context: &mut Context, token: Token, order: Order) {
-        // A table looks at places and generations alone.
         match (token.kind(), order) {
             (kind::STREAM, Order::Write(bytes)) => {
                 self.streams.with_stream(context, token, |stream| {

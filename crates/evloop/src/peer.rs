@@ -185,28 +185,12 @@ impl<N> Peer<N> {
     /// # Errors
     /// As [`Stream::read`].
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.read_marking(into, false)
-    }
-
-    /// Reads as [`read`](Self::read) does, but a peer is at its end only when that was read itself:
-    /// a connection that breaks behind the last bytes is told from one that ends.
-    ///
-    /// # Errors
-    /// As [`Stream::read`].
-    pub fn read_to_end(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.read_marking(into, self.ended)
-    }
-
-    fn read_marking(&mut self, into: &mut [u8], unread: bool) -> io::Result<usize> {
         if !self.unread || into.is_empty() {
             return Ok(0);
         }
         let read = match self.stream.read(into)? {
             ReadOutcome::More(read) => return Ok(read),
-            ReadOutcome::Drained(read) => {
-                self.unread = unread;
-                return Ok(read);
-            }
+            ReadOutcome::Drained(read) => read,
             ReadOutcome::WouldBlock => 0,
             ReadOutcome::Closed => {
                 self.ended = true;

@@ -113,7 +113,7 @@ impl Sends {
     /// Returns why the kernel refuses, if it does.
     ///
     /// # Errors
-    /// What the kernel says: `ENOSYS` or `EPERM` where it is turned off, `EINVAL` of an old one.
+    /// The kernel's error: `ENOSYS` or `EPERM` where it is turned off, `EINVAL` of an old one.
     pub fn probe() -> io::Result<()> {
         Ring::new(1).map(drop)
     }

@@ -18,7 +18,7 @@ pub struct Slab<T, K = Token> {
     free: u32,
     len: usize,
     capacity_max: usize,
-    /// The generation of a place that is made: none was in use for a place given back.
+    /// The generation of a place that is made: no place that was given back has had it lately.
     first_generation: u32,
     /// So few values left have the places looked at that can be given back.
     shrinks_at: usize,
@@ -157,9 +157,14 @@ impl<T, K: Id> Slab<T, K> {
             self.shrinks_at = self.len / 2;
             return;
         }
-        // The highest generation that is given up is in use for none of these places.
-        let given_up = self.generations.drain(kept..).max();
-        self.first_generation = self.first_generation.max(given_up.unwrap_or(0));
+        // The furthest generation that is given up was in use for none of these places. They go
+        // round: one that is behind is more than half of the circle ahead.
+        let first = self.first_generation;
+        let ahead = |generation: u32| generation.wrapping_sub(first) & Token::GENERATION_MASK;
+        let given_up = self.generations.drain(kept..).map(ahead);
+        let furthest = given_up.filter(|ahead| *ahead <= Token::GENERATION_MASK / 2);
+        let furthest = furthest.max().unwrap_or(0);
+        self.first_generation = (first + furthest) & Token::GENERATION_MASK;
         self.generations.shrink_to_fit();
         self.places.truncate(kept);
         self.places.shrink_to_fit();
@@ -305,6 +310,23 @@ mod tests {
             assert!(slab.places.capacity() <= PLACES_KEPT);
             assert!(slab.generations.capacity() <= PLACES_KEPT);
         }
+    }
+
+    #[test]
+    fn generations_of_places_that_are_made_again_go_round() {
+        let mut slab = Slab::new(1, usize::MAX);
+        slab.first_generation = Token::GENERATION_MASK - 1;
+        let mut last = Vec::new();
+        for _ in 0..5 {
+            let tokens: Vec<_> = (0..1000).map(|n| slab.insert(n).unwrap()).collect();
+            assert!(last.iter().all(|token| slab.get(*token).is_none()));
+            for token in &tokens {
+                slab.remove(*token);
+            }
+            assert!(slab.places.len() <= PLACES_KEPT);
+            last = tokens;
+        }
+        assert_eq!(slab.first_generation, 3);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) struct EarlyHints {
 }
 
 impl EarlyHints {
-    /// Those of the calling thread.
+    /// Returns the hints of the calling thread.
     pub(super) fn new(meeting: Arc<Meeting>) -> Self {
         Self {
             meeting,

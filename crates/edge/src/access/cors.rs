@@ -9,17 +9,25 @@ use std::num::NonZeroU16;
 
 /// Origins of every route, by the route's id.
 #[derive(Debug, Default)]
-pub(crate) struct CorsTable(Vec<Option<CorsRules>>);
+pub(crate) struct CorsTable(Vec<CorsRules>);
 
-/// Grants of one route.
+/// Grants of one route, which may have none.
 #[derive(Debug)]
 struct CorsRules {
-    /// Origins in the form that browsers send. Each keeps its place over reloads, as grants of held
-    /// requests name places; that of an origin which has gone is empty.
-    origins: Vec<Option<String>>,
+    is_on: bool,
+    /// All origins that the route has ever listed: grants of held requests name their places, so
+    /// each keeps its own over reloads.
+    origins: Vec<CorsOrigin>,
     any: bool,
     credentials: bool,
     max_age: String,
+}
+
+/// An origin in the form that browsers send.
+#[derive(Clone, Debug)]
+struct CorsOrigin {
+    text: String,
+    is_listed: bool,
 }
 
 /// The CORS fields that a response gets, on a route with CORS rules.
@@ -47,22 +55,21 @@ impl CorsTable {
     /// Reads the rules of the routes anew; grants of this table hold for the new one.
     pub(crate) fn reconfigured(&self, routes: &Routes) -> Self {
         let rules = |(place, access): (usize, &RouteAccess)| {
-            let before = self.0.get(place).and_then(Option::as_ref);
-            let before = before.map_or(&[][..], |rules| &rules.origins);
-            let is_on = !access.cors_origins.is_empty();
-            is_on.then(|| CorsRules {
+            let before = self.0.get(place).map_or(&[][..], |rules| &rules.origins);
+            CorsRules {
+                is_on: !access.cors_origins.is_empty(),
                 any: access.cors_origins.iter().any(|origin| origin == "*"),
                 origins: in_places(&access.cors_origins, before),
                 credentials: access.cors_credentials,
                 max_age: access.cors_max_age.as_secs().to_string(),
-            })
+            }
         };
         let routes = routes.by_id().iter().map(|route| &route.access);
         Self(routes.enumerate().map(rules).collect())
     }
 
     fn rules(&self, route: RouteId) -> Option<&CorsRules> {
-        self.0.get(route.index())?.as_ref()
+        self.0.get(route.index()).filter(|rules| rules.is_on)
     }
 
     /// Matches the `Origin` of a request with those of the route; `None` for a route without CORS
@@ -73,10 +80,7 @@ impl CorsTable {
             return Some(CorsGrant::ANY);
         }
         let asked = head.fields.find("origin");
-        let is_it = |origin: &Option<String>| {
-            let origin = origin.as_ref().map(String::as_bytes);
-            origin.is_some() && origin == asked
-        };
+        let is_it = |origin: &CorsOrigin| origin.is_listed && asked == Some(origin.text.as_bytes());
         let index = rules.origins.iter().position(is_it);
         let listed = index
             .and_then(|index| CorsGrant::LISTED.checked_add(u16::try_from(index).ok()?))
@@ -109,9 +113,9 @@ impl CorsTable {
             fields.push(("Vary", b"Origin"));
         }
         let listed = origin.0.get().checked_sub(CorsGrant::LISTED.get());
-        let listed = listed.and_then(|index| rules.origins.get(usize::from(index))?.as_ref());
-        if let Some(text) = listed.filter(|_| !rules.any) {
-            fields.push((ALLOW_ORIGIN, text.as_bytes()));
+        let listed = listed.and_then(|index| rules.origins.get(usize::from(index)));
+        if let Some(origin) = listed.filter(|origin| origin.is_listed && !rules.any) {
+            fields.push((ALLOW_ORIGIN, origin.text.as_bytes()));
             if rules.credentials {
                 fields.push((ALLOW_CREDENTIALS, b"true"));
             }
@@ -157,20 +161,20 @@ impl CorsTable {
     }
 }
 
-/// The origins, each in the place that it had; new ones take the places of those that have gone.
-fn in_places(origins: &[String], before: &[Option<String>]) -> Vec<Option<String>> {
-    let stays = |origin: &Option<String>| origin.clone().filter(|it| origins.contains(it));
-    let mut placed: Vec<_> = before.iter().map(stays).collect();
-    for origin in origins {
-        if placed.iter().flatten().any(|it| it == origin) {
-            continue;
-        }
-        match placed.iter_mut().find(|place| place.is_none()) {
-            Some(free) => *free = Some(origin.clone()),
-            None => placed.push(Some(origin.clone())),
+/// The origins, each in the place that it had; new ones come behind them.
+fn in_places(listed: &[String], before: &[CorsOrigin]) -> Vec<CorsOrigin> {
+    let mut origins = before.to_vec();
+    for origin in &mut origins {
+        origin.is_listed = listed.contains(&origin.text);
+    }
+    for text in listed {
+        if !before.iter().any(|origin| origin.text == *text) {
+            let text = text.clone();
+            let is_listed = true;
+            origins.push(CorsOrigin { text, is_listed });
         }
     }
-    placed
+    origins
 }
 
 /// Source: RFC 9110 section 5.6.2.
@@ -285,12 +289,16 @@ mod tests {
         let moved = routes(r#"["https://b.example", "https://c.example", "https://d.example"]"#);
         let moved = first.reconfigured(&moved);
         assert_eq!(told(&moved), its_own);
-        let gone = moved.reconfigured(&routes(r#"["https://d.example"]"#));
+        let gone = moved.reconfigured(&routes(r#"["https://d.example", "https://e.example"]"#));
         assert_eq!(told(&gone), "Vary: Origin\n");
-        let any = gone.reconfigured(&routes("\"*\""));
+        let off = gone.reconfigured(&routes("[]"));
+        assert_eq!(told(&off), "");
+        let back = off.reconfigured(&routes(r#"["https://e.example", "https://b.example"]"#));
+        assert_eq!(told(&back), its_own);
+        let any = back.reconfigured(&routes("\"*\""));
         assert_eq!(told(&any), "Access-Control-Allow-Origin: *\n");
         let listed = any.reconfigured(&routes(r#"["https://a.example"]"#));
-        with_head("GET /p/a", "Origin: \r\n", |head| {
+        with_head("GET /p/a", b, |head| {
             assert_eq!(listed.origin(RouteId::FIRST, head), Some(CorsGrant::OTHER));
         });
     }

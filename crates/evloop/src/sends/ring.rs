@@ -34,7 +34,7 @@ impl Ring {
     /// error as a negative number. At most as many as the ring has room for.
     ///
     /// # Errors
-    /// What the kernel says when it does not take orders any more. The ring is then of no more
+    /// The kernel's error when it does not take orders any more. The ring is then of no more
     /// use; what it has not taken keeps the outcome that it had.
     pub(super) fn send(
         &mut self,

@@ -177,8 +177,6 @@ fn what_is_too_large_is_not_kept_and_does_not_leave_an_older_value() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     /// Whatever is noted and forgotten: a value that is known is the newest one, the bytes stay
     /// within their bound, and the count of them is right.
     #[test]
