@@ -373,10 +373,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Every repetition ends where the next begins: a line is read in one way, in linear time.
 _LINE = re.compile(
-    r"""\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*
-    (?:'([^']*)'|"((?:[^"\\]|\\.)*)"|((?:[^\s#'"]|(?<!\s)[#]|[ \t](?!\s*\#)(?!\s*$))*))
-    \s*(?:\#.*)?""",
+    r"""(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=
+    (?:\s*(?:'([^']*)'
+           |"((?:[^"\\]|\\.)*)"
+           |((?:[^\s#'"]|(?<==)\#)[^\s'"]*(?:[ \t]+[^\s#'"][^\s'"]*)*)))?
+    \s*(?:(?<=\s)\#.*|(?<=['"])\#.*)?""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -397,13 +400,13 @@ def read_env_file(path: str) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = _LINE.fullmatch(line)
+        match = _LINE.fullmatch(line.strip())
         if match is None:
-            raise UsageError(f"{path}:{number}: not NAME=value: {line!r}")
+            raise UsageError(f"{path}:{number}: not NAME=value: {line[:80]!r}")
         name, single, double, bare = match.groups()
         if double is not None:
             double = re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), double)
-        found[name] = next(text for text in (single, double, bare) if text is not None)
+        found[name] = next((text for text in (single, double, bare) if text is not None), "")
     return found
 
 
