@@ -201,6 +201,18 @@ impl<N> Peer<N> {
         Ok(read)
     }
 
+    /// Reads as [`read`](Self::read) does, but finds the end by reading it, so that a connection
+    /// that broke behind its last bytes is told from one that ended.
+    ///
+    /// # Errors
+    /// As [`Stream::read`].
+    pub fn read_to_end(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.read(into)?;
+        // A peer that has ended gives no further edge.
+        self.unread |= self.ended && read > 0;
+        Ok(read)
+    }
+
     /// Puts the tail into `input`, and one read behind it, up to `room` bytes in all.
     ///
     /// Shape: `input` grows for a tail that does not fit; the tail stays until it is

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dwell_evloop::{
-    Accepted, Context, Flushed, Listener, LoopOutput, ReadOutcome, Readiness, Slab, Stream, Token,
+    Accepted, Context, Flushed, Listener, LoopOutput, Peer, Readiness, Slab, Token, WritePace,
 };
 use dwell_proto::memcache::ErrorLine;
 
@@ -54,15 +54,11 @@ const READS_PER_TURN: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: Stream,
+    /// The socket, and the input that is not used up: the beginning of a command, or commands that
+    /// wait their turn.
+    pub(super) peer: Peer,
     pub(super) session: Session,
     pub(super) record: Arc<ConnectionRecord>,
-    /// Input that is not used up: the beginning of a command, or commands that wait their turn.
-    pub(super) tail: Vec<u8>,
-    /// The socket may hold more input.
-    unread: bool,
-    /// The peer sends no more than what the socket holds.
-    peer_closed: bool,
     /// Replies wait for the socket to take them.
     waits: bool,
     /// The phase: it decides what follows when the queued output is gone.
@@ -73,7 +69,7 @@ pub(super) struct Connection {
 pub(super) enum Phase {
     /// More input is needed.
     Reading,
-    /// `tail` may hold whole commands.
+    /// The tail may hold whole commands.
     Backlog,
     /// The client has nothing more to expect.
     Closing,
@@ -120,7 +116,7 @@ impl StoreServer {
         let Some(connection) = self.connections.get(token) else {
             return false;
         };
-        connection.stream.reset_on_drop();
+        connection.peer.stream.reset_on_drop();
         self.close(context, token);
         true
     }
@@ -175,8 +171,7 @@ impl StoreServer {
             return;
         };
         // What a peer sent before it hung up is still executed: it may have asked for silence.
-        connection.unread |= readiness.is_readable();
-        connection.peer_closed |= readiness.is_read_closed();
+        connection.peer.observe(readiness);
         self.advance(context, token);
     }
 
@@ -228,11 +223,14 @@ impl StoreServer {
 
     /// Memory held for unfinished commands.
     #[cfg(test)]
-    pub(super) fn tail_bytes(&self) -> usize {
-        let tokens = self.connections.tokens();
-        tokens
-            .filter_map(|token| Some(self.connections.get(token)?.tail.capacity()))
-            .sum()
+    pub(super) fn tail_bytes(&mut self) -> usize {
+        let capacity = |connection: &mut Connection| {
+            let tail = connection.peer.take_tail();
+            let bytes = tail.capacity();
+            connection.peer.set_tail(tail, ());
+            bytes
+        };
+        self.connections.values_mut().map(capacity).sum()
     }
 
     fn accept(&mut self, context: &mut Context, token: Token) {
@@ -258,7 +256,7 @@ impl StoreServer {
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
                 return;
             };
-            let connection = Connection::new(stream, service, Arc::clone(&record));
+            let connection = Connection::new(Peer::new(stream), service, Arc::clone(&record));
             if register(context, connections, connection, idle_timeout).is_none() {
                 service.leave(&record);
             }
@@ -276,7 +274,7 @@ impl StoreServer {
         let next = connection.advance(context, &self.service, &self.metrics);
         if let Some(accounts) = &self.accounts {
             let now = context.tick();
-            connection.stream.account(accounts, token, now);
+            connection.peer.stream.account(accounts, token, now);
         }
         let is_done = self.draining && next == Next::Wait && connection.is_between_commands();
         match next {
@@ -323,7 +321,7 @@ pub(super) fn register(
     let token = connections.insert(connection).ok()?;
     let registered = connections
         .get_mut(token)
-        .is_some_and(|connection| context.register(&mut connection.stream, token).is_ok());
+        .is_some_and(|connection| context.register(&mut connection.peer.stream, token).is_ok());
     if !registered {
         connections.remove(token);
         return None;
@@ -343,37 +341,36 @@ struct Turn<'t> {
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: Stream,
-        service: &StoreService,
-        record: Arc<ConnectionRecord>,
-    ) -> Self {
+    pub(super) fn new(peer: Peer, service: &StoreService, record: Arc<ConnectionRecord>) -> Self {
         Self {
-            stream,
+            phase: if peer.has_tail() {
+                Phase::Backlog
+            } else {
+                Phase::Reading
+            },
+            peer,
             session: Session::new(service.limits.request),
             record,
-            tail: Vec::new(),
-            unread: false,
-            peer_closed: false,
             waits: false,
-            phase: Phase::Reading,
         }
     }
 
     /// Returns true if replies wait since before, of which the peer has not taken enough yet.
     fn is_too_slow(&mut self, limits: &StoreServerLimits) -> bool {
-        let bytes_min = u128::from(limits.write_rate_min) * limits.stall_timeout.as_millis() / 1000;
-        let bytes_min = u64::try_from(bytes_min).unwrap_or(u64::MAX);
-        let waited = std::mem::replace(&mut self.waits, !self.stream.is_flushed());
-        waited && self.waits && !self.stream.has_taken(bytes_min)
+        let pace = WritePace {
+            rate_min: limits.write_rate_min,
+            timeout: limits.stall_timeout,
+        };
+        let waited = std::mem::replace(&mut self.waits, !self.peer.stream.is_flushed());
+        waited && self.waits && !self.peer.stream.has_taken(pace.bytes_min())
     }
 
     /// The state of the connection while it waits.
     fn doing(&self) -> Doing {
-        if self.stream.queued_bytes() > 0 {
+        if self.peer.stream.queued_bytes() > 0 {
             return Doing::Writing;
         }
-        self.session.doing(self.tail.len())
+        self.session.doing(self.peer.tail().len())
     }
 
     /// The time that the connection may go on waiting, if that has a bound.
@@ -393,7 +390,9 @@ impl Connection {
 
     /// Returns true if nothing has begun that is not finished.
     fn is_between_commands(&self) -> bool {
-        self.tail.is_empty() && !self.session.is_discarding() && self.stream.queued_bytes() == 0
+        !self.peer.has_tail()
+            && !self.session.is_discarding()
+            && self.peer.stream.queued_bytes() == 0
     }
 
     /// Writes, then serves and reads in turn until something is exhausted.
@@ -403,7 +402,7 @@ impl Connection {
         service: &StoreService,
         metrics: &StoreMetrics,
     ) -> Next {
-        match self.stream.flush() {
+        match self.peer.stream.flush() {
             Ok(Flushed::All) if self.phase == Phase::Closing => return Next::Close,
             // What is refused from now on begins to wait.
             Ok(Flushed::All) => self.waits = false,
@@ -421,14 +420,14 @@ impl Connection {
                 .saturating_mul(WORK_PER_COMMAND),
         };
         if self.phase == Phase::Backlog {
-            let tail = std::mem::take(&mut self.tail);
+            let tail = self.peer.take_tail();
             let next = self.serve(context, &mut turn, tail);
             if let Some(next) = next {
                 return next;
             }
         }
         for _ in 0..READS_PER_TURN {
-            if !self.unread {
+            if !self.peer.is_unread() {
                 return Next::Wait;
             }
             let mut input = context.take_input();
@@ -438,7 +437,11 @@ impl Connection {
                 return next;
             }
         }
-        if self.unread { Next::Again } else { Next::Wait }
+        if self.peer.is_unread() {
+            Next::Again
+        } else {
+            Next::Wait
+        }
     }
 
     /// Reads once and serves what has come; `None` to go on reading.
@@ -448,25 +451,18 @@ impl Connection {
         turn: &mut Turn<'_>,
         input: &mut [u8],
     ) -> Option<Next> {
-        let read = match self.stream.read(input) {
-            Ok(ReadOutcome::More(read)) => read,
-            Ok(ReadOutcome::Drained(read)) => {
-                // A closed peer gives no further edge, so the end has to be read for.
-                self.unread = self.peer_closed;
-                read
-            }
-            Ok(ReadOutcome::WouldBlock) => {
-                self.unread = false;
-                return Some(Next::Wait);
-            }
+        // The end is read for itself: until then it is not known that all was served.
+        let read = match self.peer.read_to_end(input) {
+            Ok(0) if !self.peer.is_at_end() => return Some(Next::Wait),
             // An unfinished command of a peer that is gone is nobody's.
-            Ok(ReadOutcome::Closed) | Err(_) => return Some(Next::Close),
+            Ok(0) | Err(_) => return Some(Next::Close),
+            Ok(read) => read,
         };
         add(&turn.service.counters.bytes_read, read);
-        if self.tail.is_empty() {
+        if !self.peer.has_tail() {
             return self.serve_slice(context, turn, &input[..read]);
         }
-        let mut tail = std::mem::take(&mut self.tail);
+        let mut tail = self.peer.take_tail();
         tail.extend_from_slice(&input[..read]);
         self.serve(context, turn, tail)
     }
@@ -479,14 +475,12 @@ impl Connection {
         mut tail: Vec<u8>,
     ) -> Option<Next> {
         let (used, next) = self.run(context, turn, &tail);
-        let rest = tail.len() - used;
-        if rest > 0 && rest < tail.capacity() / 4 {
+        tail.drain(..used);
+        if tail.len() < tail.capacity() / 4 {
             // What is left of a large value's room must not stay for a few bytes.
-            self.tail = tail[used..].to_vec();
-        } else if rest > 0 {
-            tail.drain(..used);
-            self.tail = tail;
+            tail.shrink_to_fit();
         }
+        self.peer.set_tail(tail, ());
         next
     }
 
@@ -497,9 +491,7 @@ impl Connection {
         input: &[u8],
     ) -> Option<Next> {
         let (used, next) = self.run(context, turn, input);
-        if used < input.len() {
-            self.tail = input[used..].to_vec();
-        }
+        self.peer.keep(input, used, ());
         next
     }
 
@@ -526,11 +518,11 @@ impl Connection {
                 .serve(&mut executor, &input[used..], &mut turn.work);
             used += served.used;
             add(&service.counters.bytes_written, out.len());
-            if !out.is_empty() && self.stream.write(&out).is_err() {
+            if !out.is_empty() && self.peer.stream.write(&out).is_err() {
                 break Some(Next::Close);
             }
             out.clear();
-            let is_blocked = self.stream.queued_bytes() > 0;
+            let is_blocked = self.peer.stream.queued_bytes() > 0;
             self.phase = match served.stop {
                 Stop::Starved => Phase::Reading,
                 Stop::OutputFull | Stop::TurnOver => Phase::Backlog,

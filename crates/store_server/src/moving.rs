@@ -3,7 +3,7 @@
 use super::connection::{Connection, Phase, StoreServer, register};
 use super::session::Session;
 use crate::moment::Moment;
-use dwell_evloop::{Context, Flushed, Listener, Readiness, Stream, Token};
+use dwell_evloop::{Context, Detached, Flushed, Listener, Peer, Readiness, Stream, Token};
 use dwell_proto::memcache::ErrorLine;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl StoreServer {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        match connection.stream.flush() {
+        match connection.peer.stream.flush() {
             Ok(Flushed::All) if connection.can_leave() => self.leaving.push(token),
             Ok(Flushed::All) | Err(_) => self.close(context, token),
             Ok(Flushed::More) => context.again(token, Readiness::WRITABLE),
@@ -83,13 +83,13 @@ impl StoreServer {
             let mut connection = self.connections.remove(token)?;
             context.disarm(token);
             // It fails only for a socket that has no registration, which is as well.
-            let _ = context.deregister(&mut connection.stream);
+            let _ = context.deregister(&mut connection.peer.stream);
             self.service.leave(&connection.record);
             let mut input = connection.session.rest_of_line();
-            input.extend_from_slice(&connection.tail);
+            input.extend_from_slice(connection.peer.tail());
             Some(Left {
                 is_trusted: connection.session.is_trusted(&self.service),
-                stream: connection.stream,
+                stream: connection.peer.stream,
                 input,
             })
         });
@@ -112,14 +112,11 @@ impl StoreServer {
             let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
             return;
         };
-        let mut connection = Connection::new(stream, &self.service, Arc::clone(&record));
+        let has_input = !input.is_empty();
+        let peer = Peer::from(Detached { stream, input });
+        let mut connection = Connection::new(peer, &self.service, Arc::clone(&record));
         if is_trusted {
             connection.session = Session::trusted(self.service.limits.request);
-        }
-        let has_input = !input.is_empty();
-        if has_input {
-            connection.tail = input;
-            connection.phase = Phase::Backlog;
         }
         let idle_timeout = self.service.limits.idle_timeout;
         match register(context, &mut self.connections, connection, idle_timeout) {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use dwell_evloop::{ReadOutcome, Stream};
+use dwell_evloop::{Peer, ReadOutcome, Stream};
 
 use super::answer::{AnswerHead, AnswerReader};
 use super::recent::Witness;
@@ -40,7 +40,9 @@ pub(super) struct Exchange {
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: Stream,
+    /// The socket. Its tail is what came behind a switch of protocols, and it is unread while
+    /// there may be input that was not granted.
+    pub(super) peer: Peer,
     pub(super) work: Work,
     /// The deadline of the exchange's stage that the loop has been told. It is told only changes:
     /// to set a deadline again rounds it up to a whole tick again, and an application that takes
@@ -50,10 +52,6 @@ pub(super) struct Connection {
     pub(super) is_reused: bool,
     /// The client among whose transfers it counts, if it does.
     pub(super) transfer_of: Option<Client>,
-    /// The application has ended its side; there may be bytes before the end.
-    pub(super) is_read_closed: bool,
-    /// There may be input that was not granted.
-    pub(super) is_unread: bool,
     /// The error of writing a body. It is no failure before its answer was looked for.
     pub(super) write_error: Option<ErrorKind>,
 }
@@ -104,13 +102,11 @@ impl Exchange {
 impl Connection {
     pub(super) fn connecting(stream: Stream, exchange: Exchange) -> Self {
         Self {
-            stream,
+            peer: Peer::new(stream),
             work: Work::Connecting(exchange),
             armed: None,
             is_reused: false,
             transfer_of: None,
-            is_read_closed: false,
-            is_unread: false,
             write_error: None,
         }
     }
@@ -146,7 +142,7 @@ impl Connection {
             }
             Work::Exchanging(exchange, reader) if reader.has_head() => Some(exchange.deadline),
             Work::Exchanging(exchange, _) if exchange.request.body_follows => {
-                (self.stream.queued_bytes() > 0).then(|| now + options.stall_timeout)
+                (self.peer.stream.queued_bytes() > 0).then(|| now + options.stall_timeout)
             }
             Work::Exchanging(exchange, _) => {
                 Some(exchange.deadline.min(now + options.header_timeout))
@@ -176,7 +172,7 @@ impl Connection {
 
     /// Returns true if an idle connection is still open and silent.
     pub(super) fn is_usable(&mut self) -> bool {
-        matches!(self.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
+        matches!(self.peer.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
     }
 
     /// Gives up the request, if another server may be sent it: none of it has reached this one, or
@@ -211,7 +207,7 @@ impl Connection {
         let Work::Exchanging(exchange, reader) = &self.work else {
             return false;
         };
-        let nothing_sent = self.stream.queued_bytes() == exchange.request.bytes.len();
+        let nothing_sent = self.peer.stream.queued_bytes() == exchange.request.bytes.len();
         self.is_reused
             && !exchange.retried
             && !exchange.committed

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_evloop::{Context, Detached, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Context, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{FirstByte, Upstream};
@@ -22,8 +22,8 @@ enum Reading {
     Complete {
         reusable: bool,
     },
-    /// The application has switched protocols, and sent this behind it.
-    Switched(Vec<u8>),
+    /// The application has switched protocols behind so many bytes of what was read.
+    Switched(usize),
     Failed(UpstreamError),
 }
 
@@ -62,7 +62,7 @@ impl Upstream {
         let limit = self.options.connections_max;
         let token = inserted.map_err(|_| UpstreamError::QueueFull { limit })?;
         if let Some(connection) = self.connections.get_mut(token)
-            && let Err(error) = context.register(&mut connection.stream, token)
+            && let Err(error) = context.register(&mut connection.peer.stream, token)
         {
             self.connections.remove(token);
             return Err(failed(&error));
@@ -92,7 +92,7 @@ impl Upstream {
             return self.dial(context, exchange);
         };
         let bytes = exchange.request.bytes.clone();
-        match connection.stream.write_shared(&[], bytes) {
+        match connection.peer.stream.write_shared(&[], bytes) {
             Ok(()) => {
                 let request = &exchange.request;
                 let window = self.options.window_bytes;
@@ -131,7 +131,7 @@ impl Upstream {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        match connection.stream.connect_error() {
+        match connection.peer.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == ErrorKind::NotConnected => return,
             Ok(Some(error)) | Err(error) => {
@@ -167,15 +167,13 @@ impl Upstream {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        connection.is_read_closed |= readiness.is_read_closed();
-        connection.is_unread |= readiness.is_readable();
+        connection.peer.observe(readiness);
         let write_error = connection.write_error;
+        if write_error.is_some() {
+            connection.peer.set_unread();
+        }
         let mut parts = Vec::new();
-        let reading = if connection.is_unread || write_error.is_some() {
-            self.read(context, token, &mut parts)
-        } else {
-            Reading::Waiting
-        };
+        let reading = self.read(context, token, &mut parts);
         if !parts.is_empty() {
             self.hand_on(context, token, parts, sink);
         }
@@ -193,8 +191,8 @@ impl Upstream {
                 self.complete(context, token, reusable, sink);
                 self.dispatch(context, sink);
             }
-            Reading::Switched(input) => {
-                self.switch(context, token, input, sink);
+            Reading::Switched(_) => {
+                self.switch(context, token, sink);
                 self.dispatch(context, sink);
             }
             Reading::Failed(error) => {
@@ -231,16 +229,21 @@ impl Upstream {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
         };
-        if !readiness.is_writable() || connection.stream.queued_bytes() == 0 {
+        if !readiness.is_writable() || connection.peer.stream.queued_bytes() == 0 {
             return;
         }
         // An application that refuses a body may answer, close, and leave the rest unread: so a
         // failed write is no failure before its answer was looked for.
-        connection.write_error = connection.stream.flush().err().map(|error| error.kind());
+        connection.write_error = connection
+            .peer
+            .stream
+            .flush()
+            .err()
+            .map(|error| error.kind());
         if connection.write_error.is_some() {
             return;
         }
-        let is_taken = connection.stream.queued_bytes() == 0;
+        let is_taken = connection.peer.stream.queued_bytes() == 0;
         let request = connection.exchange().map(|exchange| &exchange.request);
         if let Some(request) = request.filter(|request| is_taken && request.body_follows) {
             let tag = request.tag;
@@ -262,6 +265,9 @@ impl Upstream {
             return Reading::Waiting;
         };
         let had_head = reader.has_head();
+        if !connection.peer.is_unread() {
+            return Reading::Waiting;
+        }
         let mut input = context.take_input();
         let mut reading = Reading::Unfinished;
         for _ in 0..READS_PER_TURN {
@@ -269,38 +275,24 @@ impl Upstream {
                 reading = Reading::Paused;
                 break;
             }
-            let (length, is_all) = match connection.stream.read(&mut input) {
-                Ok(ReadOutcome::More(length)) => (length, false),
-                // Where the end of the stream has been told, it is behind these bytes.
-                Ok(ReadOutcome::Drained(length)) => (length, !connection.is_read_closed),
-                Ok(ReadOutcome::WouldBlock) => {
-                    connection.is_unread = false;
-                    reading = Reading::Waiting;
-                    break;
-                }
-                Ok(ReadOutcome::Closed) => {
-                    reading = Reading::of(reader.end(parts), &[]);
-                    break;
-                }
-                Err(error) => {
-                    reading = Reading::Failed(UpstreamError::Broken(error.kind()));
-                    break;
-                }
+            reading = match connection.peer.read_to_end(&mut input) {
+                Ok(0) if connection.peer.is_at_end() => reader.end(parts).into(),
+                Ok(0) => Reading::Waiting,
+                Ok(length) => match reader.feed(&input[..length], &self.options, parts).into() {
+                    Reading::Waiting if connection.peer.is_unread() => continue,
+                    Reading::Switched(_) if !is_asked_for(&exchange.request, parts) => {
+                        parts.clear();
+                        Reading::Failed(UpstreamError::SwitchedProtocols)
+                    }
+                    Reading::Switched(used) => {
+                        connection.peer.keep(&input[..length], used, ());
+                        Reading::Switched(used)
+                    }
+                    other => other,
+                },
+                Err(error) => Reading::Failed(UpstreamError::Broken(error.kind())),
             };
-            connection.is_unread = !is_all;
-            let progress = reader.feed(&input[..length], &self.options, parts);
-            match Reading::of(progress, &input[..length]) {
-                Reading::Waiting if !is_all => {}
-                Reading::Switched(_) if !is_asked_for(&exchange.request, parts) => {
-                    parts.clear();
-                    reading = Reading::Failed(UpstreamError::SwitchedProtocols);
-                    break;
-                }
-                other => {
-                    reading = other;
-                    break;
-                }
-            }
+            break;
         }
         context.return_input(input);
         if !had_head && reader.has_head() {
@@ -337,11 +329,11 @@ impl Upstream {
         connection.is_reused = true;
         let transfer_of = connection.transfer_of.take();
         // A request that is answered before it is all sent leaves its rest in the way.
-        let is_clean = connection.stream.queued_bytes() == 0
+        let is_clean = connection.peer.stream.queued_bytes() == 0
             && !exchange.request.body_follows
-            && !connection.is_read_closed
+            && !connection.peer.has_ended()
             && connection.write_error.is_none()
-            && (!connection.is_unread || connection.is_usable());
+            && (!connection.peer.is_unread() || connection.is_usable());
         let is_wanted = self.idle.len() < self.options.idle_max || !self.queue.is_empty();
         if reusable && is_clean && is_wanted {
             self.idle.push(token);
@@ -401,7 +393,6 @@ impl Upstream {
         &mut self,
         context: &mut Context,
         token: Token,
-        input: Vec<u8>,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
         let Some(mut connection) = self.close(context, token) else {
@@ -414,15 +405,12 @@ impl Upstream {
         let Some(head) = exchange.switched.take() else {
             return;
         };
-        let stream = connection.stream;
-        sink(
-            context,
-            UpstreamEvent::Switched {
-                tag,
-                head: *head,
-                detached: Box::new(Detached { stream, input }),
-            },
-        );
+        let event = UpstreamEvent::Switched {
+            tag,
+            head: *head,
+            detached: Box::new(connection.peer.into()),
+        };
+        sink(context, event);
     }
 
     /// A connection ended or broke during an exchange.
@@ -485,7 +473,7 @@ impl Upstream {
         self.end_transfer(connection.transfer_of);
         context.disarm(token);
         // The socket is closed next, which takes it out of the poller in any case.
-        let _ = context.deregister(&mut connection.stream);
+        let _ = context.deregister(&mut connection.peer.stream);
         Some(connection)
     }
 
@@ -508,13 +496,13 @@ impl Upstream {
     }
 }
 
-impl Reading {
-    /// Returns the consequence of a step on `input`.
-    fn of(progress: Result<Progress, UpstreamError>, input: &[u8]) -> Self {
+impl From<Result<Progress, UpstreamError>> for Reading {
+    /// The consequence of a step.
+    fn from(progress: Result<Progress, UpstreamError>) -> Self {
         match progress {
             Ok(Progress::Partial) => Self::Waiting,
             Ok(Progress::Complete { reusable }) => Self::Complete { reusable },
-            Ok(Progress::Switched(used)) => Self::Switched(input[used..].to_vec()),
+            Ok(Progress::Switched(used)) => Self::Switched(used),
             Err(error) => Self::Failed(error),
         }
     }

@@ -39,13 +39,13 @@ impl Upstream {
         let Some(connection) = self.connections.get_mut(token) else {
             return Written::Gone;
         };
-        if let Err(error) = connection.stream.write_shared(&[], piece) {
+        if let Err(error) = connection.peer.stream.write_shared(&[], piece) {
             // It may have answered before it closed.
             connection.write_error = Some(error.kind());
             context.again(token, Readiness::READABLE);
             return Written::Queued;
         }
-        let is_taken = connection.stream.queued_bytes() == 0;
+        let is_taken = connection.peer.stream.queued_bytes() == 0;
         self.arm(context, token);
         if is_taken {
             Written::Taken

@@ -5,8 +5,9 @@
 //! other direction goes on.
 
 use dwell_engine::Detached;
-use dwell_evloop::{Context, ReadOutcome, Readiness, Slab, Stream, Token};
-use std::time::{Duration, Instant};
+use dwell_evloop::{Context, Peer, Readiness, Slab, Stream, Token};
+use dwell_timers::{TICK, Tick};
+use std::time::Duration;
 
 /// Both ends of a connection that has switched its protocol.
 #[derive(Debug)]
@@ -28,21 +29,15 @@ pub(crate) struct Tunnels {
 
 /// One end of a tunnel.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct End {
-    stream: Stream,
+    /// The socket. It is at its end when the end itself was read.
+    peer: Peer,
     /// The other end.
     other: Token,
-    /// There may be bytes to read.
-    is_unread: bool,
-    /// It has ended its sending; bytes may still be unread.
-    is_read_closed: bool,
-    /// All its bytes and its end were read.
-    is_finished: bool,
+    /// The time of the last bytes from this end.
+    active: Tick,
     /// It was sent the end of the other side.
     is_shut: bool,
-    /// Time of the last bytes from this end.
-    active: Instant,
 }
 
 /// Reads of one end per turn, so that a busy tunnel does not starve the others.
@@ -75,7 +70,7 @@ impl Tunnels {
         if !is_written {
             return;
         }
-        let now = context.now();
+        let now = context.tick();
         let none = Token::from_bits(0);
         let Ok(first) = self.ends.insert(End::new(client.stream, none, now)) else {
             return;
@@ -88,7 +83,7 @@ impl Tunnels {
         for (token, other) in [(first, second), (second, first)] {
             if let Some(end) = self.ends.get_mut(token) {
                 end.other = other;
-                is_registered &= context.register(&mut end.stream, token).is_ok();
+                is_registered &= context.register(&mut end.peer.stream, token).is_ok();
             }
         }
         if is_registered {
@@ -103,10 +98,9 @@ impl Tunnels {
         let Some(end) = self.ends.get_mut(token) else {
             return;
         };
-        end.is_unread |= readiness.is_readable();
-        end.is_read_closed |= readiness.is_read_closed();
+        end.peer.observe(readiness);
         let other = end.other;
-        if readiness.is_writable() && !end.stream.is_flushed() && end.stream.flush().is_err() {
+        if readiness.is_writable() && end.peer.stream.flush().is_err() {
             return self.fail(context, token);
         }
         // Bytes from this end go to the other. If this end accepts output again, bytes from the
@@ -122,13 +116,12 @@ impl Tunnels {
     /// Handles the deadline of a tunnel.
     pub(crate) fn expired(&mut self, context: &mut Context, token: Token) {
         let other = self.ends.get(token).map(|end| end.other);
-        let active = [Some(token), other].into_iter().flatten();
-        let last = active
+        let ends = [Some(token), other].into_iter().flatten();
+        let idle = ends
             .filter_map(|token| self.ends.get(token))
-            .map(|end| end.active);
-        let Some(last) = last.max() else { return };
-        let idle = context.now().saturating_duration_since(last);
-        match self.idle_timeout.checked_sub(idle) {
+            .map(|end| context.tick().ticks_since(end.active));
+        let Some(idle) = idle.min() else { return };
+        match self.idle_timeout.checked_sub(TICK * idle) {
             Some(left) if !left.is_zero() => context.arm(token, left),
             _ => self.close(context, token),
         }
@@ -151,26 +144,27 @@ impl Tunnels {
         let mut input = context.take_input();
         let mut lives = true;
         for turn in 0.. {
-            let Some(is_flushed) = self.ends.get(other).map(|end| end.stream.is_flushed()) else {
+            let Some(is_flushed) = self.ends.get(other).map(|end| end.peer.stream.is_flushed())
+            else {
                 break;
             };
             let Some(end) = self.ends.get_mut(from) else {
                 break;
             };
-            if !end.is_unread || end.is_finished || !is_flushed {
+            if !end.peer.is_unread() || !is_flushed {
                 break;
             }
             if turn == READS_PER_TURN {
                 context.again(from, Readiness::READABLE);
                 break;
             }
-            let read = end.read(&mut input, context.now());
+            let read = end.read(&mut input, context.tick());
             let written = match read {
                 Ok(0) => continue,
                 Ok(length) => self
                     .ends
                     .get_mut(other)
-                    .map_or(Ok(()), |end| end.stream.write(&input[..length])),
+                    .map_or(Ok(()), |end| end.peer.stream.write(&input[..length])),
                 Err(error) => Err(error),
             };
             if written.is_err() {
@@ -184,15 +178,15 @@ impl Tunnels {
 
     /// Ends the sending to `to` once all bytes of `from` have been sent.
     fn pass_end_on(&mut self, from: Token, to: Token) -> bool {
-        let is_finished = self.ends.get(from).is_some_and(|end| end.is_finished);
+        let is_finished = self.ends.get(from).is_some_and(|end| end.peer.is_at_end());
         let Some(end) = self.ends.get_mut(to) else {
             return false;
         };
-        if !is_finished || end.is_shut || !end.stream.is_flushed() {
+        if !is_finished || end.is_shut || !end.peer.stream.is_flushed() {
             return true;
         }
         end.is_shut = true;
-        end.stream.shutdown_write().is_ok()
+        end.peer.stream.shutdown_write().is_ok()
     }
 
     /// Returns true if both directions have ended.
@@ -207,7 +201,7 @@ impl Tunnels {
         let other = self.ends.get(token).map(|end| end.other);
         for token in [Some(token), other].into_iter().flatten() {
             if let Some(end) = self.ends.get(token) {
-                end.stream.reset_on_drop();
+                end.peer.stream.reset_on_drop();
             }
         }
         self.close(context, token);
@@ -219,44 +213,25 @@ impl Tunnels {
             context.disarm(token);
             if let Some(mut end) = self.ends.remove(token) {
                 // The socket is closed next, which deregisters it in any case.
-                let _ = context.deregister(&mut end.stream);
+                let _ = context.deregister(&mut end.peer.stream);
             }
         }
     }
 }
 
 impl End {
-    fn new(stream: Stream, other: Token, now: Instant) -> Self {
+    fn new(stream: Stream, other: Token, now: Tick) -> Self {
         Self {
-            stream,
+            peer: Peer::new(stream),
             other,
-            is_unread: false,
-            is_read_closed: false,
-            is_finished: false,
-            is_shut: false,
             active: now,
+            is_shut: false,
         }
     }
 
     /// Reads once; 0 if there is nothing to read, or nothing more will come.
-    fn read(&mut self, input: &mut [u8], now: Instant) -> std::io::Result<usize> {
-        let read = match self.stream.read(input)? {
-            ReadOutcome::More(read) => read,
-            ReadOutcome::Drained(read) => {
-                // If its end was reported already, it comes after these bytes.
-                self.is_unread = self.is_read_closed;
-                read
-            }
-            ReadOutcome::WouldBlock => {
-                self.is_unread = false;
-                0
-            }
-            ReadOutcome::Closed => {
-                self.is_unread = false;
-                self.is_finished = true;
-                0
-            }
-        };
+    fn read(&mut self, input: &mut [u8], now: Tick) -> std::io::Result<usize> {
+        let read = self.peer.read_to_end(input)?;
         if read > 0 {
             self.active = now;
         }

@@ -99,6 +99,24 @@ fn an_end_that_nothing_announced_is_found_by_reading() {
 }
 
 #[test]
+fn an_end_that_is_read_for_itself_is_told_from_a_failure() {
+    let both = Readiness::READABLE.and(Readiness::READ_CLOSED);
+    for unread in [&b""[..], b"unread"] {
+        let (mut peer, mut theirs) = pair();
+        peer.stream.write(unread).unwrap();
+        theirs.write_all(b"last").unwrap();
+        // What it has not read makes a failure of its end.
+        drop(theirs);
+        peer.observe(both);
+        assert_eq!(peer.read_to_end(&mut [0; 8]).unwrap(), 4);
+        assert!(!peer.is_at_end(), "that has to be read yet");
+        let end = peer.read_to_end(&mut [0; 8]);
+        assert_eq!(end.is_ok_and(|read| read == 0), unread.is_empty());
+        assert_eq!(peer.is_at_end(), unread.is_empty());
+    }
+}
+
+#[test]
 fn what_was_read_before_the_protocol_began_comes_first_however_long_it_is() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let stream = Stream::from_unix(ours);

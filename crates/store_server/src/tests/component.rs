@@ -93,7 +93,7 @@ impl Rig {
     fn unread(&mut self) -> (usize, u64) {
         let relaxed = std::sync::atomic::Ordering::Relaxed;
         let written = self.service.counters.bytes_written.load(relaxed);
-        (self.only().1.stream.queued_bytes(), written)
+        (self.only().1.peer.stream.queued_bytes(), written)
     }
 
     /// Takes the deadline of the only connection away, so that it is seen when it begins anew.
