@@ -38,6 +38,7 @@ mod budget;
 mod components;
 mod connection;
 mod date;
+pub mod desk;
 #[doc(hidden)]
 pub mod embed;
 pub mod files;

@@ -11,7 +11,7 @@ use dwell_engine::websocket::{
     CloseCode, DeflateOptions, Delivery, EndCause, Message, OriginPolicy, UpgradeOptions,
     WebSocketApp, WebSocketEnd, WebSocketRef, WebSockets, is_upgrade, upgrade,
 };
-use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError};
+use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request};
 use dwell_evloop::{Context, Driver, Readiness, Slab, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use pyo3::prelude::*;
@@ -162,7 +162,7 @@ impl AsgiApp {
             Some(Entry::Http(state)) => {
                 let mut state = state.lock();
                 state.is_gone = true;
-                state.pending.clear();
+                state.output.clear();
                 state.waiters.wake(&mut self.woken);
             }
             Some(Entry::WebSocket(state)) => {
@@ -172,22 +172,6 @@ impl AsgiApp {
             }
             None => {}
         }
-    }
-}
-
-impl HttpState {
-    /// Gives the engine what it has room for; true when the answer is complete.
-    pub(super) fn pump(&mut self, reply: &mut Reply<'_>, mut count: impl FnMut(u64)) -> bool {
-        while let Some(piece) = self.pending.front() {
-            match reply.write_shared(piece) {
-                Ok(()) => count(piece.len() as u64),
-                Err(WriteError::Full { .. }) => return false,
-                // Beyond the announced length nothing is sent.
-                Err(_) => {}
-            }
-            self.pending.pop_front();
-        }
-        self.is_finished
     }
 }
 
@@ -235,12 +219,10 @@ impl App for AsgiApp {
             let entry = Entry::WebSocket(Arc::new(Shared::new(state)));
             return self.arrive(request, origin, entry);
         }
-        let mut state = HttpState {
-            input_ended: !request.body_follows,
-            ..HttpState::default()
-        };
-        if !request.body.is_empty() {
-            state.input.push_back(Bytes::copy_from_slice(request.body));
+        let mut state = HttpState::default();
+        state.input.arrive(request.body);
+        if !request.body_follows {
+            state.input.complete();
         }
         let entry = Entry::Http(Arc::new(Shared::new(state)));
         self.arrive(request, origin, entry)
@@ -256,8 +238,7 @@ impl App for AsgiApp {
     ) -> Outcome {
         if let Some(state) = self.http(tag).cloned() {
             let mut state = state.lock();
-            state.input.push_back(Bytes::copy_from_slice(data));
-            state.is_awaited = false;
+            state.input.arrive(data);
             reply.await_body(false);
             self.woken.append(&mut state.waiters.receivers);
         }
@@ -274,7 +255,7 @@ impl App for AsgiApp {
     ) -> Outcome {
         if let Some(state) = self.http(tag).cloned() {
             let mut state = state.lock();
-            state.input_ended = true;
+            state.input.complete();
             self.woken.append(&mut state.waiters.receivers);
         }
         Outcome::Held { tag, timeout: None }
@@ -291,8 +272,11 @@ impl App for AsgiApp {
             return Outcome::Held { tag, timeout: None };
         };
         let mut state = state.lock();
-        let is_over = state.pump(reply, |bytes| self.log.bytes(exchange, bytes));
-        state.is_blocked = !state.pending.is_empty();
+        let log = &mut self.log;
+        let is_over = state
+            .output
+            .pump(reply, |bytes| log.bytes(exchange, bytes as u64));
+        state.is_blocked = !state.output.is_empty();
         if !state.is_blocked {
             self.woken.append(&mut state.waiters.senders);
         }

@@ -20,6 +20,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use std::fs::File;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "dwell._native")]
@@ -44,7 +45,7 @@ enum Answer {
     /// The body is being sent, and whether trailers follow.
     Open(bool),
     /// The body is complete; these trailers are awaited.
-    Trailers(Vec<(Vec<u8>, Vec<u8>)>),
+    Trailers(Vec<(String, Vec<u8>)>),
     Complete,
 }
 
@@ -318,11 +319,13 @@ impl HttpExchange {
                     .checked_sub(length)
                     .ok_or_else(|| too_long(*owed, length))?;
             }
-            state.is_finished = !more && !trailers;
             if let Some(data) = data
                 && !state.is_gone
             {
-                state.pending.push_back(shared_bytes(data));
+                state.output.push(shared_bytes(data));
+            }
+            if !more && !trailers {
+                state.output.finish(Vec::new());
             }
             state.is_gone
         };
@@ -336,27 +339,19 @@ impl HttpExchange {
         if is_gone {
             return self.after_leaving(py, more);
         }
-        self.pump(py, &[], more)
+        self.pump(py, more)
     }
 
     /// Gives the engine what there is; waits where that is too much.
-    fn pump<'py>(
-        &self,
-        py: Python<'py>,
-        trailers: &[(&str, &[u8])],
-        more: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn pump<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
         let server = self.server.bind(py);
         let (exchange, tag) = (self.exchange, self.tag);
         let outcome = server.get().with(|context, driver| {
             let log = &mut driver.app.log;
             let mut state = self.state.lock();
             let outcome = driver.http.with_reply(context, exchange, |reply| {
-                let is_over = state.pump(reply, |bytes| log.bytes(exchange, bytes));
-                if is_over {
-                    // It fails only where the answer is over already.
-                    let _ = reply.finish(trailers);
-                }
+                let count = |bytes| log.bytes(exchange, bytes as u64);
+                let is_over = state.output.pump(reply, count);
                 state.is_blocked = !is_over && reply.queued_bytes() > OUTPUT_WINDOW;
                 is_over
             });
@@ -369,7 +364,7 @@ impl HttpExchange {
         let Some(is_over) = outcome else {
             // The connection has failed since the last turn of the loop, which is what tells of it:
             // an app that only sends must let the loop have one.
-            self.state.lock().pending.clear();
+            self.state.lock().output.clear();
             return self.after_leaving(py, more);
         };
         if is_over {
@@ -391,7 +386,7 @@ impl HttpExchange {
     fn finished(&self, py: Python<'_>) -> PyResult<()> {
         let woken = {
             let mut state = self.state.lock();
-            state.is_finished = true;
+            state.output.finish(Vec::new());
             state.waiters.take()
         };
         resolve_all(py, woken)
@@ -413,7 +408,7 @@ impl HttpExchange {
         trailers.extend(
             fields
                 .iter()
-                .map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())),
+                .map(|(name, value)| (name.to_string(), value.to_vec())),
         );
         if more {
             return Ok(self.server.get().done(py));
@@ -421,13 +416,8 @@ impl HttpExchange {
         let trailers = std::mem::take(trailers);
         *answer = Answer::Complete;
         drop(answer);
-        self.state.lock().is_finished = true;
-        let trailers: Vec<_> = trailers
-            .iter()
-            // Names were checked to be tokens, which are ASCII.
-            .map(|(name, value)| (str::from_utf8(name).unwrap_or_default(), &value[..]))
-            .collect();
-        self.pump(py, &trailers, false)
+        self.state.lock().output.finish(trailers);
+        self.pump(py, false)
     }
 
     /// Sends a file as the body.
@@ -486,7 +476,7 @@ impl HttpExchange {
     ) -> PyResult<Bound<'py, PyAny>> {
         let length = {
             let mut state = self.state.lock();
-            state.is_finished = true;
+            state.output.finish(Vec::new());
             state.owed.map_or(length, |owed| owed.min(length))
         };
         let slice = FileSlice {
@@ -519,30 +509,26 @@ impl Wait for Receive {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
         let (news, want) = {
             let mut state = self.state.lock();
-            if state.is_finished && state.pending.is_empty() {
+            if state.output.is_finished() && state.output.is_empty() {
                 // What the client has sent is of no use to an answer that is complete.
                 state.end_told = true;
                 drop(state);
                 return event(py, intern!(py, "http.disconnect"), |_| Ok(()));
             }
-            let pieces: Vec<_> = state.input.drain(..).collect();
-            let length: usize = pieces.iter().map(Bytes::len).sum();
-            state.outstanding = state.outstanding.saturating_sub(length as u64);
-            let is_open = !state.input_ended && !state.is_gone;
-            let waits = is_open && pieces.is_empty();
-            let begins_to_wait = waits && !std::mem::replace(&mut state.is_awaited, true);
-            let is_low = is_open && state.outstanding < INPUT_WINDOW / 2;
-            let grant = if is_low {
-                INPUT_WINDOW - state.outstanding
-            } else {
-                0
+            let is_gone = state.is_gone;
+            let read = state.input.read(INPUT_WINDOW);
+            let waits = state.input.is_awaited();
+            let wish = state.input.take_wish().filter(|_| !is_gone);
+            let want = wish.map(|grant| (grant, waits));
+            let is_complete = state.input.is_complete();
+            let data = match read {
+                Poll::Ready(Some(data)) => Some(data),
+                Poll::Ready(None) if !state.input_told => Some(Bytes::new()),
+                _ => None,
             };
-            state.outstanding += grant;
-            let want = (is_low || begins_to_wait).then_some((grant, waits));
-            let has_news = !pieces.is_empty() || (state.input_ended && !state.input_told);
-            if has_news {
-                state.input_told = state.input_ended;
-                (Some(Some((pieces, !state.input_ended))), want)
+            if let Some(data) = data {
+                state.input_told = is_complete;
+                (Some(Some((data, !is_complete))), want)
             } else if state.is_gone {
                 state.end_told = true;
                 (Some(None), want)
@@ -565,12 +551,8 @@ impl Wait for Receive {
         match news {
             None => Ok(None),
             Some(None) => event(py, intern!(py, "http.disconnect"), |_| Ok(())),
-            Some(Some((pieces, more))) => event(py, intern!(py, "http.request"), |event| {
-                let body = match &pieces[..] {
-                    [only] => PyBytes::new(py, only),
-                    pieces => PyBytes::new(py, &pieces.concat()),
-                };
-                event.set_item(intern!(py, "body"), body)?;
+            Some(Some((data, more))) => event(py, intern!(py, "http.request"), |event| {
+                event.set_item(intern!(py, "body"), PyBytes::new(py, &data))?;
                 event.set_item(intern!(py, "more_body"), more)
             }),
         }

@@ -2,6 +2,7 @@
 
 use crate::web::head::Head;
 use bytes::Bytes;
+use dwell_engine::desk::{Inflow, Outflow};
 use dwell_engine::websocket::MessageKind;
 use dwell_evloop::Token;
 use pyo3::intern;
@@ -74,19 +75,13 @@ impl Waiters {
 )]
 #[derive(Debug, Default)]
 pub(super) struct HttpState {
-    pub(super) input: VecDeque<Bytes>,
-    pub(super) input_ended: bool,
+    pub(super) input: Inflow,
     /// True if the app has received the end of the body.
     pub(super) input_told: bool,
-    /// Bytes that were granted to the client and not received by the app yet.
-    pub(super) outstanding: u64,
-    /// The app has received all that has come, and waits for more.
-    pub(super) is_awaited: bool,
-    /// Pieces of the answer that the engine had no room for.
-    pub(super) pending: VecDeque<Bytes>,
+    /// The answer, as far as the engine had no room for it.
+    pub(super) output: Outflow,
     /// The rest of the announced length of the answer, if one was announced.
     pub(super) owed: Option<u64>,
-    pub(super) is_finished: bool,
     /// Output waits for the client.
     pub(super) is_blocked: bool,
     /// True if the client has left.

@@ -1,15 +1,14 @@
 //! A request body on its way in and a streaming answer on its way out, between loop and worker.
 
-use std::collections::VecDeque;
+use bytes::Bytes;
+use dwell_engine::desk::Inflow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 /// Bytes of a request body that are granted ahead of the reader.
 const INPUT_WINDOW: u64 = 256 * 1024;
 /// Bytes of an answer that a worker may hand over before the engine has taken them.
 const OUTPUT_WINDOW: usize = 256 * 1024;
-
-/// Bytes of a body that are joined as they come.
-const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// State of one exchange that a worker and the loop share.
 #[derive(Debug, Default)]
@@ -20,12 +19,7 @@ pub(super) struct Channel {
 
 #[derive(Debug, Default)]
 struct State {
-    input: VecDeque<Vec<u8>>,
-    /// Bytes that were granted to the client and not read yet.
-    outstanding: u64,
-    /// The reader has taken all that has come, and waits for more.
-    is_awaited: bool,
-    input_ended: bool,
+    input: Inflow,
     unsent: usize,
     is_gone: bool,
 }
@@ -33,12 +27,10 @@ struct State {
 /// A result for the reader of a body.
 #[derive(Debug)]
 pub(super) enum Piece {
-    Data(Vec<u8>),
+    Data(Bytes),
     End,
     /// The client has left before the end.
     Gone,
-    /// A number of bytes to grant; 0 if the loop only has to learn that they are awaited.
-    Want(u64),
     /// Nothing yet.
     Nothing,
 }
@@ -46,32 +38,23 @@ pub(super) enum Piece {
 impl Channel {
     /// Body bytes came.
     pub(super) fn arrive(&self, data: &[u8]) {
-        let mut state = self.lock();
-        // A body that comes byte by byte takes no more memory than another one.
-        match state.input.back_mut() {
-            Some(last) if last.len() + data.len() <= PIECE_BYTES_MAX => {
-                last.extend_from_slice(data);
-            }
-            _ => state.input.push_back(data.to_vec()),
-        }
-        state.is_awaited = false;
-        drop(state);
+        self.lock().input.arrive(data);
         self.changed.notify_all();
     }
 
     /// Notes bytes of the body that were granted ahead of its reader.
     pub(super) fn asked(&self, bytes: u64) {
-        self.lock().outstanding += bytes;
+        self.lock().input.granted(bytes);
     }
 
     /// Returns true while the reader waits for granted bytes.
     pub(super) fn is_awaited(&self) -> bool {
-        self.lock().is_awaited
+        self.lock().input.is_awaited()
     }
 
     /// The body is complete.
     pub(super) fn complete(&self) {
-        self.lock().input_ended = true;
+        self.lock().input.complete();
         self.changed.notify_all();
     }
 
@@ -89,35 +72,22 @@ impl Channel {
         self.changed.notify_all();
     }
 
-    /// The next piece of the body, or what has to happen before it comes.
-    pub(super) fn piece(&self) -> Piece {
+    /// The next piece of the body, and the bytes to grant before others come; 0 if the loop only
+    /// has to learn that they are awaited.
+    pub(super) fn piece(&self) -> (Piece, Option<u64>) {
         let mut state = self.lock();
-        if !state.input_ended && !state.is_gone {
-            let begins_to_wait =
-                state.input.is_empty() && !std::mem::replace(&mut state.is_awaited, true);
-            let is_low = state.outstanding <= INPUT_WINDOW / 2;
-            let room = INPUT_WINDOW.saturating_sub(state.outstanding);
-            let grant = if is_low { room } else { 0 };
-            if is_low || begins_to_wait {
-                state.outstanding += grant;
-                return Piece::Want(grant);
-            }
-        }
-        if let Some(data) = state.input.pop_front() {
-            state.outstanding = state.outstanding.saturating_sub(data.len() as u64);
-            return Piece::Data(data);
-        }
-        match (state.input_ended, state.is_gone) {
-            (true, _) => Piece::End,
-            (false, true) => Piece::Gone,
-            (false, false) => Piece::Nothing,
-        }
+        let piece = match state.input.read(INPUT_WINDOW) {
+            Poll::Ready(Some(data)) => Piece::Data(data),
+            Poll::Ready(None) => Piece::End,
+            Poll::Pending if state.is_gone => return (Piece::Gone, None),
+            Poll::Pending => Piece::Nothing,
+        };
+        (piece, state.input.take_wish())
     }
 
     /// Waits until the next piece of the body is here, or will not come.
     pub(super) fn wait_for_input(&self) {
-        let waits =
-            |state: &mut State| state.input.is_empty() && !state.input_ended && !state.is_gone;
+        let waits = |state: &mut State| !state.input.is_here() && !state.is_gone;
         let woken = self.changed.wait_while(self.lock(), waits);
         drop(woken.unwrap_or_else(PoisonError::into_inner));
     }

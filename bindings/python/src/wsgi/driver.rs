@@ -7,13 +7,11 @@ use crate::web::access_log::AccessLog;
 use crate::web::answer::{AnswerHead, OVERLOADED};
 use crate::web::head::Head;
 use crate::web::options::Options;
-use bytes::Bytes;
-use dwell_engine::{
-    App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request, WriteError,
-};
+use dwell_engine::desk::Outflow;
+use dwell_engine::{App, Body, BodyPlan, ExchangeId, Http, Kinds, Outcome, Reply, Request};
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,8 +54,7 @@ struct Entry {
     job: Option<Box<Job>>,
     /// It waits for fewer bodies to be on their way.
     is_waiting: bool,
-    pending: VecDeque<Bytes>,
-    is_finished: bool,
+    output: Outflow,
 }
 
 impl WsgiLoop {
@@ -135,13 +132,13 @@ impl WsgiLoop {
             }
             Order::Write(exchange, data) => {
                 if let Some(entry) = app.entries.get_mut(&exchange) {
-                    entry.pending.push_back(data);
+                    entry.output.push(data);
                     app.pump(http, context, exchange);
                 }
             }
             Order::Finish(exchange) => {
                 if let Some(entry) = app.entries.get_mut(&exchange) {
-                    entry.is_finished = true;
+                    entry.output.finish(Vec::new());
                     app.pump(http, context, exchange);
                 }
             }
@@ -310,8 +307,7 @@ impl Entry {
             share: Share::default(),
             job: None,
             is_waiting: false,
-            pending: VecDeque::new(),
-            is_finished: false,
+            output: Outflow::default(),
         }
     }
 
@@ -332,22 +328,10 @@ impl Entry {
 
     /// Writes what there is room for; true when the answer is complete.
     fn pump(&mut self, reply: &mut Reply<'_>, mut count: impl FnMut(u64)) -> bool {
-        while let Some(piece) = self.pending.front() {
-            let length = piece.len();
-            match reply.write_shared(piece) {
-                Ok(()) => count(length as u64),
-                Err(WriteError::Full { .. }) => return false,
-                // Beyond the announced length nothing is sent.
-                Err(_) => {}
-            }
-            self.channel.taken(length);
-            self.pending.pop_front();
-        }
-        if self.is_finished {
-            // It fails only where the answer is over already.
-            let _ = reply.finish(&[]);
-        }
-        self.is_finished
+        self.output.pump(reply, |bytes| {
+            count(bytes as u64);
+            self.channel.taken(bytes);
+        })
     }
 }
 

@@ -87,7 +87,11 @@ impl Input {
             return Ok(());
         };
         loop {
-            match source.channel.piece() {
+            let (piece, wish) = source.channel.piece();
+            if let Some(bytes) = wish {
+                source.meeting.order(Order::Want(source.exchange, bytes));
+            }
+            match piece {
                 Piece::Data(data) => {
                     let mut state = self.lock();
                     state.make_room();
@@ -101,9 +105,6 @@ impl Input {
                 Piece::Gone => {
                     let text = "the client left before its request body was complete";
                     return Err(PyConnectionError::new_err(text));
-                }
-                Piece::Want(bytes) => {
-                    source.meeting.order(Order::Want(source.exchange, bytes));
                 }
                 Piece::Nothing => py.detach(|| source.channel.wait_for_input()),
             }

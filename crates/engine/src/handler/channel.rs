@@ -6,9 +6,10 @@
 
 use super::answer::{Answer, Field, borrowed};
 use super::takeover::Takeover;
+use crate::desk::Inflow;
 use crate::reply::{Reply, WriteError};
 use crate::server::LoopLink;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use dwell_evloop::Token;
 use dwell_proto::http1::Trailers;
 use std::fmt;
@@ -73,17 +74,8 @@ struct Wakers {
 /// The body of a request on its way from the loop to its reader.
 #[derive(Default)]
 pub(super) struct BodyState {
-    pub(super) arrived: BytesMut,
-    /// Bytes read that were not granted again.
-    read: u64,
-    /// Bytes that may come and that the loop has not granted yet; 0 if it only has to learn that
-    /// they are awaited.
-    granted: Option<u64>,
-    is_granted: bool,
-    /// Its reader has taken all that has come, and waits for more.
-    is_awaited: bool,
-    pub(super) is_complete: bool,
-    pub(super) trailers: Vec<(String, Vec<u8>)>,
+    inflow: Inflow,
+    trailers: Vec<(String, Vec<u8>)>,
     reader: Option<Waker>,
 }
 
@@ -294,14 +286,14 @@ impl Channel {
     pub(crate) fn has_work(&self) -> bool {
         let state = self.lock();
         let body = state.body.as_ref();
-        !state.orders.is_empty() || body.is_some_and(|body| body.granted.is_some())
+        !state.orders.is_empty() || body.is_some_and(|body| body.inflow.has_wish())
     }
 
     /// Gives the engine the wishes of the reader.
     pub(crate) fn want(&self, reply: &mut Reply<'_>) {
         if let Some(body) = &mut self.lock().body {
-            reply.grant(body.granted.take().unwrap_or_default());
-            reply.await_body(body.is_awaited);
+            reply.grant(body.inflow.take_wish().unwrap_or_default());
+            reply.await_body(body.inflow.is_awaited());
         }
     }
 
@@ -332,7 +324,7 @@ impl Channel {
 
     /// A piece of the body has come.
     pub(crate) fn arrive(&self, data: &[u8]) {
-        self.change_body(|body| body.arrived.extend_from_slice(data));
+        self.change_body(|body| body.inflow.arrive(data));
     }
 
     /// The body is complete.
@@ -342,7 +334,7 @@ impl Channel {
             body.trailers = fields
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect();
-            body.is_complete = true;
+            body.inflow.complete();
         });
     }
 
@@ -352,7 +344,6 @@ impl Channel {
             return;
         };
         change(body);
-        body.is_awaited = false;
         let reader = body.reader.take();
         drop(state);
         self.changed.notify_all();
@@ -367,28 +358,17 @@ impl Channel {
         let Some(body) = state.body.as_deref_mut() else {
             return BodyRead::Gone;
         };
-        let (mut granted, was_awaited) = (0, body.is_awaited);
-        let arrival = if !body.arrived.is_empty() {
-            let data = body.arrived.split().freeze();
-            body.read += data.len() as u64;
-            if !body.is_complete && body.read * 2 >= window {
-                granted = std::mem::take(&mut body.read);
+        let had_wish = body.inflow.has_wish();
+        let arrival = match body.inflow.read(window) {
+            Poll::Ready(Some(data)) => BodyRead::Data(data),
+            Poll::Ready(None) => BodyRead::End,
+            Poll::Pending if state.is_over => BodyRead::Gone,
+            Poll::Pending => {
+                body.reader = waker.cloned();
+                BodyRead::Later
             }
-            BodyRead::Data(data)
-        } else if body.is_complete {
-            BodyRead::End
-        } else if state.is_over {
-            BodyRead::Gone
-        } else {
-            body.reader = waker.cloned();
-            body.is_awaited = true;
-            if !std::mem::replace(&mut body.is_granted, true) {
-                granted = window;
-            }
-            BodyRead::Later
         };
-        if (granted > 0 || body.is_awaited != was_awaited) && !state.is_over {
-            body.granted = Some(granted + body.granted.unwrap_or_default());
+        if !had_wish && body.inflow.has_wish() && !state.is_over {
             self.ask();
         }
         arrival
