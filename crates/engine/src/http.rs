@@ -18,7 +18,7 @@ use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
-use dwell_evloop::{Context, INPUT_BYTES, Listener, LoopOutput, Readiness, Slab, Token};
+use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use visit::{Fate, Visit};
@@ -128,7 +128,7 @@ struct Accounts {
 pub struct Http {
     kinds: Kinds,
     limits: Limits,
-    listeners: Slab<Listener>,
+    listeners: Listeners,
     connections: Slab<Connection>,
     date: DateCache,
     pub(crate) draining: bool,
@@ -163,7 +163,7 @@ impl Http {
         Self {
             kinds,
             limits,
-            listeners: Slab::new(kinds.listener, accept::LISTENERS_MAX),
+            listeners: Listeners::new(kinds.listener, accept::LISTENERS_MAX),
             connections: Slab::new(kinds.connection, limits.connections_max),
             date: DateCache::default(),
             draining: false,

@@ -9,8 +9,8 @@ pub use app::StreamApp;
 use connection::{Connection, State};
 pub use connection::{StreamEnd, StreamRef};
 use dwell_evloop::{
-    Accepted, Context, Flushed, INPUT_BYTES, Listener, Peer, Readiness, Slab, Stream, Token,
-    WritePace,
+    Accepted, Context, Flushed, INPUT_BYTES, Listener, Listeners, Peer, Readiness, Slab, Stream,
+    Token, WritePace,
 };
 use std::io;
 use std::net::SocketAddr;
@@ -136,14 +136,9 @@ impl Default for StreamLimits {
 pub struct Streams {
     kind_listener: u8,
     limits: StreamLimits,
-    listeners: Slab<ListenerEntry>,
+    /// Each with the tag of its clients.
+    listeners: Listeners<u64>,
     connections: Slab<Connection>,
-}
-
-#[derive(Debug)]
-struct ListenerEntry {
-    listener: Listener,
-    tag: u64,
 }
 
 impl Streams {
@@ -159,7 +154,7 @@ impl Streams {
         Self {
             kind_listener,
             limits,
-            listeners: Slab::new(kind_listener, LISTENERS_MAX),
+            listeners: Listeners::new(kind_listener, LISTENERS_MAX),
             connections: Slab::new(kind_connection, limits.connections_max),
         }
     }
@@ -179,30 +174,12 @@ impl Streams {
         listener: Listener,
         tag: u64,
     ) -> io::Result<Token> {
-        let entry = ListenerEntry { listener, tag };
-        let token = self
-            .listeners
-            .insert(entry)
-            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
-        if let Some(entry) = self.listeners.get_mut(token)
-            && let Err(error) = entry.listener.register(context, token)
-        {
-            self.listeners.remove(token);
-            return Err(error);
-        }
-        Ok(token)
+        self.listeners.listen(context, listener, tag)
     }
 
     /// Stops listening; the streams accepted before live on. False where there is no such listener.
     pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
-        match self.listeners.remove(listener) {
-            Some(entry) => {
-                context.disarm(listener);
-                entry.listener.close(context);
-                true
-            }
-            None => false,
-        }
+        self.listeners.unlisten(context, listener)
     }
 
     /// Starts connecting to `address`; [`StreamApp::connected`] or [`StreamApp::closed`] follows.
@@ -413,10 +390,7 @@ impl Streams {
     /// Shape: a peer that was owed more than the system has taken reads a reset, another one the
     /// end.
     pub fn close_all<A: StreamApp>(&mut self, context: &mut Context, app: &mut A) {
-        let listeners: Vec<_> = self.listeners.tokens().collect();
-        for token in listeners {
-            self.unlisten(context, token);
-        }
+        self.listeners.unlisten_all(context);
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {
             self.visit(context, token, app, |visit| visit.end(StreamEnd::Aborted));
@@ -445,21 +419,14 @@ impl Streams {
     }
 
     fn accept<A: StreamApp>(&mut self, context: &mut Context, token: Token, app: &mut A) {
-        let Some(entry) = self.listeners.get_mut(token) else {
+        let Some(&tag) = self.listeners.note(token) else {
             return;
         };
-        let tag = entry.tag;
         // The table is borrowed by the callbacks, so the batch is taken first.
         let mut batch = Vec::new();
-        let mut exhausted = false;
-        entry
-            .listener
-            .accept_batch(context, token, |_, accepted| match accepted {
-                Accepted::Connection(stream, ..) => batch.push(stream),
-                Accepted::Drained => {}
-                Accepted::Exhausted(_) => exhausted = true,
-            });
-        if exhausted {
+        let accept = |_: &mut Context, stream, _| batch.push(stream);
+        let accepted = self.listeners.accept(context, token, accept);
+        if matches!(accepted, Accepted::Exhausted(_)) {
             app.refused(context);
         }
         for stream in batch {

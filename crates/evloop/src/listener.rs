@@ -8,7 +8,7 @@ pub use unix::bind_unix;
 
 use crate::{Context, Readiness, Stream, Token};
 use mio::event::Source;
-use mio::net::{TcpListener, TcpStream, UnixListener};
+use mio::net::{TcpListener, UnixListener};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -53,11 +53,11 @@ enum Socket {
     Sim(crate::sim::SimSocket, SocketAddr),
 }
 
-/// The result of one batch of accepts.
+/// The end of one batch of accepts.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A new connection and its peer's address; `None` over a unix socket.
-    Connection(Stream, Option<SocketAddr>),
+    /// There may be more clients; the listener is delivered again in the next turn.
+    More,
     /// No more for now; the next readiness means more.
     Drained,
     /// No descriptor or memory is left; the listener tries again by itself.
@@ -236,7 +236,8 @@ impl Listener {
         let _ = context.deregister(self.source());
     }
 
-    /// Accepts a bounded batch and hands each result to `accept`.
+    /// Accepts a bounded batch, and hands each connection to `accept` with its peer's address,
+    /// `None` over a unix socket.
     ///
     /// Shape: call on readiness and on expiry of `token`. When the bound is reached, `token` is
     /// delivered again in the next turn; when descriptors run out, after 100 ms.
@@ -244,40 +245,43 @@ impl Listener {
         &mut self,
         context: &mut Context,
         token: Token,
-        mut accept: impl FnMut(&mut Context, Accepted),
-    ) {
+        mut accept: impl FnMut(&mut Context, Stream, Option<SocketAddr>),
+    ) -> Accepted {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.accept() {
-                Ok(accepted) => accept(context, accepted),
+                Ok((stream, peer)) => accept(context, stream, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    accept(context, Accepted::Drained);
-                    return;
+                    return Accepted::Drained;
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     context.arm(token, EXHAUSTED_PAUSE);
-                    accept(context, Accepted::Exhausted(error));
-                    return;
+                    return Accepted::Exhausted(error);
                 }
             }
         }
         context.again(token, Readiness::READABLE);
+        Accepted::More
     }
 
-    fn accept(&self) -> io::Result<Accepted> {
+    fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match &self.socket {
             Socket::Tcp(socket, _) => {
                 let (socket, peer) = socket.accept()?;
-                Ok(tcp_connection(socket, peer))
+                // On Linux a connection has the option from its listener. A socket that refuses it
+                // elsewhere (its peer is gone already) fails at its first read.
+                #[cfg(not(target_os = "linux"))]
+                let _ = write_at_once(&socket);
+                Ok((Stream::from_tcp(socket), Some(peer)))
             }
             Socket::Unix(_, socket) => {
                 let (socket, _) = socket.accept()?;
-                Ok(Accepted::Connection(Stream::from_unix(socket), None))
+                Ok((Stream::from_unix(socket), None))
             }
             #[cfg(feature = "sim")]
             Socket::Sim(socket, _) => {
                 let (socket, peer) = socket.accept()?;
-                Ok(Accepted::Connection(Stream::from_sim(socket), Some(peer)))
+                Ok((Stream::from_sim(socket), Some(peer)))
             }
         }
     }
@@ -299,14 +303,6 @@ where
     SockRef<'s>: From<&'s S>,
 {
     SockRef::from(socket).set_tcp_nodelay(true)
-}
-
-fn tcp_connection(socket: TcpStream, peer: SocketAddr) -> Accepted {
-    // On Linux a connection has the option from its listener. A socket that refuses it elsewhere
-    // (its peer is gone already) fails at its first read.
-    #[cfg(not(target_os = "linux"))]
-    let _ = write_at_once(&socket);
-    Accepted::Connection(Stream::from_tcp(socket), Some(peer))
 }
 
 /// Errors of a connection that died in the queue, not of the listener (accept(2)).
@@ -352,9 +348,7 @@ mod tests {
             let address = listener.address().unwrap();
             let _client = std::net::TcpStream::connect(address).unwrap();
             // Over loopback the connection is there when the client has it.
-            let Accepted::Connection(stream, Some(_)) = listener.accept().unwrap() else {
-                panic!("a client has connected");
-            };
+            let (stream, _) = listener.accept().unwrap();
             assert!(SockRef::from(&stream).tcp_nodelay().unwrap());
         }
     }

@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use dwell_evloop::sim::SimNet;
-//! use dwell_evloop::{Accepted, Context, Driver, EventLoop, ListenOptions, Listener};
+//! use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Listener};
 //! use dwell_evloop::{Readiness, Token, bind_group};
 //! use std::time::Duration;
 //!
@@ -24,11 +24,9 @@
 //!     type Message = ();
 //!     fn ready(&mut self, context: &mut Context, token: Token, _: Readiness) {
 //!         let Self(listener, client) = self;
-//!         listener.accept_batch(context, token, |context, accepted| {
-//!             if let Accepted::Connection(stream, _) = accepted {
-//!                 *client = Some(stream);
-//!                 context.arm(Token::new(1, 0, 1), Duration::from_secs(3600));
-//!             }
+//!         listener.accept_batch(context, token, |context, stream, _| {
+//!             *client = Some(stream);
+//!             context.arm(Token::new(1, 0, 1), Duration::from_secs(3600));
 //!         });
 //!     }
 //!     fn expired(&mut self, _: &mut Context, _: Token) {

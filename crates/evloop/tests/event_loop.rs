@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dwell_evloop::{
-    Accepted, Context, Driver, EventLoop, ListenOptions, Listener, ReadOutcome, Readiness, Slab,
-    Stream, Token, bind_group, bind_unix,
+    Context, Driver, EventLoop, ListenOptions, Listener, ReadOutcome, Readiness, Slab, Stream,
+    Token, bind_group, bind_unix,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -85,13 +85,11 @@ impl Driver for Echo {
             LISTENER => {
                 let (connections, peers) = (&mut self.connections, &mut self.peers);
                 self.listener
-                    .accept_batch(context, token, |context, accepted| {
-                        if let Accepted::Connection(stream, peer) = accepted {
-                            peers.push(peer);
-                            let token = connections.insert(stream).unwrap();
-                            let stream = connections.get_mut(token).unwrap();
-                            context.register(stream, token).unwrap();
-                        }
+                    .accept_batch(context, token, |context, stream, peer| {
+                        peers.push(peer);
+                        let token = connections.insert(stream).unwrap();
+                        let stream = connections.get_mut(token).unwrap();
+                        context.register(stream, token).unwrap();
                     });
             }
             _ => self.echo(context, token, readiness),

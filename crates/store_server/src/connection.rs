@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dwell_evloop::{
-    Accepted, Context, Flushed, Listener, LoopOutput, Peer, Readiness, Slab, Token, WritePace,
+    Accepted, Context, Flushed, Listener, Listeners, LoopOutput, Peer, Readiness, Slab, Stream,
+    Token, WritePace,
 };
 use dwell_proto::memcache::ErrorLine;
 
@@ -34,7 +35,7 @@ pub struct StoreServer {
     pub(super) service: Arc<StoreService>,
     /// The counters of this loop.
     metrics: Arc<StoreMetrics>,
-    pub(super) listeners: Slab<Listener>,
+    pub(super) listeners: Listeners,
     pub(super) connections: Slab<Connection>,
     draining: bool,
     /// Another process has the store: no command is executed any more.
@@ -96,7 +97,7 @@ impl StoreServer {
             kinds,
             service,
             metrics,
-            listeners: Slab::new(kinds.listener, LISTENERS_MAX),
+            listeners: Listeners::new(kinds.listener, LISTENERS_MAX),
             connections: Slab::new(kinds.connection, connections_max),
             draining: false,
             retired: false,
@@ -141,13 +142,7 @@ impl StoreServer {
         listener: Listener,
     ) -> io::Result<Option<SocketAddr>> {
         let address = listener.address();
-        let token = self
-            .listeners
-            .insert(listener)
-            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
-        if let Some(listener) = self.listeners.get_mut(token) {
-            listener.register(context, token)?;
-        }
+        self.listeners.listen(context, listener, ())?;
         Ok(address)
     }
 
@@ -194,13 +189,7 @@ impl StoreServer {
     /// when what they have sent is answered.
     pub fn drain(&mut self, context: &mut Context) {
         self.draining = true;
-        let listeners: Vec<_> = self.listeners.tokens().collect();
-        for token in listeners {
-            if let Some(listener) = self.listeners.remove(token) {
-                context.disarm(token);
-                listener.close(context);
-            }
-        }
+        self.listeners.unlisten_all(context);
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {
             self.advance(context, token);
@@ -234,18 +223,10 @@ impl StoreServer {
     }
 
     fn accept(&mut self, context: &mut Context, token: Token) {
-        let Some(listener) = self.listeners.get_mut(token) else {
-            return;
-        };
         let (service, connections) = (&self.service, &mut self.connections);
         let idle_timeout = service.limits.idle_timeout;
         let kept = self.descriptors.as_ref();
-        listener.accept_batch(context, token, |context, accepted| {
-            let (mut stream, peer) = match accepted {
-                Accepted::Connection(stream, peer) => (stream, peer),
-                Accepted::Drained => return,
-                Accepted::Exhausted(_) => return out_of_descriptors(service, kept),
-            };
+        let accept = |context: &mut Context, mut stream: Stream, peer| {
             if kept.is_some_and(|(_, bound)| !stream.is_numbered_below(*bound)) {
                 let _ = stream.write(ErrorLine::TooManyConnections.as_bytes());
                 return out_of_descriptors(service, kept);
@@ -260,7 +241,11 @@ impl StoreServer {
             if register(context, connections, connection, idle_timeout).is_none() {
                 service.leave(&record);
             }
-        });
+        };
+        let accepted = self.listeners.accept(context, token, accept);
+        if matches!(accepted, Accepted::Exhausted(_)) {
+            out_of_descriptors(service, kept);
+        }
     }
 
     /// Goes on with a connection as far as its input and its peer allow.

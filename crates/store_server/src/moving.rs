@@ -22,17 +22,13 @@ pub struct Left {
 impl StoreServer {
     /// The listeners, to be given to another process.
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        let tokens = self.listeners.tokens();
-        tokens.filter_map(|token| self.listeners.get(token))
+        self.listeners.iter()
     }
 
     /// Removes the file of the unix socket with its listener here.
     pub fn own_file(&mut self, path: &Path) {
-        let tokens: Vec<_> = self.listeners.tokens().collect();
-        for token in tokens {
-            if let Some(listener) = self.listeners.get_mut(token)
-                && let Err(error) = listener.own_file(path)
-            {
+        for listener in self.listeners.iter_mut() {
+            if let Err(error) = listener.own_file(path) {
                 tracing::warn!(%error, path = %path.display(), "the socket has lost its file");
             }
         }
@@ -44,14 +40,8 @@ impl StoreServer {
         if std::mem::replace(&mut self.retired, true) {
             return;
         }
-        let listeners: Vec<_> = self.listeners.tokens().collect();
-        for token in listeners {
-            if let Some(listener) = self.listeners.remove(token) {
-                context.disarm(token);
-                listener.leave_file();
-                listener.close(context);
-            }
-        }
+        self.listeners.iter().for_each(Listener::leave_file);
+        self.listeners.unlisten_all(context);
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {
             self.advance_out(context, token);

@@ -73,30 +73,13 @@ impl Http {
             let error = format!("head of {head} bytes exceeds the input buffer: {input}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        let token = self
-            .listeners
-            .insert(listener)
-            .map_err(|_| io::Error::other(format!("listeners exceed {LISTENERS_MAX}")))?;
-        if let Some(listener) = self.listeners.get_mut(token)
-            && let Err(error) = listener.register(context, token)
-        {
-            self.listeners.remove(token);
-            return Err(error);
-        }
-        Ok(token)
+        self.listeners.listen(context, listener, ())
     }
 
     /// Stops listening there; the connections accepted before live on. False where there is no
     /// such listener.
     pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
-        match self.listeners.remove(listener) {
-            Some(entry) => {
-                context.disarm(listener);
-                entry.close(context);
-                true
-            }
-            None => false,
-        }
+        self.listeners.unlisten(context, listener)
     }
 
     /// Stops listening as [`unlisten`](Self::unlisten) does, but first accepts the clients that
@@ -175,18 +158,10 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
-        let listeners: Vec<_> = self.listeners.tokens().collect();
-        for token in &listeners {
-            for _ in 0..LAST_BATCHES_MAX {
-                if self.accept(context, *token, app) {
-                    break;
-                }
-            }
+        for token in self.listeners.tokens() {
+            self.retire(context, token, app);
         }
         self.draining = true;
-        for token in listeners {
-            self.unlisten(context, token);
-        }
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {
             let visit = self.visit(context, token, app);
@@ -202,27 +177,20 @@ impl Http {
         token: Token,
         app: &mut A,
     ) -> bool {
-        let Some(listener) = self.listeners.get_mut(token) else {
-            return true;
-        };
         let connections = &mut self.connections;
         let idle_timeout = self.limits.idle_timeout;
-        let mut is_last = false;
-        listener.accept_batch(context, token, |context, accepted| match accepted {
-            Accepted::Drained => is_last = true,
-            Accepted::Exhausted(_) => {
-                is_last = true;
-                app.event(HttpEvent::Exhausted);
+        let accept = |context: &mut Context, stream, _| {
+            let open = connections.len();
+            if let Some(stream) = app.accepted(context, stream, open) {
+                let admitted = admit(context, connections, Peer::new(stream), idle_timeout);
+                announce(context, admitted, Some(token), app);
             }
-            Accepted::Connection(stream, _) => {
-                let open = connections.len();
-                if let Some(stream) = app.accepted(context, stream, open) {
-                    let admitted = admit(context, connections, Peer::new(stream), idle_timeout);
-                    announce(context, admitted, Some(token), app);
-                }
-            }
-        });
-        is_last
+        };
+        let accepted = self.listeners.accept(context, token, accept);
+        if matches!(accepted, Accepted::Exhausted(_)) {
+            app.event(HttpEvent::Exhausted);
+        }
+        !matches!(accepted, Accepted::More)
     }
 
     /// Serves a client that another listener has accepted.

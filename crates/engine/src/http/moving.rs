@@ -23,8 +23,7 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        let tokens = self.listeners.tokens();
-        tokens.filter_map(|token| self.listeners.get(token))
+        self.listeners.iter()
     }
 
     /// Stops listening without accepting more clients, and lets every connection leave that is
@@ -82,10 +81,7 @@ impl Http {
         mut leave: impl FnMut(&mut Context, Detached),
     ) {
         self.leaving = true;
-        let listeners: Vec<_> = self.listeners.tokens().collect();
-        for token in listeners {
-            self.unlisten(context, token);
-        }
+        self.listeners.unlisten_all(context);
         let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
         let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
         for token in leaving {

@@ -208,7 +208,7 @@ fn a_peer_costs_its_socket_a_pointer_and_two_marks() {
 mod on_a_network {
     use super::*;
     use crate::sim::{Link, SimNet};
-    use crate::{Accepted, Driver, ListenOptions, Listener, bind_group};
+    use crate::{Driver, ListenOptions, Listener, bind_group};
 
     /// Takes messages from one client, and sends each back.
     struct Host {
@@ -223,12 +223,11 @@ mod on_a_network {
         fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
             if token.kind() == 0 {
                 let peer = &mut self.peer;
-                self.listener.accept_batch(context, token, |context, new| {
-                    if let Accepted::Connection(stream, _) = new {
+                self.listener
+                    .accept_batch(context, token, |context, stream, _| {
                         let peer = peer.insert(Peer::new(stream));
                         context.register(&mut peer.stream, TOKEN).unwrap();
-                    }
-                });
+                    });
                 return;
             }
             let Some(peer) = &mut self.peer else { return };

@@ -19,6 +19,8 @@ pub struct Link {
     /// One write of a loop in so many is refused, in part or whole, although there is room. 0 is
     /// none.
     pub refuses_one_in: u64,
+    /// No descriptor is left for a connection that waits to be accepted.
+    pub has_no_descriptors: bool,
     /// The seed chooses among events of one time, and the order of what a turn is told. Otherwise
     /// both come as they were caused.
     pub is_shuffled: bool,
@@ -34,6 +36,7 @@ impl Default for Link {
             window_bytes: 4 * 1024 * 1024,
             segment_bytes_max: 0,
             refuses_one_in: 0,
+            has_no_descriptors: false,
             is_shuffled: false,
         }
     }
@@ -49,6 +52,7 @@ impl Link {
             window_bytes: 16 * 1024,
             segment_bytes_max: 64,
             refuses_one_in: 4,
+            has_no_descriptors: false,
             is_shuffled: true,
         }
     }

@@ -250,7 +250,11 @@ impl Network {
     }
 
     pub(super) fn accept(&mut self, listener: u32) -> io::Result<(u32, SocketAddr)> {
+        let has_no_descriptors = self.link.has_no_descriptors;
         let listening = self.listening(listener).ok_or_else(ended)?;
+        if has_no_descriptors && !listening.queue.is_empty() {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let end = listening.queue.pop_front();
         let end = end.ok_or(io::ErrorKind::WouldBlock)?;
         let remote = self.end(end).ok_or_else(ended)?.remote;

@@ -2,8 +2,8 @@
 
 use super::{Link, Peer, SimNet, SimStream, Trace};
 use crate::{
-    Accepted, Context, Driver, EventLoop, ListenOptions, Listener, ReadOutcome, Readiness, Slab,
-    Stream, Token, bind_group,
+    Context, Driver, EventLoop, ListenOptions, Listener, ReadOutcome, Readiness, Slab, Stream,
+    Token, bind_group,
 };
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -67,14 +67,14 @@ impl Driver for Echo {
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
         if token == LISTENER {
             let streams = &mut self.streams;
-            self.listener.accept_batch(context, token, |context, new| {
-                if let Accepted::Connection(stream, Some(_)) = new {
+            self.listener
+                .accept_batch(context, token, |context, stream, peer| {
+                    assert!(peer.is_some());
                     let token = streams.insert(stream).unwrap();
                     context
                         .register(streams.get_mut(token).unwrap(), token)
                         .unwrap();
-                }
-            });
+                });
         } else if let Some(stream) = self.streams.get_mut(token) {
             let goes_on = Self::echo(stream, readiness);
             self.failures += usize::from(goes_on.is_err());
