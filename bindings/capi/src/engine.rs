@@ -9,7 +9,7 @@ use crate::data::{dwell_batch, dwell_event, dwell_options, dwell_statistics, opt
 use crate::pointers;
 use crate::status::{dwell_status, guarded, of_command, system};
 use ::dwell_engine::Detached;
-use ::dwell_engine::embed::{Batch, Command, CommandError, Engine};
+use ::dwell_engine::embed::{Batch, Command, Engine};
 use dwell_evloop::{FileSlice, Listener, Stream};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -525,14 +525,8 @@ pub unsafe extern "C" fn dwell_engine_statistics(
 ///
 /// # Safety
 /// As [`enter`].
-pub(crate) unsafe fn order(
-    engine: *mut dwell_engine,
-    command: Result<Command<'_>, CommandError>,
-) -> dwell_status {
-    let carry_out = |inner: &mut Inner| {
-        let command = command.map_err(of_command)?;
-        inner.engine.execute(&command).map_err(of_command)
-    };
+pub(crate) unsafe fn order(engine: *mut dwell_engine, command: &Command<'_>) -> dwell_status {
+    let carry_out = |inner: &mut Inner| inner.engine.execute(command).map_err(of_command);
     // SAFETY: as the caller says.
     unsafe { within(engine, carry_out) }
 }

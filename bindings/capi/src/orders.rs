@@ -9,7 +9,7 @@
 use crate::engine::{dwell_engine, order};
 use crate::pointers::bytes;
 use crate::status::dwell_status;
-use ::dwell_engine::embed::{Command, CommandError, FieldLines};
+use ::dwell_engine::embed::{Command, FieldLines, Operation};
 use std::str;
 
 /// Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
@@ -37,19 +37,15 @@ pub unsafe extern "C" fn dwell_answer(
     let fields = unsafe { bytes(fields, fields_length) };
     // SAFETY: as the caller says.
     let body = unsafe { bytes(body, body_length) };
+    let command = Command {
+        status,
+        flags,
+        fields: FieldLines(fields),
+        bytes: body,
+        ..Operation::Answer.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Answer {
-                handle,
-                status,
-                flags,
-                fields: FieldLines(fields),
-                body,
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Begins an answer, which the engine frames, and whose body dwell_write brings: of `length` bytes,
@@ -70,19 +66,15 @@ pub unsafe extern "C" fn dwell_begin(
 ) -> dwell_status {
     // SAFETY: as the caller says.
     let fields = unsafe { bytes(fields, fields_length) };
+    let command = Command {
+        status,
+        flags,
+        fields: FieldLines(fields),
+        argument: length,
+        ..Operation::Begin.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Begin {
-                handle,
-                status,
-                flags,
-                fields: FieldLines(fields),
-                length: Some(length).filter(|length| *length != u64::MAX),
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Writes bytes, which are copied: of an answer that was begun, as the body; of one that was not,
@@ -101,18 +93,13 @@ pub unsafe extern "C" fn dwell_write(
 ) -> dwell_status {
     // SAFETY: as the caller says.
     let data = unsafe { bytes(data, data_length) };
+    let command = Command {
+        flags,
+        bytes: data,
+        ..Operation::Write.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Write {
-                handle,
-                flags,
-                mark: 0,
-                bytes: data,
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Sends an informational answer before the final one.
@@ -130,17 +117,13 @@ pub unsafe extern "C" fn dwell_informational(
 ) -> dwell_status {
     // SAFETY: as the caller says.
     let fields = unsafe { bytes(fields, fields_length) };
+    let command = Command {
+        status,
+        fields: FieldLines(fields),
+        ..Operation::Informational.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Informational {
-                handle,
-                status,
-                fields: FieldLines(fields),
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Lets so many more bytes of a body come; the first call sends a 100 (Continue) that the client
@@ -154,16 +137,12 @@ pub unsafe extern "C" fn dwell_grant(
     handle: u64,
     count: u64,
 ) -> dwell_status {
+    let command = Command {
+        argument: count,
+        ..Operation::Grant.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Grant {
-                handle,
-                bytes: count,
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Ends the connection of anything at once, whatever is queued for it.
@@ -173,7 +152,7 @@ pub unsafe extern "C" fn dwell_grant(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_abort(engine: *mut dwell_engine, handle: u64) -> dwell_status {
     // SAFETY: as the caller says.
-    unsafe { order(engine, Ok(Command::Abort { handle })) }
+    unsafe { order(engine, &Operation::Abort.on(handle)) }
 }
 
 /// Closes in order, behind what is queued: a WebSocket with a close frame of this code (0 for none)
@@ -192,14 +171,16 @@ pub unsafe extern "C" fn dwell_close(
 ) -> dwell_status {
     // SAFETY: as the caller says.
     let reason = unsafe { bytes(reason, reason_length) };
-    let reason = str::from_utf8(reason).map_err(|_| CommandError::Malformed);
-    let command = reason.map(|reason| Command::Close {
-        handle,
-        code,
-        reason,
-    });
+    if str::from_utf8(reason).is_err() {
+        return dwell_status::DWELL_MALFORMED;
+    }
+    let command = Command {
+        status: code,
+        bytes: reason,
+        ..Operation::Close.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe { order(engine, command) }
+    unsafe { order(engine, &command) }
 }
 
 /// Takes the connection of a request out of the engine, once what was written is out;
@@ -210,7 +191,7 @@ pub unsafe extern "C" fn dwell_close(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_detach(engine: *mut dwell_engine, handle: u64) -> dwell_status {
     // SAFETY: as the caller says.
-    unsafe { order(engine, Ok(Command::Detach { handle })) }
+    unsafe { order(engine, &Operation::Detach.on(handle)) }
 }
 
 /// Makes a WebSocket of the connection of a request, if the handshake in its head is in order;
@@ -234,18 +215,14 @@ pub unsafe extern "C" fn dwell_upgrade(
     let fields = unsafe { bytes(fields, fields_length) };
     // SAFETY: as the caller says.
     let head = unsafe { bytes(head, head_length) };
+    let command = Command {
+        flags,
+        fields: FieldLines(fields),
+        bytes: head,
+        ..Operation::Upgrade.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Upgrade {
-                handle,
-                flags,
-                fields: FieldLines(fields),
-                head,
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Sends a WebSocket message, which is copied; text must be UTF-8. With a `mark` other than 0,
@@ -265,18 +242,14 @@ pub unsafe extern "C" fn dwell_send(
 ) -> dwell_status {
     // SAFETY: as the caller says.
     let payload = unsafe { bytes(payload, payload_length) };
+    let command = Command {
+        flags: u32::from(is_text),
+        argument: u64::from(mark),
+        bytes: payload,
+        ..Operation::Send.on(handle)
+    };
     // SAFETY: as the caller says.
-    unsafe {
-        order(
-            engine,
-            Ok(Command::Send {
-                handle,
-                is_text,
-                mark,
-                payload,
-            }),
-        )
-    }
+    unsafe { order(engine, &command) }
 }
 
 /// Sends a ping of at most 125 bytes on a WebSocket.
@@ -294,7 +267,15 @@ pub unsafe extern "C" fn dwell_ping(
     // SAFETY: as the caller says.
     let payload = unsafe { bytes(payload, payload_length) };
     // SAFETY: as the caller says.
-    unsafe { order(engine, Ok(Command::Ping { handle, payload })) }
+    unsafe {
+        order(
+            engine,
+            &Command {
+                bytes: payload,
+                ..Operation::Ping.on(handle)
+            },
+        )
+    }
 }
 
 /// Stops reading from a WebSocket or a raw stream.
@@ -304,7 +285,7 @@ pub unsafe extern "C" fn dwell_ping(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_pause(engine: *mut dwell_engine, handle: u64) -> dwell_status {
     // SAFETY: as the caller says.
-    unsafe { order(engine, Ok(Command::Pause { handle })) }
+    unsafe { order(engine, &Operation::Pause.on(handle)) }
 }
 
 /// Reads again from a WebSocket or a raw stream.
@@ -314,5 +295,5 @@ pub unsafe extern "C" fn dwell_pause(engine: *mut dwell_engine, handle: u64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_resume(engine: *mut dwell_engine, handle: u64) -> dwell_status {
     // SAFETY: as the caller says.
-    unsafe { order(engine, Ok(Command::Resume { handle })) }
+    unsafe { order(engine, &Operation::Resume.on(handle)) }
 }

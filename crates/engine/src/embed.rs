@@ -11,7 +11,7 @@
 //! The bindings to C and Go stand on it; Python's web servers use [`Http`](crate::Http).
 //!
 //! ```
-//! use dwell_engine::embed::{Batch, Command, Engine, EventKind, FieldLines, Options};
+//! use dwell_engine::embed::{Batch, Command, Engine, EventKind, FieldLines, Operation, Options};
 //! use std::io::{Read, Write};
 //!
 //! let mut engine = Engine::new(Options::default())?;
@@ -28,12 +28,11 @@
 //!     engine.turn(None, &mut batch)?;
 //!     for event in batch.events() {
 //!         if let Some(request) = batch.request(event) {
-//!             let answer = Command::Answer {
-//!                 handle: event.handle,
+//!             let answer = Command {
 //!                 status: 200,
-//!                 flags: 0,
 //!                 fields: FieldLines(b"Content-Type: text/plain\n"),
-//!                 body: request.target(),
+//!                 bytes: request.target(),
+//!                 ..Operation::Answer.on(event.handle)
 //!             };
 //!             engine.execute(&answer)?;
 //!         }
@@ -54,7 +53,9 @@ mod state;
 mod tests;
 
 pub use batch::{Batch, Event, EventKind, RequestView, request_flags};
-pub use command::{Command, CommandError, Commands, FieldLines, upgrade_flags, write_flags};
+pub use command::{
+    Command, CommandError, Commands, FieldLines, Operation, upgrade_flags, write_flags,
+};
 pub use options::Options;
 pub use remote::Remote;
 
@@ -265,7 +266,7 @@ impl Engine {
     }
 
     /// Writes a part of a file, which the system copies into the socket by itself; otherwise as
-    /// [`Command::Write`].
+    /// [`Operation::Write`].
     ///
     /// # Errors
     /// As [`execute`](Self::execute).

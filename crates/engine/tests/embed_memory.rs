@@ -5,7 +5,7 @@
     reason = "an allocator that counts can only be written so"
 )]
 
-use dwell_engine::embed::{Batch, Command, Engine, EventKind, FieldLines, Options, upgrade_flags};
+use dwell_engine::embed::{Batch, Command, Engine, EventKind, Operation, Options, upgrade_flags};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -83,18 +83,14 @@ fn bytes_per_client(request: &str, order: impl Fn(u64) -> Command<'static>) -> u
 
 #[test]
 fn idle_clients_cost_little() {
-    let http = bytes_per_client(GET, |handle| Command::Answer {
-        handle,
+    let http = bytes_per_client(GET, |handle| Command {
         status: 204,
-        flags: 0,
-        fields: FieldLines::default(),
-        body: b"",
+        ..Operation::Answer.on(handle)
     });
-    let web_socket = bytes_per_client(HANDSHAKE, |handle| Command::Upgrade {
-        handle,
+    let web_socket = bytes_per_client(HANDSHAKE, |handle| Command {
         flags: upgrade_flags::PLAIN,
-        fields: FieldLines::default(),
-        head: HANDSHAKE.as_bytes(),
+        bytes: HANDSHAKE.as_bytes(),
+        ..Operation::Upgrade.on(handle)
     });
     println!("bytes per idle client: HTTP {http}, WebSocket {web_socket}");
     assert!(http <= IDLE_BYTES_MAX, "{http}");

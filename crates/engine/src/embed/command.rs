@@ -8,148 +8,110 @@ use std::fmt;
 
 /// An order of the host.
 ///
-/// Shape: `handle` is what an event named; one that names nothing any more makes the order a cheap
-/// no-op that says [`CommandError::Stale`].
+/// Shape: one whose handle names nothing any more is a cheap no-op that results in
+/// [`CommandError::Stale`]. What its operation has no use for is 0 or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Command<'a> {
-    /// Writes bytes: of an answer that was begun, as the body; of one that was not, as the answer
-    /// just as it is, status line and all; of a raw stream, as they are.
-    Write {
-        /// A request or a raw stream.
-        handle: u64,
-        /// Bits of [`write_flags`].
-        flags: u32,
-        /// The mark that [`Writable`](super::EventKind::Writable) of a raw stream reports; 0
-        /// otherwise.
-        mark: u32,
-        /// The bytes.
-        bytes: &'a [u8],
-    },
-    /// Sends a whole answer, which the engine frames.
-    Answer {
-        /// A request.
-        handle: u64,
-        /// 200 to 599.
-        status: u16,
-        /// Bits of [`write_flags`]; [`CLOSE`](write_flags::CLOSE) alone counts.
-        flags: u32,
-        /// Its fields but those of framing.
-        fields: FieldLines<'a>,
-        /// Its body.
-        body: &'a [u8],
-    },
-    /// Begins a response. The engine frames it, and [`Write`](Self::Write) brings its body.
-    Begin {
-        /// A request.
-        handle: u64,
-        /// 200 to 599.
-        status: u16,
-        /// Bits of [`write_flags`]; [`CLOSE`](write_flags::CLOSE) alone counts.
-        flags: u32,
-        /// Its fields but those of framing.
-        fields: FieldLines<'a>,
-        /// The size of its body; chunks if it is not known.
-        length: Option<u64>,
-    },
-    /// Sends an informational answer before the final one.
-    Informational {
-        /// A request.
-        handle: u64,
-        /// 100 or 102 to 199.
-        status: u16,
-        /// Its fields.
-        fields: FieldLines<'a>,
-    },
-    /// Lets so many more bytes of a body come; the first one sends a 100 (Continue) that the
-    /// client waits for. The end of a chunked body comes only while some are granted.
-    Grant {
-        /// A request.
-        handle: u64,
-        /// The number of bytes.
-        bytes: u64,
-    },
-    /// Ends the connection at once, whatever is queued for it.
-    Abort {
-        /// Anything.
-        handle: u64,
-    },
-    /// Closes in order, behind the queued output: a WebSocket with a close frame. For a request it
-    /// closes the connection, and so cuts off the response.
-    Close {
-        /// Anything.
-        handle: u64,
-        /// The close code of a WebSocket; 0 for none.
-        code: u16,
-        /// The reason, for people.
-        reason: &'a str,
-    },
-    /// Takes the connection out of the engine, once what was written is out.
-    Detach {
-        /// A request.
-        handle: u64,
-    },
-    /// Makes a WebSocket of the connection, if the handshake is in order. No answer may have been
-    /// begun.
-    Upgrade {
-        /// A request.
-        handle: u64,
-        /// Bits of [`upgrade_flags`].
-        flags: u32,
-        /// Further fields of the answer.
-        fields: FieldLines<'a>,
-        /// The head of the request, as it came.
-        head: &'a [u8],
-    },
-    /// Sends a WebSocket message.
-    Send {
-        /// A WebSocket.
-        handle: u64,
-        /// True for text, which must be UTF-8.
-        is_text: bool,
-        /// The mark that [`Writable`](super::EventKind::Writable) reports when this message, and
-        /// all before it, is out, even if that is at once; 0 for no event.
-        mark: u32,
-        /// The message.
-        payload: &'a [u8],
-    },
-    /// Sends a ping.
-    Ping {
-        /// A WebSocket.
-        handle: u64,
-        /// At most 125 bytes.
-        payload: &'a [u8],
-    },
-    /// Stops reading.
-    Pause {
-        /// A WebSocket or a raw stream.
-        handle: u64,
-    },
-    /// Reads again.
-    Resume {
-        /// A WebSocket or a raw stream.
-        handle: u64,
-    },
+pub struct Command<'a> {
+    /// The operation, with which the use of the rest stands.
+    pub operation: Operation,
+    /// The name that an event gave what it is for.
+    pub handle: u64,
+    /// A status, or a close code.
+    pub status: u16,
+    /// Bits of [`write_flags`] or [`upgrade_flags`].
+    pub flags: u32,
+    /// A number of bytes, or a mark.
+    pub argument: u64,
+    /// Fields of an answer but those of framing.
+    pub fields: FieldLines<'a>,
+    /// Bytes: a body, a message.
+    pub bytes: &'a [u8],
 }
 
-impl Command<'_> {
-    /// The handle that it is for.
-    pub fn handle(&self) -> u64 {
-        match *self {
-            Self::Write { handle, .. }
-            | Self::Answer { handle, .. }
-            | Self::Begin { handle, .. }
-            | Self::Informational { handle, .. }
-            | Self::Grant { handle, .. }
-            | Self::Abort { handle }
-            | Self::Close { handle, .. }
-            | Self::Detach { handle }
-            | Self::Upgrade { handle, .. }
-            | Self::Send { handle, .. }
-            | Self::Ping { handle, .. }
-            | Self::Pause { handle }
-            | Self::Resume { handle } => handle,
+/// Operations of orders, by their numbers; one that was given is never given again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Writes `bytes`: of an answer that was begun, as the body; of one that was not, as the answer
+    /// just as it is, status line and all; of a raw stream, as they are. `argument` is the mark
+    /// that [`Writable`](super::EventKind::Writable) of a raw stream reports.
+    Write = 1,
+    /// Sends a whole answer to a request, which the engine frames: `status` from 200 to 599,
+    /// `fields`, and `bytes` as its body. Of the flags [`CLOSE`](write_flags::CLOSE) alone counts.
+    Answer,
+    /// Begins an answer as [`Answer`](Self::Answer) sends one; [`Write`](Self::Write) brings its
+    /// body of `argument` bytes, or in chunks for `u64::MAX`.
+    Begin,
+    /// Sends an informational answer before the final one: `status` 100 or 102 to 199, `fields`.
+    Informational,
+    /// Lets `argument` more bytes of a body come; the first one sends a 100 (Continue) that the
+    /// client waits for. The end of a chunked body comes only while some are granted.
+    Grant,
+    /// Ends the connection of anything at once, whatever is queued for it.
+    Abort,
+    /// Closes anything in order, behind the queued output: a WebSocket with a close frame of code
+    /// `status`, 0 for none, and `bytes` as its reason. For a request it closes the connection, and
+    /// so cuts off the response.
+    Close,
+    /// Takes the connection of a request out of the engine, once what was written is out.
+    Detach,
+    /// Makes a WebSocket of the connection of a request, if the handshake is in order. No answer
+    /// may have been begun. `flags` are of [`upgrade_flags`], `fields` further ones of the answer,
+    /// `bytes` the head of the request, as it came.
+    Upgrade,
+    /// Sends `bytes` as a WebSocket message: with the flag 1 of text, which must be UTF-8. A mark
+    /// in `argument` is reported by [`Writable`](super::EventKind::Writable) when this message, and
+    /// all before it, is out, even if that is at once.
+    Send,
+    /// Sends a ping of at most 125 `bytes` on a WebSocket.
+    Ping,
+    /// Stops reading from a WebSocket or a raw stream.
+    Pause,
+    /// Reads again.
+    Resume,
+}
+
+impl Operation {
+    /// Makes an order of it, for what `handle` names.
+    pub fn on<'a>(self, handle: u64) -> Command<'a> {
+        Command {
+            operation: self,
+            handle,
+            status: 0,
+            flags: 0,
+            argument: 0,
+            fields: FieldLines(&[]),
+            bytes: &[],
         }
+    }
+
+    fn of_number(number: u16) -> Option<Self> {
+        const ALL: [Operation; 13] = [
+            Operation::Write,
+            Operation::Answer,
+            Operation::Begin,
+            Operation::Informational,
+            Operation::Grant,
+            Operation::Abort,
+            Operation::Close,
+            Operation::Detach,
+            Operation::Upgrade,
+            Operation::Send,
+            Operation::Ping,
+            Operation::Pause,
+            Operation::Resume,
+        ];
+        ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Returns the longest front of its bytes that is valid text: the orders of others must not end
+    /// with one reason.
+    pub(super) fn text(&self) -> &'a str {
+        let mut chunks = self.bytes.utf8_chunks();
+        chunks.next().map_or("", |chunk| chunk.valid())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The driver: which component gets an event, and how orders are carried out.
 
 use super::batch::EventKind;
-use super::command::{Command, CommandError, Commands, FieldLines, upgrade_flags, write_flags};
+use super::command::{Command, CommandError, Commands, Operation, upgrade_flags, write_flags};
 use super::state::State;
 use super::{Options, kind};
 use crate::Detached;
@@ -83,10 +83,10 @@ impl Hub {
 
     /// An order was refused of which the host hears nothing: the connection ends.
     fn end(&mut self, context: &mut Context, command: &Command<'_>) {
-        if matches!(command, Command::Ping { .. }) {
+        if command.operation == Operation::Ping {
             return;
         }
-        let token = Token::from_bits(command.handle());
+        let token = Token::from_bits(command.handle);
         let is_exchange = token.kind() == kind::EXCHANGE;
         if self.abort(context, token).is_ok() && is_exchange {
             self.state.push(EventKind::Gone, token, 0, &[]);
@@ -118,65 +118,32 @@ impl Hub {
         context: &mut Context,
         command: &Command<'_>,
     ) -> Result<(), CommandError> {
-        match *command {
-            Command::Write {
-                handle,
-                flags,
-                mark,
-                bytes,
-            } => self.write_bytes(context, Token::from_bits(handle), (flags, mark), bytes),
-            Command::Answer {
-                handle,
-                status,
-                flags,
-                fields,
-                body,
-            } => self.answer(context, handle, flags, status, fields, Body::Slice(body)),
-            Command::Begin {
-                handle,
-                status,
-                flags,
-                fields,
-                length,
-            } => self.answer(context, handle, flags, status, fields, Body::Stream(length)),
-            Command::Informational {
-                handle,
-                status,
-                fields,
-            } => self.reply(context, handle, |reply| {
-                reply.informational(status, &fields.to_vec());
-            }),
-            Command::Grant { handle, bytes } => {
-                self.reply(context, handle, |reply| reply.grant(bytes))
+        let Command { handle, bytes, .. } = *command;
+        let token = Token::from_bits(handle);
+        match command.operation {
+            Operation::Write => self.write_bytes(context, command),
+            Operation::Answer => self.answer(context, command, Body::Slice(bytes)),
+            Operation::Begin => {
+                let length = Some(command.argument).filter(|length| *length != u64::MAX);
+                self.answer(context, command, Body::Stream(length))
             }
-            Command::Abort { handle } => self.abort(context, Token::from_bits(handle)),
-            Command::Close {
-                handle,
-                code,
-                reason,
-            } => self.close(context, Token::from_bits(handle), code, reason),
-            Command::Detach { handle } => self.detach(context, Token::from_bits(handle)),
-            Command::Upgrade {
-                handle,
-                flags,
-                fields,
-                head,
-            } => self.upgrade(context, Token::from_bits(handle), flags, fields, head),
-            Command::Send {
-                handle,
-                is_text,
-                mark,
-                payload,
-            } => self.send(context, handle, is_text, mark, payload),
-            Command::Ping { handle, payload } => self
-                .socket(context, handle, |socket| socket.ping(payload))
+            Operation::Informational => self.reply(context, handle, |reply| {
+                reply.informational(command.status, &command.fields.to_vec());
+            }),
+            Operation::Grant => self.reply(context, handle, |reply| reply.grant(command.argument)),
+            Operation::Abort => self.abort(context, token),
+            Operation::Close => self.close(context, token, command.status, command.text()),
+            Operation::Detach => self.detach(context, token),
+            Operation::Upgrade => self.upgrade(context, command),
+            Operation::Send => self.send(context, command),
+            Operation::Ping => self
+                .socket(context, handle, |socket| socket.ping(bytes))
                 .and_then(|sent| sent.map_err(refused_message)),
-            Command::Pause { handle } => {
-                let token = Token::from_bits(handle);
+            Operation::Pause => {
                 self.state.held_back.retain(|held_back| *held_back != token);
                 self.set_paused(context, token, true)
             }
-            Command::Resume { handle } => self.set_paused(context, Token::from_bits(handle), false),
+            Operation::Resume => self.set_paused(context, token, false),
         }
     }
 
@@ -239,25 +206,22 @@ impl Hub {
     fn answer(
         &mut self,
         context: &mut Context,
-        handle: u64,
-        flags: u32,
-        status: u16,
-        fields: FieldLines<'_>,
+        command: &Command<'_>,
         body: Body<'_>,
     ) -> Result<(), CommandError> {
-        if !matches!(status, 200..=599) {
+        if !matches!(command.status, 200..=599) {
             return Err(CommandError::Misplaced);
         }
-        let fields = fields.to_vec();
-        self.reply(context, handle, |reply| {
+        let fields = command.fields.to_vec();
+        self.reply(context, command.handle, |reply| {
             if reply.is_sent() {
                 return Err(CommandError::Misplaced);
             }
-            if flags & write_flags::CLOSE != 0 {
+            if command.flags & write_flags::CLOSE != 0 {
                 reply.close_after();
             }
             reply.send(&Response {
-                status,
+                status: command.status,
                 fields: &fields,
                 body,
             });
@@ -268,10 +232,10 @@ impl Hub {
     fn write_bytes(
         &mut self,
         context: &mut Context,
-        token: Token,
-        (flags, mark): (u32, u32),
-        bytes: &[u8],
+        command: &Command<'_>,
     ) -> Result<(), CommandError> {
+        let Command { flags, bytes, .. } = *command;
+        let token = Token::from_bits(command.handle);
         if token.kind() != kind::STREAM {
             return self.write(context, token, flags, |reply| reply.write(bytes));
         }
@@ -286,25 +250,19 @@ impl Hub {
         })?;
         let is_blocked = is_written.ok_or(CommandError::Full)?;
         if flags & write_flags::NOTIFY != 0 {
-            self.state.mark(token, mark, is_blocked);
+            self.state.mark(token, command.argument as u32, is_blocked);
         }
         Ok(())
     }
 
-    fn send(
-        &mut self,
-        context: &mut Context,
-        handle: u64,
-        is_text: bool,
-        mark: u32,
-        payload: &[u8],
-    ) -> Result<(), CommandError> {
-        let kind = if is_text {
-            MessageKind::Text
-        } else {
-            MessageKind::Binary
+    fn send(&mut self, context: &mut Context, command: &Command<'_>) -> Result<(), CommandError> {
+        let (handle, mark) = (command.handle, command.argument as u32);
+        let kind = match command.flags & 1 {
+            0 => MessageKind::Binary,
+            _ => MessageKind::Text,
         };
-        self.socket(context, handle, |socket| socket.send(kind, payload))?
+        let send = |socket: &mut WebSocketRef<'_>| socket.send(kind, command.bytes);
+        self.socket(context, handle, send)?
             .map_err(refused_message)?;
         if mark != 0 {
             // Only now has what was gathered been offered to the socket.
@@ -434,18 +392,16 @@ impl Hub {
     fn upgrade(
         &mut self,
         context: &mut Context,
-        token: Token,
-        flags: u32,
-        fields: FieldLines<'_>,
-        head: &[u8],
+        command: &Command<'_>,
     ) -> Result<(), CommandError> {
+        let (flags, token) = (command.flags, Token::from_bits(command.handle));
         let exchange = self.exchange(token)?;
         if self.reply(context, token.to_bits(), |reply| reply.is_sent())? {
             return Err(CommandError::Misplaced);
         }
         let mut storage = FieldStorage::new();
         let limits = &self.state.options.http.head;
-        let head = parse_request(head, &mut storage, limits);
+        let head = parse_request(command.bytes, &mut storage, limits);
         let head = head.map_err(|_| CommandError::Malformed)?;
         let mut options = UpgradeOptions::default();
         if flags & upgrade_flags::ANY_ORIGIN != 0 {
@@ -464,7 +420,7 @@ impl Hub {
                 return Ok(());
             }
         };
-        let answer = agreed.head(fields.iter());
+        let answer = agreed.head(command.fields.iter());
         let protocol = Protocol::WebSocket(agreed.negotiated());
         let mut detached = self.leave(context, token, exchange)?;
         let adopted = detached.stream.write(&answer).and_then(|()| {

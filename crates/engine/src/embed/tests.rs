@@ -70,11 +70,10 @@ impl Pair {
     }
 
     fn write(&mut self, handle: u64, flags: u32, bytes: &[u8]) {
-        self.order(&Command::Write {
-            handle,
+        self.order(&Command {
             flags,
-            mark: 0,
             bytes,
+            ..Operation::Write.on(handle)
         });
     }
 
@@ -133,13 +132,12 @@ fn a_request_is_handed_over_with_all_that_it_says() {
 #[test]
 fn an_answer_is_given_in_each_of_the_ways() {
     let (mut pair, handle) = Pair::with_request(GET);
-    pair.order(&Command::Answer {
-        handle,
+    pair.order(&Command {
         status: 201,
-        flags: 0,
         // What frames it is the engine's, however the host has it.
         fields: FieldLines(b"X-One: 1\ncontent-length: 9\nTransfer-Encoding: chunked\nDate: 1\n"),
-        body: b"whole",
+        bytes: b"whole",
+        ..Operation::Answer.on(handle)
     });
     let answer = pair.read_until("whole");
     assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
@@ -148,17 +146,15 @@ fn an_answer_is_given_in_each_of_the_ways() {
 
     pair.send(GET.as_bytes());
     let handle = pair.wait_for(EventKind::Request).handle;
-    pair.order(&Command::Informational {
-        handle,
+    pair.order(&Command {
         status: 103,
         fields: FieldLines(b"Link: </a>\n"),
+        ..Operation::Informational.on(handle)
     });
-    pair.order(&Command::Begin {
-        handle,
+    pair.order(&Command {
         status: 200,
-        flags: 0,
-        fields: FieldLines(b""),
-        length: None,
+        argument: u64::MAX,
+        ..Operation::Begin.on(handle)
     });
     pair.write(handle, write_flags::NOTIFY, b"one");
     assert_eq!(pair.wait_for(EventKind::Writable).handle, handle);
@@ -193,7 +189,10 @@ fn a_body_comes_as_it_is_granted_and_its_end_with_trailers() {
     let handle = event.handle;
     let mut body = Vec::new();
     let trailers = loop {
-        pair.order(&Command::Grant { handle, bytes: 100 });
+        pair.order(&Command {
+            argument: 100,
+            ..Operation::Grant.on(handle)
+        });
         pair.turn(Duration::from_millis(10));
         for (event, bytes) in std::mem::take(&mut pair.seen) {
             match event.kind {
@@ -215,7 +214,10 @@ fn a_body_comes_as_it_is_granted_and_its_end_with_trailers() {
 fn a_client_that_waits_is_told_to_go_on_by_the_first_grant() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
     let (mut pair, handle) = Pair::with_request(head);
-    pair.order(&Command::Grant { handle, bytes: 10 });
+    pair.order(&Command {
+        argument: 10,
+        ..Operation::Grant.on(handle)
+    });
     assert_eq!(pair.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     pair.send(b"ok");
     assert_eq!(pair.wait_for_bytes(EventKind::Body).1, b"ok");
@@ -234,29 +236,22 @@ fn orders_for_those_who_are_gone_say_so_and_do_nothing() {
     let next = pair.wait_for(EventKind::Request).handle;
     assert_ne!(handle, next);
     let orders = [
-        Command::Write {
-            handle,
-            flags: 0,
-            mark: 0,
+        Command {
             bytes: b"x",
+            ..Operation::Write.on(handle)
         },
-        Command::Grant { handle, bytes: 1 },
-        Command::Abort { handle },
-        Command::Detach { handle },
-        Command::Close {
-            handle,
-            code: 0,
-            reason: "",
+        Command {
+            argument: 1,
+            ..Operation::Grant.on(handle)
         },
-        Command::Pause { handle: 4 << 56 },
-        Command::Abort {
-            handle: 2 << 56 | 0xffff,
-        },
-        Command::Send {
-            handle: 4 << 56,
-            is_text: true,
-            mark: 0,
-            payload: b"",
+        Operation::Abort.on(handle),
+        Operation::Detach.on(handle),
+        Operation::Close.on(handle),
+        Operation::Pause.on(4 << 56),
+        Operation::Abort.on(2 << 56 | 0xffff),
+        Command {
+            flags: 1,
+            ..Operation::Send.on(4 << 56)
         },
     ];
     for order in &orders {
@@ -290,7 +285,7 @@ fn a_client_that_leaves_is_told_of() {
 #[test]
 fn a_connection_leaves_with_what_was_sent_behind_its_request() {
     let (mut pair, handle) = Pair::with_request(&format!("{GET}early"));
-    pair.order(&Command::Detach { handle });
+    pair.order(&Operation::Detach.on(handle));
     let (event, input) = pair.wait_for_bytes(EventKind::Detached);
     assert_eq!((event.handle, &input[..]), (handle, &b"early"[..]));
     let detached = pair.engine.take_detached(handle).unwrap();
@@ -314,11 +309,11 @@ fn a_request_becomes_a_web_socket() {
     let head = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
     let (mut pair, handle) = Pair::with_request(head);
-    pair.order(&Command::Upgrade {
-        handle,
+    pair.order(&Command {
         flags: upgrade_flags::PLAIN,
         fields: FieldLines(b"X-Own: 1\nContent-Length: 7\nSec-WebSocket-Accept: x\nUpgrade: h3\n"),
-        head: head.as_bytes(),
+        bytes: head.as_bytes(),
+        ..Operation::Upgrade.on(handle)
     });
     let event = pair.wait_for(EventKind::WebSocketOpened);
     assert_eq!(event.other, handle);
@@ -335,17 +330,15 @@ fn a_request_becomes_a_web_socket() {
     let (message, payload) = pair.wait_for_bytes(EventKind::WebSocketMessage);
     assert_eq!((message.detail, &payload[..]), (1, &b"hi"[..]));
     let handle = event.handle;
-    pair.order(&Command::Send {
-        handle,
-        is_text: true,
-        mark: 0,
-        payload: b"ho",
+    pair.order(&Command {
+        flags: 1,
+        bytes: b"ho",
+        ..Operation::Send.on(handle)
     });
     assert!(pair.read_until("\x02ho").ends_with("\x02ho"));
-    pair.order(&Command::Close {
-        handle,
-        code: 1000,
-        reason: "",
+    pair.order(&Command {
+        status: 1000,
+        ..Operation::Close.on(handle)
     });
     pair.send(b"\x88\x82\0\0\0\0\x03\xe8");
     assert_eq!(pair.wait_for(EventKind::WebSocketClosed).detail, 1000);
@@ -354,11 +347,9 @@ fn a_request_becomes_a_web_socket() {
 #[test]
 fn a_handshake_that_is_none_is_refused() {
     let (mut pair, handle) = Pair::with_request(GET);
-    pair.order(&Command::Upgrade {
-        handle,
-        flags: 0,
-        fields: FieldLines::default(),
-        head: GET.as_bytes(),
+    pair.order(&Command {
+        bytes: GET.as_bytes(),
+        ..Operation::Upgrade.on(handle)
     });
     let event = pair.wait_for(EventKind::UpgradeRefused);
     assert_eq!((event.handle, event.detail), (handle, 400));
@@ -371,11 +362,10 @@ fn other_threads_order_and_end_the_wait() {
     let remote = pair.engine.remote();
     let other = std::thread::spawn(move || {
         let mut commands = Commands::new();
-        commands.push(&Command::Write {
-            handle,
+        commands.push(&Command {
             flags: write_flags::NOTIFY,
-            mark: 0,
             bytes: b"HTTP/1.1 200 OK\r\n",
+            ..Operation::Write.on(handle)
         });
         remote.submit(commands).unwrap();
     });
@@ -387,18 +377,14 @@ fn other_threads_order_and_end_the_wait() {
 fn a_write_that_cannot_be_carried_out_ends_the_connection() {
     let (mut pair, handle) = Pair::with_request(GET);
     let mut commands = Commands::new();
-    commands.push(&Command::Begin {
-        handle,
+    commands.push(&Command {
         status: 200,
-        flags: 0,
-        fields: FieldLines::default(),
-        length: Some(1),
+        argument: 1,
+        ..Operation::Begin.on(handle)
     });
-    commands.push(&Command::Write {
-        handle,
-        flags: 0,
-        mark: 0,
+    commands.push(&Command {
         bytes: b"two",
+        ..Operation::Write.on(handle)
     });
     assert_eq!(pair.engine.submit(commands.as_bytes()), Ok(0));
     assert_eq!(pair.wait_for(EventKind::Gone).handle, handle);
@@ -418,11 +404,7 @@ fn connections_are_reported_where_that_is_wanted() {
     let request = pair.wait_for(EventKind::Request);
     assert_eq!(request.other, opened);
     let handle = opened;
-    pair.order(&Command::Close {
-        handle,
-        code: 0,
-        reason: "",
-    });
+    pair.order(&Operation::Close.on(handle));
     assert_eq!(pair.wait_for(EventKind::Gone).handle, request.handle);
     assert_eq!(pair.wait_for(EventKind::Closed).handle, opened);
 }

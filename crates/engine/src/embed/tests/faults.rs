@@ -9,11 +9,10 @@ pub(super) const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection:
 /// A pair whose client speaks WebSocket, and the name of the connection.
 fn web_socket() -> (Pair, u64) {
     let (mut pair, handle) = Pair::with_request(HANDSHAKE);
-    pair.order(&Command::Upgrade {
-        handle,
+    pair.order(&Command {
         flags: upgrade_flags::PLAIN,
-        fields: FieldLines::default(),
-        head: HANDSHAKE.as_bytes(),
+        bytes: HANDSHAKE.as_bytes(),
+        ..Operation::Upgrade.on(handle)
     });
     let handle = pair.wait_for(EventKind::WebSocketOpened).handle;
     pair.read_until("\r\n\r\n");
@@ -32,7 +31,7 @@ fn another(pair: &mut Pair) -> (TcpStream, u64) {
 fn who_leaves_and_is_not_taken_is_closed_even_if_every_turn_has_news() {
     let (mut pair, handle) = Pair::with_request(GET);
     let (_client, busy) = another(&mut pair);
-    pair.order(&Command::Detach { handle });
+    pair.order(&Operation::Detach.on(handle));
     pair.write(busy, write_flags::NOTIFY, b"HTTP/1.1 200 OK\r\n\r\n");
     pair.turn(PATIENCE);
     assert_eq!(pair.wait_for(EventKind::Detached).handle, handle);
@@ -46,11 +45,9 @@ fn who_leaves_and_is_not_taken_is_closed_even_if_every_turn_has_news() {
 fn every_order_among_others_that_cannot_be_carried_out_ends_its_connection() {
     let (mut pair, handle) = Pair::with_request(HANDSHAKE);
     let mut commands = Commands::new();
-    commands.push(&Command::Upgrade {
-        handle,
-        flags: 0,
-        fields: FieldLines::default(),
-        head: b"no head at all",
+    commands.push(&Command {
+        bytes: b"no head at all",
+        ..Operation::Upgrade.on(handle)
     });
     assert_eq!(pair.engine.submit(commands.as_bytes()), Ok(0));
     assert_eq!(pair.wait_for(EventKind::Gone).handle, handle);
@@ -61,23 +58,21 @@ fn every_order_among_others_that_cannot_be_carried_out_ends_its_connection() {
 fn a_reason_that_is_no_text_does_not_stop_the_orders_of_others() {
     let (mut pair, handle) = Pair::with_request(GET);
     let mut commands = Commands::new();
-    commands.push(&Command::Close {
-        handle: 4 << 56,
-        code: 1000,
-        reason: "no##text",
+    commands.push(&Command {
+        status: 1000,
+        bytes: b"no##text",
+        ..Operation::Close.on(4 << 56)
     });
-    commands.push(&Command::Answer {
-        handle,
+    commands.push(&Command {
         status: 200,
-        flags: 0,
-        fields: FieldLines::default(),
-        body: b"whole",
+        bytes: b"whole",
+        ..Operation::Answer.on(handle)
     });
     let mut bytes = commands.as_bytes().to_vec();
     let place = bytes.windows(2).position(|pair| pair == b"##").unwrap();
     bytes[place] = 0xff;
     let read: Vec<_> = Commands::iter(&bytes).map(Result::unwrap).collect();
-    assert!(matches!(read[0], Command::Close { reason: "no", .. }));
+    assert_eq!(read[0].text(), "no");
     assert_eq!(pair.engine.submit(&bytes), Ok(1));
     assert!(pair.read_until("whole").ends_with("whole"));
 }
@@ -111,10 +106,10 @@ fn whoever_floods_waits_for_the_next_turn_unless_the_host_has_other_wishes() {
     assert_eq!(pair.wait_for_bytes(EventKind::WebSocketMessage).1, b"full");
     assert!(pair.seen.is_empty(), "{:?}", pair.seen);
     assert_eq!(pair.engine.wait_max(), Some(Duration::ZERO));
-    pair.order(&Command::Pause { handle });
+    pair.order(&Operation::Pause.on(handle));
     pair.turn(Duration::from_millis(1));
     assert!(pair.seen.is_empty(), "{:?}", pair.seen);
-    pair.order(&Command::Resume { handle });
+    pair.order(&Operation::Resume.on(handle));
     assert_eq!(pair.wait_for_bytes(EventKind::WebSocketMessage).1, b"more");
 }
 
@@ -125,17 +120,16 @@ fn a_stream_that_takes_no_more_is_not_closed_by_the_piece_it_refuses() {
     let mut pair = Pair::new(&options);
     pair.send(GET.as_bytes());
     let handle = pair.wait_for(EventKind::Request).handle;
-    pair.order(&Command::Detach { handle });
+    pair.order(&Operation::Detach.on(handle));
     pair.wait_for(EventKind::Detached);
     let detached = pair.engine.take_detached(handle).unwrap();
     let handle = pair.engine.adopt_stream(detached).unwrap();
     let piece = vec![b'x'; 16 << 20];
     pair.write(handle, 0, &piece);
-    let last = Command::Write {
-        handle,
+    let last = Command {
         flags: write_flags::FINISH,
-        mark: 0,
         bytes: b"last",
+        ..Operation::Write.on(handle)
     };
     assert_eq!(pair.engine.execute(&last), Err(CommandError::Full));
     let mut reader = pair.client.try_clone().unwrap();
@@ -152,11 +146,10 @@ fn a_stream_that_takes_no_more_is_not_closed_by_the_piece_it_refuses() {
 #[test]
 fn a_mark_is_told_when_the_message_is_out_that_bears_it() {
     let (mut pair, handle) = web_socket();
-    let message = |mark, payload| Command::Send {
-        handle,
-        is_text: false,
-        mark,
-        payload,
+    let message = |mark, payload| Command {
+        argument: mark,
+        bytes: payload,
+        ..Operation::Send.on(handle)
     };
     // The socket takes it at once.
     pair.order(&message(7, b"short"));
@@ -182,14 +175,13 @@ fn a_mark_is_told_when_the_message_is_out_that_bears_it() {
 fn nothing_is_kept_of_a_mark_whose_connection_ends() {
     let (mut pair, handle) = web_socket();
     let long = vec![0; 8 << 20];
-    pair.order(&Command::Send {
-        handle,
-        is_text: false,
-        mark: 9,
-        payload: &long,
+    pair.order(&Command {
+        argument: 9,
+        bytes: &long,
+        ..Operation::Send.on(handle)
     });
     assert!(pair.engine.hub.state.marks_anything());
-    pair.order(&Command::Abort { handle });
+    pair.order(&Operation::Abort.on(handle));
     pair.wait_for(EventKind::WebSocketClosed);
     assert!(!pair.engine.hub.state.marks_anything());
     assert!(pair.seen.is_empty(), "{:?}", pair.seen);
@@ -199,11 +191,9 @@ fn nothing_is_kept_of_a_mark_whose_connection_ends() {
 fn an_answer_that_was_begun_is_no_handshake() {
     let (mut pair, handle) = Pair::with_request(HANDSHAKE);
     pair.write(handle, 0, b"HTTP/1.1 200 OK\r\n");
-    let upgrade = Command::Upgrade {
-        handle,
-        flags: 0,
-        fields: FieldLines::default(),
-        head: HANDSHAKE.as_bytes(),
+    let upgrade = Command {
+        bytes: HANDSHAKE.as_bytes(),
+        ..Operation::Upgrade.on(handle)
     };
     assert_eq!(pair.engine.execute(&upgrade), Err(CommandError::Misplaced));
     pair.write(handle, write_flags::FINISH | write_flags::CLOSE, b"\r\n");
@@ -232,9 +222,12 @@ fn a_name_of_one_kind_is_none_of_another() {
     for other in (0..=6).filter(|other| *other != kind::EXCHANGE) {
         let handle = u64::from(other) << 56 | place;
         let orders = [
-            Command::Detach { handle },
-            Command::Grant { handle, bytes: 1 },
-            Command::Pause { handle },
+            Operation::Detach.on(handle),
+            Command {
+                argument: 1,
+                ..Operation::Grant.on(handle)
+            },
+            Operation::Pause.on(handle),
         ];
         for order in &orders {
             let result = pair.engine.execute(order);

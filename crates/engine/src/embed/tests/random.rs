@@ -157,63 +157,62 @@ impl World {
         let length = self.dice.one_of(&[None, Some(0), Some(4)]);
         let head = faults::HANDSHAKE.as_bytes();
         let orders = [
-            Command::Write {
-                handle,
+            Command {
                 flags,
-                mark: flags,
+                argument: u64::from(flags),
                 bytes,
+                ..Operation::Write.on(handle)
             },
-            Command::Answer {
-                handle,
+            Command {
                 status: 200,
                 flags,
                 fields,
-                body: bytes,
+                bytes,
+                ..Operation::Answer.on(handle)
             },
-            Command::Begin {
-                handle,
+            Command {
                 status: 200,
                 flags,
                 fields,
-                length,
+                argument: length.unwrap_or(u64::MAX),
+                ..Operation::Begin.on(handle)
             },
-            Command::Informational {
-                handle,
+            Command {
                 status: 103,
                 fields,
+                ..Operation::Informational.on(handle)
             },
-            Command::Grant { handle, bytes: 3 },
-            Command::Abort { handle },
-            Command::Close {
-                handle,
-                code: 1000,
-                reason: "",
+            Command {
+                argument: 3,
+                ..Operation::Grant.on(handle)
             },
-            Command::Detach { handle },
-            Command::Upgrade {
-                handle,
+            Operation::Abort.on(handle),
+            Command {
+                status: 1000,
+                ..Operation::Close.on(handle)
+            },
+            Operation::Detach.on(handle),
+            Command {
                 flags,
                 fields,
-                head,
+                bytes: head,
+                ..Operation::Upgrade.on(handle)
             },
-            Command::Send {
-                handle,
-                is_text: true,
-                mark: flags,
-                payload: b"text",
+            Command {
+                flags: 1,
+                argument: u64::from(flags),
+                bytes: b"text",
+                ..Operation::Send.on(handle)
             },
-            Command::Ping {
-                handle,
-                payload: b"",
-            },
-            Command::Pause { handle },
-            Command::Resume { handle },
+            Operation::Ping.on(handle),
+            Operation::Pause.on(handle),
+            Operation::Resume.on(handle),
         ];
         let order = self.dice.one_of(&orders);
         let result = self.engine.execute(&order);
-        let finishes = match order {
-            Command::Write { .. } => flags & write_flags::FINISH != 0,
-            Command::Answer { .. } | Command::Abort { .. } | Command::Close { .. } => true,
+        let finishes = match order.operation {
+            Operation::Write => flags & write_flags::FINISH != 0,
+            Operation::Answer | Operation::Abort | Operation::Close => true,
             _ => false,
         };
         if finishes && result.is_ok() {
