@@ -254,6 +254,10 @@ impl Http {
 
     /// Sends what is gathered before something else is done with a connection that is among it.
     pub(super) fn send_before(&mut self, context: &mut Context, token: Token) {
+        let sends = context.sends_of(self.kinds.connection);
+        if sends.is_none_or(|sends| sends.is_empty()) {
+            return;
+        }
         let connection = self.connections.get(token);
         if connection.is_some_and(|connection| connection.is_gathered) {
             self.send_now(context);

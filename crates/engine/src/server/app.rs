@@ -35,8 +35,10 @@ impl<H: Handler> ServerApp<H> {
     /// Gives back the places of clients that are gone, when `open` of HTTP are left.
     pub(super) fn release(&mut self, open: usize) {
         let used = open + self.raw_connections;
-        self.host.server().release(self.places.saturating_sub(used));
-        self.places = self.places.min(used);
+        if self.places > used {
+            self.host.server().release(self.places - used);
+            self.places = used;
+        }
     }
 
     fn admit(&mut self, open: usize) -> bool {

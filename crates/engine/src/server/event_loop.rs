@@ -475,6 +475,7 @@ mod tests {
             }
             turn(&mut event_loop, &mut server_loop);
             let mut of_link = Vec::new();
+            link.attend(Token::new(kind::HELD, 0, 0));
             link.take_attention(&mut of_link);
             let kept = server_loop.attention.capacity().max(of_link.capacity());
             assert!(kept <= ATTENTION_KEPT_MAX, "{kept}");

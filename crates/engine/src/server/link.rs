@@ -26,6 +26,8 @@ pub(crate) struct LoopLink {
     thread: OnceLock<ThreadId>,
     /// Exchanges the loop is to look at before its turn ends.
     attention: Mutex<Vec<Token>>,
+    /// There are some; a turn without any takes no lock.
+    has_attention: AtomicBool,
     /// Connections on the loop, and sockets on their way to it.
     connections: AtomicUsize,
     arriving: AtomicUsize,
@@ -40,6 +42,7 @@ impl LoopLink {
             settings: *settings,
             thread: OnceLock::new(),
             attention: Mutex::default(),
+            has_attention: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             arriving: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
@@ -84,6 +87,7 @@ impl LoopLink {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         attention.push(token);
+        self.has_attention.store(true, Ordering::Release);
         drop(attention);
         if !self.is_here() {
             self.sender.wake();
@@ -92,19 +96,19 @@ impl LoopLink {
 
     /// Takes what is to be looked at; `into` must be empty.
     pub(super) fn take_attention(&self, into: &mut Vec<Token>) {
+        if !self.has_attention() {
+            return;
+        }
         let mut attention = self
             .attention
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        self.has_attention.store(false, Ordering::Relaxed);
         std::mem::swap(&mut *attention, into);
     }
 
     pub(super) fn has_attention(&self) -> bool {
-        let attention = self
-            .attention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        !attention.is_empty()
+        self.has_attention.load(Ordering::Acquire)
     }
 
     /// Clients of the loop, as far as is known here; the most there can be where it is gone.
