@@ -59,8 +59,8 @@ enum Encoded {
 
 /// Values of this size are encoded for all; what smaller ones become is as soon made again.
 const VALUE_BYTES_MIN: usize = 4 * 1024;
-/// Most bytes of encodings without a reader, which are kept for the next one.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of encodings without a reader, which are kept for the next one; fewer in unit tests.
+const KEPT_BYTES_MAX: usize = if cfg!(test) { 512 << 10 } else { 4 << 20 };
 
 impl Encodings {
     /// The end of the event that tells of a value: its lines, and the empty one.
@@ -227,7 +227,7 @@ fn of_its_size(bytes: Vec<u8>) -> Bytes {
 mod tests {
     use super::*;
 
-    const LARGE: &[u8] = &[b'\n'; 100_000];
+    const LARGE: &[u8] = &[b'\n'; 20_000];
 
     fn text(bytes: &Bytes) -> &str {
         std::str::from_utf8(bytes).unwrap()

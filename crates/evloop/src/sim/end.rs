@@ -122,6 +122,11 @@ impl Incoming {
         self.arrived_bytes > 0
     }
 
+    /// Bytes that can be read.
+    pub(super) fn unread_bytes(&self) -> usize {
+        self.arrived_bytes
+    }
+
     fn read(&mut self, buffer: &mut [u8]) -> usize {
         let mut read = 0;
         while read < buffer.len()

@@ -203,8 +203,9 @@ impl SimStream {
 
     /// Reads all that has come; returns false at the end of the connection.
     pub fn read_all(&mut self, into: &mut Vec<u8>) -> bool {
-        let mut buffer = [0; 16 * 1024];
         loop {
+            let unread = self.socket.with_end(|end| end.incoming.unread_bytes());
+            let mut buffer = vec![0; unread.unwrap_or(0).max(1)];
             match self.read(&mut buffer) {
                 Ok(0) => return false,
                 Ok(read) => into.extend_from_slice(&buffer[..read]),

@@ -413,8 +413,8 @@ const SHARDS: usize = 16;
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Overhead of an entry.
 const ENTRY_BYTES: usize = 256;
-/// Verdicts of one shard.
-const VERDICTS_MAX: usize = 1024;
+/// Verdicts of one shard; fewer in unit tests.
+const VERDICTS_MAX: usize = if cfg!(test) { 128 } else { 1024 };
 
 #[cfg(test)]
 mod tests;

@@ -39,6 +39,12 @@ impl Events {
             .collect()
     }
 
+    /// The number of bytes that have come.
+    pub(super) fn received(&mut self) -> usize {
+        self.client.receive();
+        self.client.received.len()
+    }
+
     /// Everything that has come, as text.
     pub(super) fn text(&mut self) -> &str {
         self.client.receive();
@@ -215,6 +221,7 @@ fn large_values_of_many_keys_are_sent_as_they_are_taken() {
     let keys: Vec<_> = (0..20).map(|key| format!("k={key}")).collect();
     let target = format!("/poll/?{}", keys.join("&"));
     let mut stream = Events::follow(&edge, &target, "");
+    edge.turn_until(|_| stream.received() > 30 * 40_000);
     edge.turn_until(|_| stream.text().matches("event: ").count() == 20);
     drop(stream);
     edge.assert_nothing_left();

@@ -151,7 +151,8 @@ struct Follower {
 
 enum Line {
     Requests(Client),
-    Stream(Events, usize),
+    /// With the bytes and the events that were taken in.
+    Stream(Events, usize, usize),
     Socket(Socket, usize),
 }
 
@@ -194,7 +195,7 @@ impl Follower {
         let (target, since) = self.target();
         self.line = match self.transport {
             Transport::Poll | Transport::LongPoll => Line::Requests(edge.connect()),
-            Transport::Stream => Line::Stream(Events::follow(edge, &target, &since), 0),
+            Transport::Stream => Line::Stream(Events::follow(edge, &target, &since), 0, 0),
             Transport::Socket => {
                 Line::Socket(Socket::open(edge, &format!("{target}&since={since}")), 0)
             }
@@ -264,7 +265,11 @@ impl Follower {
                     Ok(())
                 }
             },
-            Line::Stream(events, seen) => {
+            Line::Stream(events, bytes, seen) => {
+                let received = events.received();
+                if std::mem::replace(bytes, received) == received {
+                    return Ok(());
+                }
                 let news: Vec<_> = events.all().into_iter().skip(*seen).collect();
                 *seen += news.len();
                 news.into_iter()

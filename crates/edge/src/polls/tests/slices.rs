@@ -10,7 +10,7 @@ use dwell_memcache::on_loop::Outcome;
 
 const COUNT: usize = 40;
 /// A turn has room for some twenty of them at once, and for as many at its end.
-const VALUE_BYTES: usize = 200 * 1024;
+const VALUE_BYTES: usize = 24 * 1024;
 
 /// The clients that wait for one key, all of them with the value "one".
 struct Waiting {

@@ -176,43 +176,73 @@ fn what_is_too_large_is_not_kept_and_does_not_leave_an_older_value() {
     assert!(!nothing.keeps_values() && known(&nothing, NAME, now).is_none());
 }
 
+/// An act on a key of the memory.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// It has a value of so many bytes now.
+    Note(usize),
+    /// It has none.
+    Forget,
+    /// It is asked for.
+    Ask,
+}
+
+const KEYS: usize = 10;
+const SHARD_BYTES: usize = 4096;
+
+fn act() -> impl Strategy<Value = (usize, Act)> {
+    let drawn = (0..KEYS, 0..8_u8, 0_usize..1900);
+    drawn.prop_map(|(key, kind, length)| match kind {
+        0..4 => (key, Act::Note(length)),
+        4 => (key, Act::Forget),
+        _ => (key, Act::Ask),
+    })
+}
+
+/// Names of one shard, so that they have to make room for one another.
+fn names_of_a_shard(memory: &Memory) -> Vec<[u8; 2]> {
+    let names = (0..=u16::MAX).map(u16::to_be_bytes);
+    let first = memory.hasher.hash_one(&[0_u8, 0][..]) as usize % SHARDS;
+    let is_there = |name: &[u8; 2]| memory.hasher.hash_one(&name[..]) as usize % SHARDS == first;
+    names.filter(is_there).take(KEYS).collect()
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever is noted and forgotten: a value that is known is the newest one, the bytes stay
     /// within their bound, and the count of them is right.
     #[test]
-    fn it_agrees_with_a_plain_table(
-        acts in prop::collection::vec((0_u8..40, prop::option::of(0_usize..1900)), 0..80),
-    ) {
-        let memory = Memory::new(SHARDS * 4096);
-        let now = start();
-        let mut table: HashMap<u8, Vec<u8>> = HashMap::new();
-        for (place, (key, length)) in acts.into_iter().enumerate() {
-            let name = [b'k', key];
-            if let Some(length) = length {
-                let value = vec![place as u8; length];
-                note(&memory, &name, &value, now);
-                table.insert(key, value);
-            } else {
-                memory.forget(&name);
-                table.remove(&key);
-            }
-            for key in 0..40 {
-                let name = [b'k', key];
-                if let Some(value) = known(&memory, &name, now) {
-                    prop_assert_eq!(Some(&value), table.get(&key));
+    fn it_agrees_with_a_plain_table(acts in prop::collection::vec(act(), 0..80)) {
+        let memory = Memory::new(SHARDS * SHARD_BYTES);
+        let (names, now) = (names_of_a_shard(&memory), start());
+        let mut table: HashMap<usize, Vec<u8>> = HashMap::new();
+        let agrees = |table: &HashMap<usize, Vec<u8>>, key: usize| {
+            let value = known(&memory, &names[key], now);
+            value.is_none() || value.as_ref() == table.get(&key)
+        };
+        for (place, (key, act)) in acts.into_iter().enumerate() {
+            match act {
+                Act::Note(length) => {
+                    let value = vec![place as u8; length];
+                    note(&memory, &names[key], &value, now);
+                    table.insert(key, value);
                 }
+                Act::Forget => {
+                    memory.forget(&names[key]);
+                    table.remove(&key);
+                }
+                Act::Ask => prop_assert!(agrees(&table, key)),
             }
-            for shard in &memory.shards {
-                let shard = lock(shard);
-                let listed = shard.entries.iter().filter(|(_, entry)| entry.is_listed);
-                let bytes: usize = listed.map(|(name, entry)| {
-                    let value = entry.value.as_ref();
-                    overhead(name) + value.map_or(0, |value| value.body.len())
-                }).sum();
-                prop_assert_eq!(bytes, shard.bytes);
-                prop_assert!(bytes <= 4096);
-                prop_assert_eq!(shard.order.len(), shard.entries.len());
-            }
+            let shard = memory.shard(&names[key]);
+            let listed = shard.entries.iter().filter(|(_, entry)| entry.is_listed);
+            let bytes: usize = listed.map(|(name, entry)| {
+                let value = entry.value.as_ref();
+                overhead(name) + value.map_or(0, |value| value.body.len())
+            }).sum();
+            prop_assert_eq!(bytes, shard.bytes);
+            prop_assert!(bytes <= SHARD_BYTES);
+            prop_assert_eq!(shard.order.len(), shard.entries.len());
         }
+        prop_assert!((0..KEYS).all(|key| agrees(&table, key)));
     }
 }
