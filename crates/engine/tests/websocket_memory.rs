@@ -86,6 +86,17 @@ fn bytes_per_connection(
     request: &[u8],
     answer: &[u8],
 ) -> usize {
+    let growth = growth(connections, deflate, request, answer);
+    usize::try_from(growth.iter().sum::<isize>()).unwrap() / growth.len()
+}
+
+/// As [`bytes_per_connection`], for all of them but the first, each by itself.
+fn growth(
+    connections: usize,
+    deflate: Option<DeflateParameters>,
+    request: &[u8],
+    answer: &[u8],
+) -> Vec<isize> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut event_loop = EventLoop::new().unwrap();
@@ -120,13 +131,14 @@ fn bytes_per_connection(
     };
     // The first one makes what all of them share.
     peers.push(connect(&mut event_loop, &mut sockets));
-    let before = HELD.get();
+    let mut growth = Vec::with_capacity(connections);
     while peers.len() < connections {
+        let before = HELD.get();
         peers.push(connect(&mut event_loop, &mut sockets));
+        growth.push(HELD.get().wrapping_sub(before).cast_signed());
     }
-    let held = HELD.get() - before;
     assert_eq!(sockets.0.connections(), connections);
-    held / (connections - 1)
+    growth
 }
 
 fn agreed(afresh: bool) -> DeflateParameters {
@@ -178,7 +190,11 @@ fn one_that_keeps_contexts_keeps_no_messages() {
         let kind = MessageKind::Binary;
         encode::compressed_message(out, kind, &payload, mask, &mut deflater);
     }
-    let held = bytes_per_connection(10, Some(agreed(false)), &request, &answer);
+    // How a message is read depends on the machine, and with it the connection at which memory that
+    // all share grows: most of them show what is their own.
+    let mut growth = growth(16, Some(agreed(false)), &request, &answer);
+    growth.sort_unstable();
+    let held = usize::try_from(growth[growth.len() / 2]).unwrap();
     println!("bytes per idle connection that keeps contexts: {held}");
     assert!(held <= BYTES_MAX + CONTEXTS_BYTES_MAX, "{held}");
 }

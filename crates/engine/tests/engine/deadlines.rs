@@ -3,6 +3,8 @@
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, HttpEvent, Limits, Response};
 use dwell_testkit::Rig;
+use dwell_testkit::sim::SimNet;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(150);
@@ -124,6 +126,8 @@ fn a_body_is_cut_and_counted_behind_an_answer_that_has_begun() {
 
 #[test]
 fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
+    // The time of a network that is simulated: a busy machine takes none of it.
+    let network = SimNet::new(1);
     let mut fixture = Fixture::new(Limits {
         body_timeout: AMPLE,
         body_rate_min: 500,
@@ -134,17 +138,26 @@ fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
         "/upload?grant=100000&ms=60000",
         "/gather?grant=100000&ms=60000",
     ] {
-        let mut client = fixture.connect();
+        let mut client = network.connect(fixture.address);
         let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 1500\r\n\r\n");
-        fixture.send(&mut client, head);
-        let begun = Instant::now();
-        // Much quicker than it must be, and much longer than a body of no bytes may take.
-        for _ in 0..15 {
-            fixture.send(&mut client, "b".repeat(100));
-            fixture.turn_for(AMPLE / 10);
+        client.write_all(head.as_bytes()).unwrap();
+        let begun = network.elapsed();
+        // A little quicker than it must be, and much longer than a body of no bytes may take.
+        let pace = Duration::from_millis(190);
+        for piece in 1..=15 {
+            let end = begun + pace * piece;
+            while network.elapsed() < end {
+                fixture.turn_for(end.saturating_sub(network.elapsed()));
+            }
+            client.write_all(&[b'b'; 100]).unwrap();
         }
-        assert_eq!(fixture.answer(&mut client).status, 200, "{target}");
-        assert!(begun.elapsed() > AMPLE);
+        let mut received = Vec::new();
+        fixture.turn_for_client("an answer comes", || {
+            assert!(client.read_all(&mut received), "the connection ended");
+            (received.ends_with(b"]") || received.ends_with(b" bytes")).then_some(())
+        });
+        assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"), "{target}");
+        assert!(network.elapsed() > begun + 4 * AMPLE);
     }
     assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 0);
 }
