@@ -151,6 +151,12 @@ impl<'e, 'r> Exchange<'e, 'r> {
         offered
     }
 
+    /// The parts of handlers that stay on the loop.
+    #[cfg(feature = "tower")]
+    pub(super) fn locals(&mut self) -> &mut super::tower::Locals {
+        &mut self.host.locals
+    }
+
     /// Lets a future answer, which is polled on the loop.
     ///
     /// Shape: one is enough; a second one takes the place of the first. It is polled first when the

@@ -42,10 +42,13 @@ use ::http::StatusCode;
 use bytes::{Buf, Bytes};
 use dwell_proto::http1::RequestHead;
 use http_body::{Body, Frame};
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use tower_service::Service;
 
@@ -54,8 +57,37 @@ type Around = dyn Fn(&mut dyn FnMut()) + Send + Sync;
 
 /// A service as a handler; made by [`service`].
 pub struct Tower<S> {
-    /// The service; every request gets a clone of it, as tower expects. It need not be `Sync`.
+    /// The service as it was given; each loop works on a copy. It need not be `Sync`.
     service: Mutex<S>,
+    around: Option<Arc<Around>>,
+    /// Ends with the handler; loops know their copies by it.
+    life: Arc<()>,
+}
+
+/// The parts of handlers that stay on one loop, each for as long as its handler lives.
+#[derive(Default)]
+pub(crate) struct Locals(Vec<(Weak<()>, Rc<dyn Any>)>);
+
+impl Locals {
+    /// The part of the handler of this life, made when it is first asked for.
+    fn of<T: 'static>(&mut self, life: &Arc<()>, make: impl FnOnce() -> T) -> Rc<T> {
+        let is_its = |kept: &&(Weak<()>, _)| kept.0.as_ptr() == Arc::as_ptr(life);
+        let kept = self.0.iter().find(is_its);
+        let kept = kept.and_then(|(_, kept)| Rc::clone(kept).downcast().ok());
+        kept.unwrap_or_else(|| {
+            self.0.retain(|(life, _)| life.strong_count() > 0);
+            let local = Rc::new(make());
+            self.0.push((Arc::downgrade(life), local.clone()));
+            local
+        })
+    }
+}
+
+/// A handler on one loop.
+struct Local<S> {
+    service: S,
+    /// The copy that the last request has used; the next one goes on with it, if it is not waiting.
+    free: Cell<Option<S>>,
     around: Option<Arc<Around>>,
 }
 
@@ -77,6 +109,7 @@ where
     Tower {
         service: Mutex::new(service),
         around: None,
+        life: Arc::new(()),
     }
 }
 
@@ -86,6 +119,18 @@ impl<S> Tower<S> {
     pub fn around(mut self, around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.around = Some(Arc::new(around));
         self
+    }
+}
+
+impl<S: Clone> Tower<S> {
+    /// The handler for one loop.
+    fn local(&self) -> Local<S> {
+        let service = self.service.lock();
+        Local {
+            service: service.unwrap_or_else(PoisonError::into_inner).clone(),
+            free: Cell::new(None),
+            around: self.around.clone(),
+        }
     }
 }
 
@@ -112,35 +157,41 @@ where
             exchange.answer(not_understood());
             return;
         };
-        let service = self
-            .service
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
         let form = Form::of(request, &typed);
-        match self.around.clone() {
-            None => exchange.spawn(|responder| serve(service, typed, responder, form)),
-            Some(around) => exchange.spawn(|responder| Entered {
-                around,
-                future: Some(Box::pin(serve(service, typed, responder, form))),
-            }),
+        let local = exchange.locals().of(&self.life, || self.local());
+        if local.around.is_none() {
+            return exchange.spawn(|responder| serve(local, typed, responder, form));
         }
+        exchange.spawn(|responder| Entered {
+            future: Some(Box::pin(serve(Rc::clone(&local), typed, responder, form))),
+            local,
+        });
     }
 }
 
 /// A future that is polled, and dropped, within a scope.
-struct Entered<F> {
-    around: Arc<Around>,
+struct Entered<S, F> {
+    local: Rc<Local<S>>,
     future: Option<Pin<Box<F>>>,
 }
 
-impl<F: Future<Output = ()>> Future for Entered<F> {
+impl<S> Local<S> {
+    /// Calls `act` within the scope.
+    fn enter(&self, act: &mut dyn FnMut()) {
+        match &self.around {
+            Some(around) => around(act),
+            None => act(),
+        }
+    }
+}
+
+impl<S, F: Future<Output = ()>> Future for Entered<S, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let mut poll = Poll::Pending;
-        (this.around)(&mut || {
+        this.local.enter(&mut || {
             if let Some(future) = &mut this.future {
                 poll = future.as_mut().poll(task);
             }
@@ -149,28 +200,32 @@ impl<F: Future<Output = ()>> Future for Entered<F> {
     }
 }
 
-impl<F> Drop for Entered<F> {
+impl<S, F> Drop for Entered<S, F> {
     fn drop(&mut self) {
         let future = &mut self.future;
-        (self.around)(&mut || drop(future.take()));
+        self.local.enter(&mut || drop(future.take()));
     }
 }
 
 /// Answers one request.
 async fn serve<S, B>(
-    mut service: S,
+    local: Rc<Local<S>>,
     request: ::http::Request<RequestBody>,
     responder: Responder,
     form: Form,
 ) where
-    S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,
+    S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>> + Clone,
     B: Body,
 {
+    let free = local.free.take();
+    let mut service = free.unwrap_or_else(|| local.service.clone());
     // A responder that is dropped answers 500; so below.
     if poll_fn(|task| service.poll_ready(task)).await.is_err() {
         return;
     }
-    let Ok(response) = service.call(request).await else {
+    let response = service.call(request);
+    local.free.set(Some(service));
+    let Ok(response) = response.await else {
         return;
     };
     let (head, body) = response.into_parts();

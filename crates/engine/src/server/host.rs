@@ -25,6 +25,8 @@ pub(crate) struct Host {
     server: Arc<ServerState>,
     /// Connections that have left HTTP in the present delivery.
     pub(super) departed: Vec<(Detached, Takeover)>,
+    #[cfg(feature = "tower")]
+    pub(crate) locals: crate::handler::tower::Locals,
 }
 
 /// An exchange that is answered later: the engine's tag for it names this entry.
@@ -49,6 +51,8 @@ impl Host {
             link,
             server,
             departed: Vec::new(),
+            #[cfg(feature = "tower")]
+            locals: crate::handler::tower::Locals::default(),
         }
     }
 

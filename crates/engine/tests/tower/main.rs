@@ -3,6 +3,7 @@
 
 mod bodies;
 mod closures;
+mod copies;
 mod runtime;
 #[path = "../server/support.rs"]
 mod support;
