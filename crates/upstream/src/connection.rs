@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_connection_is_small() {
         assert!(
-            size_of::<Connection>() <= 384,
+            size_of::<Connection>() <= 272,
             "{}",
             size_of::<Connection>()
         );

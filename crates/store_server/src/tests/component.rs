@@ -571,5 +571,5 @@ fn memory_of_a_finished_command_is_given_back() {
 fn an_idle_connection_is_small() {
     // The table's entry is all it owns: its tail and its queue are empty.
     let bytes = StoreServer::connection_bytes();
-    assert!(bytes <= 200, "{bytes}");
+    assert!(bytes <= 192, "{bytes}");
 }
