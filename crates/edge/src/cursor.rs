@@ -63,6 +63,32 @@ impl Cursor {
     }
 }
 
+/// The cursor that a client has sent, as a condition on the value that it is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition {
+    /// Nothing.
+    None,
+    /// Something this edge cannot have sent, so it differs from every value.
+    Foreign,
+    /// `If-None-Match: *`: any value at all.
+    Any,
+    /// `If-None-Match` with a cursor.
+    IfNoneMatch(Cursor),
+    /// `?since=` with a cursor, or the id of an event.
+    Since(Cursor),
+}
+
+impl Condition {
+    /// Returns true if the client has the value with this cursor.
+    pub(crate) fn has(self, current: Cursor) -> bool {
+        match self {
+            Self::None | Self::Foreign => false,
+            Self::Any => true,
+            Self::IfNoneMatch(cursor) | Self::Since(cursor) => cursor == current,
+        }
+    }
+}
+
 /// A written cursor.
 #[derive(Clone, Copy)]
 pub(crate) struct CursorText([u8; TEXT_BYTES + 2]);

@@ -49,6 +49,8 @@ macro_rules! labels {
             const NAME: &'static str = $label;
             const ALL: &'static [Self] = Self::ALL;
 
+            // A cast, and nothing where the label is named in the source.
+            #[inline(always)]
             fn index(self) -> usize {
                 self as usize
             }

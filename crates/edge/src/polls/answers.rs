@@ -1,11 +1,11 @@
 //! The answers a poll can get.
 
-use super::ask::{Ask, Condition};
+use super::ask::Ask;
 use super::decide::Content;
 use super::tables::Poll;
 use crate::access::CorsGrant;
 use crate::config::{EmptyAnswer, RouteConfig, RouteId};
-use crate::cursor::{Cursor, CursorText};
+use crate::cursor::{Condition, Cursor, CursorText};
 use crate::responder::Responder;
 use bytes::Bytes;
 use dwell_engine::{Body, Response, SharedFields};
@@ -166,8 +166,31 @@ pub(super) fn value_by(
     found: &Found<'_>,
     cache_status: &[u8],
 ) {
+    send_value(to, context, route, ask, found, (control(ask), cache_status));
+}
+
+/// Sends the value to a poll that was held, and is told of it alone.
+pub(super) fn value_held(
+    to: &mut Responder<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    ask: &Ask,
+    found: &Found<'_>,
+) {
+    send_value(to, context, route, ask, found, (HELD, HIT));
+}
+
+/// Sends the value with this `Cache-Control` and `Cache-Status`.
+fn send_value(
+    to: &mut Responder<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    ask: &Ask,
+    found: &Found<'_>,
+    (control, cache_status): (&[u8], &[u8]),
+) {
     let texts = Texts::of(ask, found.content.cursor);
-    let fields = Fields::of_value(ask, &texts, route, found, cache_status);
+    let fields = Fields::of_value(ask, &texts, control, route, found, cache_status);
     let (status, body) = found.status_and_body(route);
     to.send(
         context,
@@ -191,7 +214,6 @@ pub(super) struct Alike {
 struct Asks {
     route: RouteId,
     origin: Option<CorsGrant>,
-    waits: bool,
     /// The wait that its answer repeats.
     preferred: Option<u32>,
 }
@@ -201,7 +223,6 @@ impl Asks {
         Self {
             route: poll.route,
             origin: poll.origin,
-            waits: poll.ask.waits(),
             preferred: poll.ask.preferred.then_some(poll.ask.wait_ms),
         }
     }
@@ -222,7 +243,7 @@ pub(super) fn value_alike(
         Some(known) if known.asks == asks => known,
         _ => {
             let texts = Texts::of(&poll.ask, found.content.cursor);
-            let fields = Fields::of_value(&poll.ask, &texts, route, found, HIT);
+            let fields = Fields::of_value(&poll.ask, &texts, HELD, route, found, HIT);
             let fields = to.share(status, fields.as_slice());
             alike.insert(Alike { asks, fields })
         }
@@ -265,7 +286,7 @@ pub(super) fn not_modified_by(
         );
     };
     let texts = Texts::of(ask, cursor);
-    let mut fields = Fields::new(ask, &texts);
+    let mut fields = Fields::new(ask, &texts, control(ask));
     fields.push(("Cache-Status", cache_status));
     to.send(
         context,
@@ -275,6 +296,19 @@ pub(super) fn not_modified_by(
             body: Body::Empty,
         },
     );
+}
+
+/// The `Cache-Control` of answers to polls that are held or may be: browsers serialise equal
+/// cacheable requests, and two tabs may wait for one key.
+const HELD: &[u8] = b"no-store";
+
+/// The `Cache-Control` of the answer to a poll.
+fn control(ask: &Ask) -> &'static [u8] {
+    if ask.waits() {
+        HELD
+    } else {
+        b"private, no-cache"
+    }
 }
 
 /// The texts of the fields of one response.
@@ -309,7 +343,7 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of every answer that has a cursor.
-    fn new(ask: &Ask, texts: &'a Texts) -> Self {
+    fn new(ask: &Ask, texts: &'a Texts, control: &'a [u8]) -> Self {
         let mut fields = Self {
             list: [("", b""); FIELDS_MAX],
             length: 0,
@@ -318,12 +352,6 @@ impl<'a> Fields<'a> {
         // Proxies that compress drop or weaken ETag; this one they leave alone.
         fields.push(("Poll-Cursor", texts.cursor.bare()));
         fields.push(EXPOSED);
-        // Browsers serialise equal cacheable requests, and two tabs may wait for one key.
-        let control: &[u8] = if ask.waits() {
-            b"no-store"
-        } else {
-            b"private, no-cache"
-        };
         fields.push(("Cache-Control", control));
         if ask.preferred {
             fields.push(("Preference-Applied", texts.preference.as_bytes()));
@@ -335,11 +363,12 @@ impl<'a> Fields<'a> {
     fn of_value(
         ask: &Ask,
         texts: &'a Texts,
+        control: &'a [u8],
         route: &'a RouteConfig,
         found: &Found<'_>,
         cache_status: &'a [u8],
     ) -> Self {
-        let mut fields = Self::new(ask, texts);
+        let mut fields = Self::new(ask, texts, control);
         if !found.is_no_content(route) {
             fields.push(("Content-Type", route.content_type.as_bytes()));
             fields.push(NOSNIFF);

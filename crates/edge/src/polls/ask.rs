@@ -2,7 +2,7 @@
 
 use crate::access::{CorsGrant, Identity, KeyInputs};
 use crate::config::{Methods, RouteConfig, RouteId};
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 use dwell_engine::Request;
 use dwell_proto::http1::{BodyFraming, RequestHead, list_tokens};
 use dwell_proto::sse;
@@ -102,21 +102,6 @@ impl Method {
             _ => Err(AskError::Method(methods)),
         }
     }
-}
-
-/// The cursor that the client has sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Condition {
-    /// Nothing.
-    None,
-    /// Something this edge cannot have sent, so it differs from every value.
-    Foreign,
-    /// `If-None-Match: *`: any value at all.
-    Any,
-    /// `If-None-Match` with a cursor.
-    IfNoneMatch(Cursor),
-    /// `?since=` with a cursor, or the id of an event.
-    Since(Cursor),
 }
 
 /// The reason for which a head is no poll.
@@ -245,15 +230,6 @@ impl Ask {
     /// Longest time that it is held.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(u64::from(self.wait_ms))
-    }
-
-    /// Returns true if the client has the value with this cursor.
-    pub(crate) fn has(&self, current: Cursor) -> bool {
-        match self.condition {
-            Condition::None | Condition::Foreign => false,
-            Condition::Any => true,
-            Condition::IfNoneMatch(cursor) | Condition::Since(cursor) => cursor == current,
-        }
     }
 }
 

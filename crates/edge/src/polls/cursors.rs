@@ -1,7 +1,7 @@
 //! The cursors of several keys, written as one.
 
-use super::ask::{Condition, Method};
-use crate::cursor::Cursor;
+use super::ask::Method;
+use crate::cursor::{Condition, Cursor};
 use dwell_engine::sse;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::borrow::Cow;

@@ -1,8 +1,8 @@
 //! The one table: what a poll gets for what the cache says.
 
-use super::ask::{Ask, Condition, Method};
+use super::ask::{Ask, Method};
 use crate::config::{OnDelete, Rules};
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 
 /// The value of a key, as far as decisions need it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub(crate) enum Decision {
 /// Source: the response table of the edge's HTTP semantics, `docs/semantics.md`.
 pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rules) -> Decision {
     match (found, stage) {
-        (Some(content), _) if !ask.has(content.cursor) => Decision::Value,
+        (Some(content), _) if !ask.condition.has(content.cursor) => Decision::Value,
         (_, Stage::Ended) => Decision::NotModified(ended_status(ask)),
         (Some(_), Stage::Arrived) if !ask.waits() || ask.condition == Condition::Any => {
             Decision::NotModified(unchanged_status(ask))

@@ -1,6 +1,6 @@
 //! Explanation of the response that a poll would get, without polling.
 
-use super::ask::{Ask, Condition};
+use super::ask::Ask;
 use super::common::shared_form;
 use super::decide::{Content, Decision, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Topic, Valued};
@@ -10,7 +10,7 @@ use crate::access::redacted;
 use crate::config::{
     Ambiguous, Config, OnDelete, Route, RouteConfig, Routes, Rules, show_duration,
 };
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use serde_json::json;
 

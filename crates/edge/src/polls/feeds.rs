@@ -6,7 +6,7 @@
 //! client has taken what was before it. So a slow client misses values and never the newest.
 
 use super::answers::Found;
-use super::ask::{Ask, Condition};
+use super::ask::Ask;
 use super::budget::{Budget, Now};
 use super::delivery::{Delivery, Telling};
 use super::events::{self, SharedEvent};
@@ -16,6 +16,7 @@ use super::spread::Spread;
 use super::tables::{Feed, News, Poll, Sink};
 use super::waiters::{BUSY, Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes, Rules};
+use crate::cursor::Condition;
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use crate::metrics::{LoopMetrics, PollOutcome, StreamEnd};
 use crate::responder::{Exchange, Responder};
@@ -173,7 +174,7 @@ impl EventStreams<'_> {
             }
         };
         let cursor = found.content.cursor;
-        if !opening.ask.has(cursor) {
+        if !opening.ask.condition.has(cursor) {
             feed.has = Condition::Since(cursor);
             events::value(
                 out,

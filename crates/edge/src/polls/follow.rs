@@ -4,7 +4,7 @@
 //! cursors of all the keys, so it says what the client has, whichever event it has seen last.
 
 use super::answers::Found;
-use super::ask::{Admitted, Condition, KEYS_MAX};
+use super::ask::{Admitted, KEYS_MAX};
 use super::budget::Now;
 use super::cursors;
 use super::events::{self, DELETE};
@@ -14,6 +14,7 @@ use super::poll_error::PollError;
 use super::tables::{Feed, Member, News, Sink};
 use super::waiters::BUSY;
 use crate::config::{RouteId, Routes};
+use crate::cursor::Condition;
 use crate::ids::{FeedId, SetId};
 use crate::metrics::PollOutcome;
 use crate::responder::{Exchange, Responder};

@@ -1,13 +1,14 @@
 //! Records of polls that cannot be answered at once.
 
 use super::answers::Found;
-use super::ask::{Arrival, Ask, Condition};
+use super::ask::{Arrival, Ask};
 use super::decide::{Decision, Stage, decide};
 use super::places::{Event, PollPlace};
 use super::tables::{KeptRequest, Poll};
 use super::waiters::{BUSY, TOO_MANY_WAIT, Watch};
 use super::{Polls, seconds};
 use crate::config::{OnDelete, RouteId};
+use crate::cursor::Condition;
 use crate::held::hold;
 use crate::ids::{KeyId, PollId};
 use crate::responder::{Exchange, Responder};

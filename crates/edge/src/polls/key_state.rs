@@ -1,7 +1,7 @@
 //! The record of a poll of several keys: the state of each, and the news for the client.
 
 use super::answers::Found;
-use super::ask::{Ask, Condition};
+use super::ask::Ask;
 use super::cursors;
 use super::json;
 use super::misses::OriginRequest;
@@ -9,6 +9,7 @@ use super::parts::Parts;
 use super::tables::KeptRequest;
 use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId};
+use crate::cursor::Condition;
 use crate::ids::KeyId;
 use crate::responder::HeldRequest;
 use bytes::Bytes;

@@ -173,14 +173,6 @@ impl Lookups {
         }
     }
 
-    /// Reads a key that the embedded store has told of; it tells of the next change again.
-    pub(super) fn reread(&self, name: &[u8], now: u32) -> Option<Item> {
-        match &self.source {
-            Source::Embedded(store, watcher) => store.reread(name, *watcher, now),
-            Source::Memcached => None,
-        }
-    }
-
     /// Puts an answer of the application into the cache, unless something is there already: what
     /// the application has stored by itself is newer.
     ///

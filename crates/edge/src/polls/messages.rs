@@ -1,6 +1,6 @@
 //! Messages of WebSocket clients.
 
-use super::ask::{Condition, KEYS_MAX};
+use super::ask::KEYS_MAX;
 use super::budget::Now;
 use super::frames::{self, Command};
 use super::misses::OriginRequest;
@@ -10,7 +10,7 @@ use super::waiters::TOO_MANY_WAIT;
 use super::{Polls, seconds};
 use crate::access::RateKey;
 use crate::config::Rate;
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 use crate::ids::StreamId;
 use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
 use crate::publish::{self, Finished, Operation, Precondition, PublishRequest, PublishResult};

@@ -4,7 +4,7 @@
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
 use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
-use super::ask::{Admitted, Ask, Condition, Method};
+use super::ask::{Admitted, Ask, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::encodings::members;
@@ -15,6 +15,7 @@ use super::owed::OVERDUE;
 use super::parts::Parts;
 use super::tables::KeptRequest;
 use super::{Polls, seconds};
+use crate::cursor::Condition;
 use crate::held::hold;
 use crate::ids::{KeyId, MultiPollId};
 use crate::metrics::PollOutcome;

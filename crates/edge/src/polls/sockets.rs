@@ -5,7 +5,7 @@
 //! that has not taken what it was sent is sent the newest when it has.
 
 use super::answers::Found;
-use super::ask::{Admitted, Ask, Condition, KEYS_MAX};
+use super::ask::{Admitted, Ask, KEYS_MAX};
 use super::budget::{Budget, Now};
 use super::cursors;
 use super::delivery::Delivery;
@@ -15,7 +15,7 @@ use super::poll_error::PollError;
 use super::tables::{Feed, News, Sink, SocketSet};
 use super::waiters::{BUSY, TOO_MANY_WAIT, Waiters};
 use crate::config::{RouteConfig, Routes, Rules, check_key};
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 use crate::ids::{FeedId, SetId, StreamId};
 use crate::metrics::{ConnectionRefusal, LoopMetrics, PollOutcome, StreamEnd};
 use crate::responder::Responder;

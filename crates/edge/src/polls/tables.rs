@@ -1,11 +1,11 @@
 //! The records of everything that waits, and the tables they live in.
 
-use super::ask::{Ask, Condition, KEYS_MAX};
+use super::ask::{Ask, KEYS_MAX};
 use super::decide::Content;
 use super::places::PollPlace;
 use crate::access::{CorsGrant, Granted};
 use crate::config::{OnDelete, RouteId, Rules};
-use crate::cursor::Cursor;
+use crate::cursor::{Condition, Cursor};
 use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Slab, Token};

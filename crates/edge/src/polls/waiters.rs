@@ -164,6 +164,16 @@ impl Waiters {
         }
     }
 
+    /// Reads a key that the embedded store has told of, which tells of the next change again;
+    /// nothing where nothing is under way for the key any more.
+    pub(super) fn reread(&self, name: &[u8], now: u32) -> Option<(KeyId, Option<Item>)> {
+        let Source::Embedded(store, watcher) = &self.source else {
+            return None;
+        };
+        let item = store.reread(name, *watcher, now);
+        Some((self.keys.find(name)?, item))
+    }
+
     fn unwatch(&self, key: KeyId) {
         if let (Source::Embedded(store, watcher), Some(record)) = (&self.source, self.keys.get(key))
         {
@@ -329,12 +339,23 @@ impl Waiters {
         Some(removed)
     }
 
-    /// As [`remove`](Self::remove), but that the key stays; true with the last poll of a key, whose
-    /// watch is to be [ended](Self::end_watch).
-    pub(super) fn take(&mut self, poll: PollId) -> Option<(Poll, bool)> {
+    /// As [`remove`](Self::remove), for a poll that waits for this key, which stays; true with its
+    /// last poll, whose watch is to be [ended](Self::end_watch).
+    pub(super) fn take(&mut self, poll: PollId, key: KeyId) -> Option<(Poll, bool)> {
         let removed = self.polls.remove(poll)?;
-        let is_last = removed.waits_for().is_some_and(|key| self.leave_group(key));
-        Some((removed, is_last))
+        debug_assert_eq!(removed.waits_for(), Some(key), "the place of a waiter");
+        Some((removed, self.leave_group(key)))
+    }
+
+    /// The poll that alone waits for a key, as is mostly so.
+    pub(super) fn only_poll(&self, key: KeyId) -> Option<PollId> {
+        match self.keys.get(key)?.waiting {
+            Group::One(waiter) => match waiter.id() {
+                Waiter::Poll(poll) => self.polls.get(poll).map(|_| poll),
+                Waiter::Feed(_) | Waiter::MultiPoll(_) => None,
+            },
+            Group::Empty | Group::Many(_) => None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A change is told at once to as many polls and streams as the turn has room for, and to the
 //! others from the queue of its key, see [`delivery`](super::delivery).
 
-use super::answers::{self, Found};
+use super::answers::{self, Alike, Found};
 use super::budget::{Budget, Now};
 use super::decide::{Decision, Stage, decide};
 use super::delivery::{Queue, Telling};
@@ -48,12 +48,36 @@ impl Polls {
     /// Reads a key of the embedded store and answers those for whom its value is news; returns how
     /// many, or `None` where nothing is under way for the key any more.
     fn look_again(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) -> Option<usize> {
-        if !self.lookups.is_immediate() {
+        let now = dwell_store_server::seconds(context.steady_seconds());
+        let (key, item) = self.waiters.reread(name, now)?;
+        let found = item.as_ref().map(Found::stored);
+        if let Some(poll) = self.waiters.only_poll(key)
+            && let Some(told) = self.settle_one(context, http, key, poll, found.as_ref())
+        {
+            return Some(told);
+        }
+        Some(self.settle(context, http, key, found))
+    }
+
+    /// As [`settle`](Self::settle), for a key that one poll alone waits for: nothing is shared.
+    /// `None` where the turn has no room for it, or the value is large.
+    fn settle_one(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: KeyId,
+        poll: PollId,
+        found: Option<&Found<'_>>,
+    ) -> Option<usize> {
+        let now = Now::of(context);
+        if self.delivery.work.left(now).is_spent() || found.is_some_and(Found::is_large) {
             return None;
         }
-        let item = self.lookups.reread(name, seconds(context));
-        let key = self.waiters.keys.find(name)?;
-        Some(self.settle(context, http, key, item.as_ref().map(Found::stored)))
+        let told = self.wake(context, http, key, poll, found, None);
+        if let Some(bytes) = told {
+            self.delivery.work.left(now).written(bytes);
+        }
+        Some(usize::from(told.is_some()))
     }
 
     /// Looks again at everything that is waited for: the bound on what a lost word of a change
@@ -183,42 +207,42 @@ impl Polls {
                 streams.tell(context, http, budget, feed, telling);
                 budget.encoded(self.delivery.encodings.take_work());
             }
-            Waiter::Poll(poll) => self.wake(context, http, budget, key, poll, telling),
+            Waiter::Poll(poll) => {
+                let (found, alike) = (telling.found, &mut telling.alike);
+                if let Some(bytes) = self.wake(context, http, key, poll, found, Some(alike)) {
+                    budget.written(bytes);
+                }
+            }
             // It is answered when it is ready.
             Waiter::MultiPoll(_) => {}
         }
     }
 
-    /// Answers one poll that is held for a key, if what there is now is news to it.
+    /// Answers one poll that is held for a key, with the fields of others that ask alike, if what
+    /// there is now is news to it; returns the length of that.
     fn wake(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        budget: &mut Budget,
         key: KeyId,
         token: PollId,
-        telling: &mut Telling<'_, '_>,
-    ) {
-        let found = telling.found;
-        let poll = self.waiters.polls().get(token);
-        let Some(poll) = poll.filter(|poll| poll.waits_for() == Some(key)) else {
-            return;
-        };
+        found: Option<&Found<'_>>,
+        alike: Option<&mut Option<Alike>>,
+    ) -> Option<usize> {
+        let poll = self.waiters.polls().get(token)?;
         let current = found.map(|found| found.content);
         let rules = self.routes.get(poll.route).rules;
         let decision = decide(&poll.ask, current, Stage::Held, rules);
         if decision == Decision::Wait {
-            return;
+            return None;
         }
         // The key is still needed: the application may be asked for it next.
-        let Some((poll, is_last)) = self.waiters.take(token) else {
-            return;
-        };
-        self.answer_woken(context, http, key, poll, decision, telling);
+        let (poll, is_last) = self.waiters.take(token, key)?;
+        self.answer_woken(context, http, key, poll, (decision, found), alike);
         if is_last {
             self.waiters.end_watch(key);
         }
-        budget.written(found.map_or(0, |found| found.bytes().len()));
+        Some(found.map_or(0, |found| found.bytes().len()))
     }
 
     /// Tells the queues of the changes of their keys, as far as the budget of this turn goes; a
@@ -301,10 +325,9 @@ impl Polls {
         http: &mut Http,
         key: KeyId,
         poll: Poll,
-        decision: Decision,
-        telling: &mut Telling<'_, '_>,
+        (decision, found): (Decision, Option<&Found<'_>>),
+        alike: Option<&mut Option<Alike>>,
     ) {
-        let found = telling.found;
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
@@ -313,8 +336,12 @@ impl Polls {
             (Decision::Value, Some(found)) => {
                 to.ends(PollOutcome::Woken);
                 let route = self.routes.get(poll.route);
-                let alike = &mut telling.alike;
-                answers::value_alike(&mut to, context, route, &poll, found, alike);
+                match alike {
+                    Some(alike) => {
+                        answers::value_alike(&mut to, context, route, &poll, found, alike);
+                    }
+                    None => answers::value_held(&mut to, context, route, &poll.ask, found),
+                }
             }
             _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
         }

@@ -333,7 +333,6 @@ fn memcached_is_never_read_at_once() {
     let key = of.key("a");
     assert!(of.lookups.stored(b"a", NOW).is_none());
     assert!(of.lookups.copied(b"a", NOW, &mut Vec::new()).is_none());
-    assert!(of.lookups.reread(b"a", NOW).is_none());
     assert!(of.lookups.reads_later(&mut of.keys, key));
     assert_eq!(of.send(), ["a"]);
 }

@@ -1,8 +1,9 @@
 //! Keys of feeds, and of polls of several keys, that the application is asked for.
 
-use super::super::ask::{Ask, Condition, Method};
+use super::super::ask::{Ask, Method};
 use super::super::tables::KeptRequest;
 use crate::config::RouteId;
+use crate::cursor::Condition;
 use crate::ids::SubFetchAsker;
 use bytes::Bytes;
 use dwell_engine::Request;

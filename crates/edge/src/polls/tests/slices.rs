@@ -184,3 +184,25 @@ fn a_stream_of_several_keys_is_told_of_them_all_before_the_server_ends() {
         assert!(stream.text().contains(&large), "it was told");
     }
 }
+
+#[test]
+fn polls_that_wait_alone_for_their_keys_are_told_over_several_turns() {
+    let mut edge = Edge::new("");
+    let ask = |key: usize| edge.ask(&format!("GET /poll/{key}?wait=50s"));
+    let mut clients: Vec<_> = (0..2 * COUNT).map(ask).collect();
+    edge.turn_until_waiting(2 * COUNT);
+    // Small enough to be copied for each.
+    let value = "a".repeat(15_000);
+    for key in 0..2 * COUNT {
+        edge.set(&format!("/poll/{key}"), &value);
+    }
+    edge.turn_until(|edge| edge.front.polls.waiting() < 2 * COUNT);
+    let waiting = edge.driver.front.polls.waiting();
+    assert!((1..COUNT).contains(&waiting), "{waiting}");
+    for client in &mut clients {
+        assert_eq!(edge.answer(client), (200, value.clone()));
+        assert!(is_all(client), "one answer");
+    }
+    drop(clients);
+    edge.assert_nothing_left();
+}

@@ -4,10 +4,10 @@
 //! record, and the kind of the token tells which it is.
 
 use super::super::answers::Found;
-use super::super::ask::Condition;
 use super::super::decide::Content;
 use super::super::tables::{Feed, FeedSet, Member, News, Sink, SocketSet};
 use crate::config::{RouteId, Rules};
+use crate::cursor::Condition;
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
 use bytes::Bytes;
 use dwell_evloop::Slab;

@@ -1,11 +1,12 @@
 //! Waits without a connection, before an embedded store that is watched, and before memcached.
 
-use super::super::ask::{Ask, Condition, Method};
+use super::super::ask::{Ask, Method};
 use super::super::decide::Content;
 use super::super::key_state::KeyState;
 use super::super::places::{Event, PollPlace};
 use super::super::tables::SocketSet;
 use super::*;
+use crate::cursor::Condition;
 use crate::ids::{LookupId, Packed, ResponseSource};
 use crate::metrics::Metrics;
 use dwell_engine::ExchangeId;
@@ -177,7 +178,7 @@ fn the_last_waiter_takes_the_watch_along() {
 fn a_key_before_memcached_is_watched_by_sweeps_alone() {
     let mut waiters = before(Source::Memcached);
     let (key, watch) = waiters.enter(b"a", NOW).unwrap();
-    assert!(matches!(watch, Watch::Running));
+    assert!(matches!(watch, Watch::Running) && waiters.reread(b"a", NOW).is_none());
     let held = waiters.insert(poll(Event::Current, key)).unwrap();
     assert_eq!(waiters.keys.waited_keys(), [key]);
     waiters.remove(held).unwrap();
@@ -231,10 +232,10 @@ fn a_full_table_leaves_no_watch_behind() {
 fn a_key_that_is_still_needed_outlives_its_last_waiter() {
     let (mut waiters, store, has_told) = embedded();
     let (one, two) = (wait(&mut waiters, "a"), wait(&mut waiters, "a"));
-    let (taken, is_last) = waiters.take(one).unwrap();
-    let key = taken.waits_for().unwrap();
-    assert!(!is_last);
-    assert!(waiters.take(two).unwrap().1);
+    let key = waiters.keys.find(b"a").unwrap();
+    let (taken, is_last) = waiters.take(one, key).unwrap();
+    assert!(!is_last && taken.waits_for() == Some(key));
+    assert!(waiters.take(two, key).unwrap().1);
     assert_eq!((waiters.waiting(), waiters.keys.find(b"a")), (0, Some(key)));
     waiters.end_watch(key);
     set(&store, "a", "one");
