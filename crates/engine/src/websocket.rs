@@ -10,6 +10,7 @@
 //! Source: RFC 6455, RFC 7692.
 
 mod app;
+mod beside;
 mod connection;
 mod options;
 mod random;
@@ -147,7 +148,7 @@ impl WebSockets {
         tag: u64,
     ) -> io::Result<Token> {
         let limit = self.options.connections_max;
-        let connection = Connection::new(detached.into(), negotiated, tag, context.now());
+        let connection = Connection::new(detached.into(), negotiated, tag, context.tick());
         let token = self
             .connections
             .insert(connection)
@@ -380,13 +381,13 @@ impl WebSockets {
         let output = std::mem::take(&mut visit.output);
         let is_over = visit.connection.state == State::Ended;
         context.return_output(output);
-        if is_over && let Some(connection) = self.connections.remove(token) {
+        if is_over && let Some(mut connection) = self.connections.remove(token) {
             context.disarm(token);
             if !connection.peer.stream.is_flushed() {
                 // What is lost must not look whole, nor wait in the system to be taken.
                 connection.peer.stream.reset_on_drop();
             }
-            let ending = connection.ending;
+            let ending = connection.beside.take_ending();
             let ending = ending.unwrap_or_else(|| Box::new(Ending::new(EndCause::Lost)));
             app.closed(context, token, connection.tag, ending.view());
         }

@@ -53,7 +53,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dwell-engine",
-        inside: &["dwell-evloop", "dwell-proto"],
+        inside: &["dwell-evloop", "dwell-proto", "dwell-timers"],
         outside: None,
     },
     Layer {

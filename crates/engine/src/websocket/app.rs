@@ -325,22 +325,29 @@ impl Negotiated {
     /// ```
     pub fn to_bits(self) -> u32 {
         let flag = |is_set: bool, place: u32| u32::from(is_set) << place;
+        // 8 to 15, or 0.
+        let window = |bits: Option<u8>, place: u32| u32::from(bits.unwrap_or(0) & 0xf) << place;
         let mut bits = flag(self.role == Role::Client, 0);
         bits |= flag(self.delivery == Delivery::Frames, 1);
         if let Some(deflate) = self.deflate {
             bits |= flag(true, 2);
             bits |= flag(deflate.server_no_context_takeover, 3);
             bits |= flag(deflate.client_no_context_takeover, 4);
-            bits |= u32::from(deflate.server_max_window_bits.unwrap_or(0)) << 8;
-            bits |= u32::from(deflate.client_max_window_bits.unwrap_or(0)) << 16;
+            bits |= window(deflate.server_max_window_bits, 8);
+            bits |= window(deflate.client_max_window_bits, 12);
         }
         bits
+    }
+
+    /// The number of [`to_bits`](Self::to_bits), which no bit above the lower sixteen is part of.
+    pub(super) fn to_short(self) -> u16 {
+        self.to_bits() as u16
     }
 
     /// Restores the value from which [`to_bits`](Self::to_bits) made a number.
     pub fn from_bits(bits: u32) -> Self {
         let is_set = |place: u32| bits & 1 << place != 0;
-        let window = |place: u32| Some((bits >> place) as u8).filter(|bits| *bits != 0);
+        let window = |place: u32| Some((bits >> place) as u8 & 0xf).filter(|bits| *bits != 0);
         Self {
             role: if is_set(0) {
                 Role::Client
@@ -356,7 +363,7 @@ impl Negotiated {
                 server_no_context_takeover: is_set(3),
                 client_no_context_takeover: is_set(4),
                 server_max_window_bits: window(8),
-                client_max_window_bits: window(16),
+                client_max_window_bits: window(12),
             }),
         }
     }
@@ -392,6 +399,7 @@ mod tests {
                 }),
             };
             prop_assert_eq!(Negotiated::from_bits(negotiated.to_bits()), negotiated);
+            prop_assert_eq!(Negotiated::from_bits(negotiated.to_short().into()), negotiated);
         }
     }
 }

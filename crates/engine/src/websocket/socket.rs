@@ -9,9 +9,9 @@ use dwell_evloop::Token;
 use dwell_proto::websocket::{
     Broadcast, CloseCode, Deflater, Deflaters, FrameHeader, Mask, MessageKind, Opcode, Role, encode,
 };
+use dwell_timers::Tick;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 /// Reasons why a message was not sent; no byte of it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +86,7 @@ pub struct WebSocketRef<'a> {
     pub(super) options: &'a WebSocketOptions,
     pub(super) sending: &'a mut Sending,
     pub(super) output: &'a mut Vec<u8>,
-    pub(super) now: Instant,
+    pub(super) now: Tick,
 }
 
 /// Shared messages up to this size are copied behind what was gathered; larger ones are written by
@@ -113,7 +113,7 @@ impl WebSocketRef<'_> {
 
     /// Returns the result of the handshake.
     pub fn negotiated(&self) -> Negotiated {
-        self.connection.negotiated
+        self.connection.negotiated()
     }
 
     /// Sends a text message.
@@ -141,7 +141,7 @@ impl WebSocketRef<'_> {
     pub fn send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), WebSocketSendError> {
         self.admit()?;
         let mask = self.mask();
-        let Negotiated { role, deflate, .. } = self.connection.negotiated;
+        let Negotiated { role, deflate, .. } = self.connection.negotiated();
         // What is too short to be compressed needs no compressor.
         let is_long = payload.len() >= self.options.deflate.message_bytes_min;
         let deflater = deflate.filter(|_| is_long).and_then(|agreed| {
@@ -149,12 +149,9 @@ impl WebSocketRef<'_> {
             if agreed.sends_afresh(role) {
                 return self.sending.deflaters.with_window(window_bits);
             }
-            let own = &mut self.connection.deflater;
-            if own.is_none() {
-                let options = &self.options.deflate;
-                *own = Deflater::with_context_takeover(options, window_bits).map(Box::new);
-            }
-            own.as_deref_mut()
+            let options = &self.options.deflate;
+            let begin = || Deflater::with_context_takeover(options, window_bits);
+            self.connection.beside.deflater_or_else(begin)
         });
         match deflater {
             Some(deflater) => {
@@ -171,7 +168,7 @@ impl WebSocketRef<'_> {
     /// # Errors
     /// [`WebSocketSendError`].
     pub fn send_shared(&mut self, message: &Broadcast) -> Result<(), WebSocketSendError> {
-        if self.connection.negotiated.role == Role::Client {
+        if self.connection.negotiated().role == Role::Client {
             // Each frame of a client has a mask of its own.
             return self.send(message.kind(), message.payload());
         }
@@ -290,7 +287,7 @@ impl WebSocketRef<'_> {
     pub(super) fn cut(&mut self) {
         if self.connection.state != State::Ended {
             self.output.clear();
-            self.connection.ending = None;
+            self.connection.beside.take_ending();
             self.connection.end(EndCause::Aborted);
         }
     }
@@ -339,7 +336,7 @@ impl WebSocketRef<'_> {
 
     /// As [`send_shared`](Self::send_shared), but at once and never by a copy.
     pub(super) fn write_shared(&mut self, message: &Broadcast) -> Result<(), WebSocketSendError> {
-        if self.connection.negotiated.role == Role::Client {
+        if self.connection.negotiated().role == Role::Client {
             return self.send(message.kind(), message.payload());
         }
         let frame = self.shared_frame(message)?;
@@ -351,7 +348,7 @@ impl WebSocketRef<'_> {
     /// The frame of a server for this connection, if there is room for it.
     fn shared_frame(&mut self, message: &Broadcast) -> Result<Bytes, WebSocketSendError> {
         self.admit()?;
-        let deflate = self.connection.negotiated.deflate;
+        let deflate = self.connection.negotiated().deflate;
         let frame = message.frame_for(deflate, &mut self.sending.deflaters);
         Ok(frame.clone())
     }
@@ -403,7 +400,7 @@ impl WebSocketRef<'_> {
     }
 
     fn mask(&mut self) -> Option<Mask> {
-        let is_client = self.connection.negotiated.role == Role::Client;
+        let is_client = self.connection.negotiated().role == Role::Client;
         is_client.then(|| self.sending.masks.draw())
     }
 

@@ -10,7 +10,8 @@
 //! Any of them goes to `Ended` by a failure, a deadline or an abort.
 
 use super::app::{Control, EndCause, WebSocketApp};
-use super::connection::{Connection, Incoming, State, Waits};
+use super::beside::Incoming;
+use super::connection::{Connection, State, Waits, passed};
 use super::options::WebSocketOptions;
 use super::socket::{Sending, WebSocketRef};
 use dwell_evloop::{Context, LoopOutput, Readiness, Token};
@@ -129,10 +130,11 @@ impl<A: WebSocketApp> Visit<'_, A> {
 
     /// Notes when a message began that is not complete.
     fn time_message(&mut self) {
-        if !self.connection.decoder.is_unfinished() {
-            self.connection.unfinished = None;
-        } else if self.connection.unfinished.is_none() {
-            self.connection.unfinished = Some(self.context.now());
+        let beside = &mut self.connection.beside;
+        if !beside.is_unfinished() {
+            beside.set_begun(None);
+        } else if beside.begun().is_none() {
+            beside.set_begun(Some(self.context.tick()));
             if self.connection.waits == Waits::Peer {
                 self.await_peer();
             }
@@ -151,7 +153,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
             }
         };
         if filled.read > 0 {
-            connection.heard = self.context.now();
+            connection.heard = self.context.tick();
             if connection.waits == Waits::Pong {
                 self.await_peer();
             }
@@ -161,6 +163,8 @@ impl<A: WebSocketApp> Visit<'_, A> {
 
     /// Decodes the input, as far as it may be handed over; returns how much that used.
     fn decode(&mut self, input: &mut [u8]) -> usize {
+        let negotiated = self.connection.negotiated();
+        let mut decoder = self.connection.beside.take_decoder(negotiated);
         let mut inflater = self.take_inflater();
         let mut used = 0;
         let fault = loop {
@@ -168,7 +172,6 @@ impl<A: WebSocketApp> Visit<'_, A> {
                 self.connection.tail_waits = used < input.len();
                 break None;
             }
-            let decoder = &mut self.connection.decoder;
             match decoder.decode(&mut input[used..], &self.options.messages, &mut inflater) {
                 Ok((consumed, incoming)) => {
                     used += consumed;
@@ -182,6 +185,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
             }
         };
         self.return_inflater(inflater);
+        self.connection.beside.keep_decoder(decoder);
         if let Some(error) = fault {
             self.fail(error);
         }
@@ -205,12 +209,12 @@ impl<A: WebSocketApp> Visit<'_, A> {
             // Nothing else is waited for but the peer's close frame.
             _ if !is_open => {}
             Incoming::Message(message) => {
-                self.connection.active = self.context.now();
-                self.connection.unfinished = None;
+                self.connection.active = self.context.tick();
+                self.connection.beside.set_begun(None);
                 self.call(|app, context, socket| app.message(context, socket, message));
             }
             Incoming::Frame(part) => {
-                self.connection.active = self.context.now();
+                self.connection.active = self.context.tick();
                 self.call(|app, context, socket| app.frame(context, socket, part));
             }
             Incoming::Ping(payload) => {
@@ -266,20 +270,21 @@ impl<A: WebSocketApp> Visit<'_, A> {
             self.close_for(CloseCode::GOING_AWAY, "idle", EndCause::IdleTimeout);
             return;
         }
-        let now = self.context.now();
+        let now = self.context.tick();
+        let mut begun = self.connection.beside.begun();
         if self.connection.paused {
             // What it says is not listened to.
             self.connection.heard = now;
-            self.connection.unfinished = self.connection.unfinished.map(|_| now);
+            begun = begun.map(|_| now);
+            self.connection.beside.set_begun(begun);
         }
-        let begun = self.connection.unfinished;
-        if begun.is_some_and(|begun| now.duration_since(begun) >= self.options.message_timeout) {
+        if begun.is_some_and(|begun| passed(begun, now) >= self.options.message_timeout) {
             let cause = EndCause::MessageTimeout;
             let reason = cause.to_string();
             self.close_for(CloseCode::POLICY_VIOLATION, &reason, cause);
             return;
         }
-        let silent = now.duration_since(self.connection.heard);
+        let silent = passed(self.connection.heard, now);
         let is_due = |timeout: Option<Duration>| timeout.is_some_and(|timeout| silent >= timeout);
         if self.connection.waits == Waits::Pong && !self.connection.paused {
             self.connection.end(EndCause::PongTimeout);
@@ -294,14 +299,14 @@ impl<A: WebSocketApp> Visit<'_, A> {
     }
 
     fn take_inflater(&mut self) -> Inflater {
-        std::mem::take(match self.connection.inflater.as_deref_mut() {
+        std::mem::take(match self.connection.beside.inflater() {
             Some(own) => own,
             None => &mut self.shared.inflater,
         })
     }
 
     fn return_inflater(&mut self, inflater: Inflater) {
-        match self.connection.inflater.as_deref_mut() {
+        match self.connection.beside.inflater() {
             Some(own) => *own = inflater,
             None => self.shared.inflater = inflater,
         }
@@ -317,7 +322,7 @@ impl<A: WebSocketApp> Visit<'_, A> {
             options: self.options,
             sending: &mut self.shared.sending,
             output: &mut self.output,
-            now: self.context.now(),
+            now: self.context.tick(),
         };
         callback(self.app, self.context, &mut socket)
     }
@@ -332,7 +337,7 @@ impl<A> Visit<'_, A> {
             options: self.options,
             sending: &mut self.shared.sending,
             output: &mut self.output,
-            now: self.context.now(),
+            now: self.context.tick(),
         }
     }
 
@@ -342,7 +347,7 @@ impl<A> Visit<'_, A> {
         if self.connection.state == State::Flushing && self.connection.peer.stream.is_flushed() {
             self.finish();
         }
-        self.connection.release_buffers();
+        self.connection.beside.release();
         if let Some(accounts) = &self.shared.accounts {
             let stream = &mut self.connection.peer.stream;
             stream.account(accounts, self.token, self.context.tick());
@@ -382,11 +387,8 @@ impl<A> Visit<'_, A> {
     /// Source: RFC 6455 section 7.1.1: the server is the one that closes.
     fn finish(&mut self) {
         let connection = &mut *self.connection;
-        let is_mutual = connection
-            .ending
-            .as_ref()
-            .is_some_and(|ending| ending.received);
-        let is_client = connection.negotiated.role == Role::Client;
+        let is_mutual = connection.beside.is_mutual();
+        let is_client = connection.negotiated().role == Role::Client;
         let waits_for_server = is_client && is_mutual;
         let failed = !waits_for_server && connection.peer.stream.shutdown_write().is_err();
         let nothing_comes = is_mutual && !is_client && !connection.peer.is_unread();
@@ -431,13 +433,13 @@ impl<A> Visit<'_, A> {
     /// Waits for a sign of life, a message, or the end of one, whatever is due first.
     fn await_peer(&mut self) {
         self.connection.waits = Waits::Peer;
-        let now = self.context.now();
+        let now = self.context.tick();
         let left = |timeout: Option<Duration>, since| {
-            timeout.map(|timeout| timeout.saturating_sub(now.duration_since(since)))
+            timeout.map(|timeout| timeout.saturating_sub(passed(since, now)))
         };
         let ping = left(self.options.ping_interval, self.connection.heard);
         let idle = left(self.options.idle_timeout, self.connection.active);
-        let begun = self.connection.unfinished;
+        let begun = self.connection.beside.begun();
         let message = begun.and_then(|begun| left(Some(self.options.message_timeout), begun));
         match ping.into_iter().chain(idle).chain(message).min() {
             Some(timeout) => self.context.arm(self.token, timeout),
@@ -447,7 +449,7 @@ impl<A> Visit<'_, A> {
 
     /// Returns true if no message came or went for too long.
     fn is_idle(&self) -> bool {
-        let since = self.context.now().duration_since(self.connection.active);
+        let since = passed(self.connection.active, self.context.tick());
         let timeout = self.options.idle_timeout;
         timeout.is_some_and(|timeout| since >= timeout)
     }
