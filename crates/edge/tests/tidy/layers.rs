@@ -33,6 +33,11 @@ const LAYERS: &[Layer] = &[
         ]),
     },
     Layer {
+        name: "dwell-tls",
+        inside: &[],
+        outside: Some(&["aws-lc-rs", "rustls", "zeroize"]),
+    },
+    Layer {
         name: "dwell-store",
         inside: &["dwell-metrics"],
         outside: Some(&[
@@ -220,6 +225,8 @@ fn upward_sideways_and_stray_dependencies_are_refused() {
         registry("dwell-timers", "itoa"),
         registry("dwell-metrics", "itoa"),
         registry("dwell-proto", "mio"),
+        registry("dwell-tls", "mio"),
+        member("dwell-tls", "dwell-evloop"),
         registry("dwell-store", "socket2"),
         Edge {
             from: "dwell-proto",

@@ -1,0 +1,161 @@
+//! The state of an established connection.
+
+use crate::keys::{Keys, Place};
+use crate::suite::{Secret, Suite};
+use crate::{Alert, TlsError};
+
+/// The record layer of one established TLS 1.3 connection.
+///
+/// Shape: a few machine words and two secrets, of at most 160 bytes; no buffer. What is received is
+/// given to [`open`](Self::open), what is sent comes from [`seal`](Self::seal). An error of either
+/// ends the connection: its peer is to be sent [`abort`](Self::abort).
+///
+/// ```
+/// use dwell_tls::{Keys, Secrets, Session, Suite};
+///
+/// let mut keys = Keys::new(16);
+/// let (one, two) = ([1; 32], [2; 32]);
+/// let mut ours = Session::new(Suite::Aes128Gcm, Secrets::new(&one, &two))?;
+/// let mut theirs = Session::new(Suite::Aes128Gcm, Secrets::new(&two, &one))?;
+/// let mut wire = Vec::new();
+/// assert_eq!(ours.seal(&mut keys, &[b"wait", b"ing"], &mut wire)?, 7);
+/// let opened = theirs.open(&mut keys, &mut wire)?;
+/// assert_eq!((&wire[..opened.data], opened.used), (&b"waiting"[..], wire.len()));
+/// # Ok::<(), dwell_tls::TlsError>(())
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) receiving: Direction,
+    pub(crate) sending: Direction,
+    pub(crate) suite: Suite,
+    /// The part of a key update that has come.
+    pub(crate) fragment: [u8; 4],
+    pub(crate) fragment_bytes: u8,
+    /// Records in a row without data.
+    pub(crate) without_data: u8,
+    /// The peer has asked for an update of our keys.
+    pub(crate) owes_update: bool,
+    /// The peer has said that it sends no more.
+    pub(crate) is_ended: bool,
+    /// We have said that we send no more.
+    pub(crate) is_closed: bool,
+}
+
+/// One direction of a session.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    pub(crate) secret: Secret,
+    /// Records under this secret so far.
+    pub(crate) sequence: u64,
+    pub(crate) place: Place,
+}
+
+/// The secrets of an established connection, as the handshake has left them.
+#[derive(Clone, Copy)]
+pub struct Secrets<'a> {
+    /// The traffic secret of what is received.
+    pub receiving: &'a [u8],
+    /// The traffic secret of what is sent.
+    pub sending: &'a [u8],
+    /// Records that were received under it.
+    pub received: u64,
+    /// Records that were sent under it, those of session tickets for example.
+    pub sent: u64,
+}
+
+impl<'a> Secrets<'a> {
+    /// Secrets that no record was protected by.
+    pub fn new(receiving: &'a [u8], sending: &'a [u8]) -> Self {
+        Self {
+            receiving,
+            sending,
+            received: 0,
+            sent: 0,
+        }
+    }
+}
+
+impl std::fmt::Debug for Secrets<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Secrets({}, {})", self.received, self.sent)
+    }
+}
+
+impl Session {
+    /// Goes on where a handshake has ended.
+    ///
+    /// # Errors
+    /// [`TlsError::Keys`] if a secret has not the length that the suite wants.
+    pub fn new(suite: Suite, secrets: Secrets<'_>) -> Result<Self, TlsError> {
+        let direction = |bytes, sequence| {
+            Ok(Direction {
+                secret: Secret::new(suite, bytes)?,
+                sequence,
+                place: Place::default(),
+            })
+        };
+        Ok(Self {
+            receiving: direction(secrets.receiving, secrets.received)?,
+            sending: direction(secrets.sending, secrets.sent)?,
+            suite,
+            fragment: [0; 4],
+            fragment_bytes: 0,
+            without_data: 0,
+            owes_update: false,
+            is_ended: false,
+            is_closed: false,
+        })
+    }
+
+    /// The cipher suite.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// Returns true if the peer has said that it sends no more (`close_notify`).
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Drops the keys of this session, which erases them. To be called before it is dropped.
+    pub fn forget(&mut self, keys: &mut Keys) {
+        keys.forget(&mut self.receiving);
+        keys.forget(&mut self.sending);
+    }
+
+    /// Appends to `out` that nothing more is sent (`close_notify`); at most once.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn close(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        const WARNING: u8 = 1;
+        self.end(keys, [WARNING, Alert::CloseNotify as u8], out)
+    }
+
+    /// Appends the alert to `out` that an error calls for, if it does; nothing is sent after it.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn abort(
+        &mut self,
+        keys: &mut Keys,
+        error: &TlsError,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TlsError> {
+        const FATAL: u8 = 2;
+        match error.alert() {
+            Some(alert) => self.end(keys, [FATAL, alert as u8], out),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Direction {
+    /// Goes over to the next secret.
+    pub(crate) fn update(&mut self, keys: &mut Keys, suite: Suite) -> Result<(), TlsError> {
+        self.secret = self.secret.next(suite)?;
+        self.sequence = 0;
+        keys.forget(self);
+        Ok(())
+    }
+}
