@@ -83,6 +83,12 @@ impl Context {
     /// has passed since [`now`](Self::now) and at most two ticks and a turn after. Re-arming later
     /// costs two stores.
     pub fn arm(&mut self, token: Token, timeout: Duration) {
+        #[cfg(feature = "sim")]
+        let timeout = if crate::sim::Planted::WrongTimeout.is_in() {
+            timeout * 2
+        } else {
+            timeout
+        };
         self.deadlines.arm(token, self.clock.tick(), timeout);
     }
 

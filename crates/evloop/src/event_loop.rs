@@ -160,6 +160,17 @@ impl<M: Send> EventLoop<M> {
         self.wait_at_most(None)
     }
 
+    /// Returns how long a simulated loop will wait: zero when something is there for it, `None`
+    /// when only an event of the network can end its wait.
+    #[cfg(feature = "sim")]
+    pub fn due_in(&mut self) -> Option<Duration> {
+        let is_due = |event_loop: crate::sim::SimLoop| event_loop.is_due();
+        if self.context.simulated.is_some_and(is_due) {
+            return Some(Duration::ZERO);
+        }
+        self.wait_max()
+    }
+
     /// Waits once, for at most `timeout` (`None`: until something happens), and delivers.
     ///
     /// Shape: ends at once for readiness, a message, a signal or a due deadline. A signal that is

@@ -102,6 +102,10 @@ impl<M> Fleet<M> {
     /// Has all loops enter a stage, unless they are in a stronger one, and wakes them.
     pub fn advance(&self, lifecycle: Lifecycle) {
         self.lifecycle.fetch_max(lifecycle as u8, Ordering::SeqCst);
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::MissDrain.is_in() {
+            return;
+        }
         self.wake_all();
     }
 

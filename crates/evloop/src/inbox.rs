@@ -46,6 +46,10 @@ impl<M> Sender<M> {
     /// # Errors
     /// [`Full`] with the message when [`INBOX_CAPACITY`] messages wait already.
     pub fn send(&self, message: M) -> Result<(), Full<M>> {
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::DropMessage.strikes(16) {
+            return Ok(());
+        }
         match &mut *self.shared.lock() {
             None => return Ok(()),
             Some(queue) if queue.len() >= INBOX_CAPACITY => return Err(Full(message)),

@@ -45,6 +45,7 @@ mod memory;
 mod output;
 mod peer;
 mod readiness;
+mod seed;
 mod sends;
 mod signals;
 #[cfg(feature = "sim")]
@@ -66,6 +67,7 @@ pub use memory::release_memory;
 pub use output::{LoopOutput, OutputLedger, Reader};
 pub use peer::{Filled, Peer, Progress, WritePace};
 pub use readiness::Readiness;
+pub use seed::seed;
 pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{

@@ -57,6 +57,7 @@ mod end;
 mod link;
 mod network;
 mod peer;
+mod planted;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -64,10 +65,11 @@ mod trace;
 
 pub use link::Link;
 pub use peer::{Peer, SimServer};
+pub use planted::{Planted, plant};
 pub use socket::{SimListener, SimStream};
 pub use trace::Trace;
 
-pub(crate) use current::{Registering, is_on, now, origin, wall};
+pub(crate) use current::{Registering, draw, is_on, now, origin, wall};
 pub(crate) use network::SimLoop;
 pub(crate) use socket::SimSocket;
 
@@ -113,6 +115,35 @@ impl SimNet {
     #[must_use]
     pub fn trace(&self) -> Trace {
         with(|network| network.trace).unwrap_or_default()
+    }
+
+    /// Returns the time of the next event, as [`elapsed`](Self::elapsed) counts.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Duration> {
+        let next = with(|network| network.calendar.next_at());
+        next.flatten().map(Duration::from_nanos)
+    }
+
+    /// Sets the wall clock forward or back by so many seconds, against what it would read.
+    pub fn set_wall(&self, seconds: i64) {
+        with(|network| network.wall_ahead = seconds);
+    }
+
+    /// Keeps a line for each event from now on.
+    pub fn begin_record(&self) {
+        with(|network| network.record = Some(Vec::new()));
+    }
+
+    /// Puts a line between those of the events, if they are kept.
+    pub fn remark(&self, line: impl FnOnce() -> String) {
+        with(|network| network.remark(line));
+    }
+
+    /// Takes the lines that were kept.
+    #[must_use]
+    pub fn take_record(&self) -> Vec<String> {
+        let taken = with(|network| network.record.as_mut().map(std::mem::take));
+        taken.flatten().unwrap_or_default()
     }
 
     /// Begins a connection that a test holds; bytes that are written before it is there follow it.

@@ -120,6 +120,10 @@ impl<T, K: Id> Slab<T, K> {
         let index = token.index() as usize;
         let is_it =
             token.kind() == self.kind && self.generations.get(index) == Some(&token.generation());
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::ForgetGeneration.is_in() {
+            return (token.kind() == self.kind).then_some(index);
+        }
         is_it.then_some(index)
     }
 

@@ -174,6 +174,10 @@ impl Stream {
     /// # Errors
     /// When the connection failed; the queue is then of no more use.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::AnswerTwice.strikes(16) {
+            self.write_before(bytes, false)?;
+        }
         self.write_before(bytes, false)
     }
 
@@ -245,6 +249,10 @@ impl Stream {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn flush(&mut self) -> io::Result<Flushed> {
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::LostRefusal.is_in() {
+            return Ok(self.flushed());
+        }
         if let Some(queue) = self.beside.queue_mut() {
             queue.flush(&self.socket)?;
             if queue.is_empty() {

@@ -3,7 +3,6 @@
 use crate::group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan, UpstreamStatus};
 use crate::{Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
 use dwell_evloop::{Context, Readiness, Token};
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -219,7 +218,7 @@ pub struct UpstreamFigures {
 
 fn group(kind: u8, plan: &UpstreamPlan) -> UpstreamGroup {
     let options = GroupOptions {
-        seed: RandomState::new().hash_one(kind),
+        seed: dwell_evloop::seed(),
         ..plan.options.clone()
     };
     UpstreamGroup::new(kind, &plan.servers, options)

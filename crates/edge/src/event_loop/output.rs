@@ -61,7 +61,7 @@ impl OutputBound {
     }
 
     /// Bytes queued for clients.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn held(&self) -> usize {
         self.ledger.bytes()
     }

@@ -41,6 +41,13 @@ pub(crate) enum Decision {
 ///
 /// Source: the response table of the edge's HTTP semantics, `docs/semantics.md`.
 pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rules) -> Decision {
+    #[cfg(feature = "sim")]
+    if dwell_evloop::sim::Planted::StaleCursor.is_in()
+        && let (Condition::Since(_), Stage::Arrived, Some(_)) = (ask.condition, stage, found)
+        && ask.waits()
+    {
+        return Decision::Wait;
+    }
     match (found, stage) {
         (Some(content), _) if !ask.condition.has(content.cursor) => Decision::Value,
         (_, Stage::Ended) => Decision::NotModified(ended_status(ask)),

@@ -315,13 +315,16 @@ impl Lookups {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 impl Lookups {
     /// Lookups under way.
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
+}
 
+#[cfg(test)]
+impl Lookups {
     /// True if no lookup is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.table.is_empty()

@@ -472,7 +472,7 @@ impl Misses {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 impl Misses {
     /// Fetches under way.
     pub(super) fn fetches(&self) -> usize {
@@ -483,7 +483,10 @@ impl Misses {
     pub(super) fn sub_fetches(&self) -> usize {
         self.sub_fetches.len()
     }
+}
 
+#[cfg(test)]
+impl Misses {
     /// The first fetch of the table.
     pub(super) fn first(&self) -> Option<FetchId> {
         self.fetches.tokens().next()

@@ -290,8 +290,8 @@ impl Polls {
     }
 
     /// Returns true if no state is left.
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn is_empty(&self) -> bool {
         let is_sent = !self.lookups.has_unsent() && !self.misses.has_left();
         let tables = [
             self.lookups.len(),

@@ -475,7 +475,7 @@ impl Keys {
     }
 
     /// Returns true if no key has a record.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.slab.is_empty() && self.by_name.is_empty()
     }

@@ -170,6 +170,10 @@ impl Waiters {
         let Source::Embedded(store, watcher) = &self.source else {
             return None;
         };
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::SkipReread.is_in() {
+            return Some((self.keys.find(name)?, store.get(name, now)));
+        }
         let item = store.reread(name, *watcher, now);
         Some((self.keys.find(name)?, item))
     }
@@ -513,9 +517,10 @@ impl Waiters {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 impl Waiters {
     /// The records of all polls of several keys.
+    #[cfg(test)]
     pub(super) fn all_multi_polls_mut(&mut self) -> impl Iterator<Item = &mut MultiPoll> {
         self.multi_polls.values_mut()
     }

@@ -20,6 +20,8 @@ pub use error::RunError;
 pub use inherited::InheritedError;
 pub use preflight::preflight;
 pub use reload::ConfigSource;
+#[cfg(feature = "sim")]
+pub use server::Simulated;
 #[cfg(test)]
 pub(crate) use server::single_loop;
 pub use server::{RunOptions, run};

@@ -33,7 +33,6 @@ use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
 use dwell_store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_upstream::Upstreams;
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -79,7 +78,7 @@ impl LoopParts {
             }
             _ => Source::Memcached,
         };
-        let seed = RandomState::new().hash_one(index);
+        let seed = dwell_evloop::seed();
         let mut front = self.front(index, &source, seed);
         if self.presence.is_some() {
             front.polls.tell_presence();

@@ -393,6 +393,11 @@ fn loops_of(config: &Config) -> usize {
     loops
 }
 
+#[cfg(feature = "sim")]
+mod simulated;
+#[cfg(feature = "sim")]
+pub use simulated::Simulated;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,6 +49,11 @@ pub(crate) fn wall() -> Option<SystemTime> {
     with(|network| network.wall())
 }
 
+/// A number that the seed chooses, on a thread whose network is simulated.
+pub(crate) fn draw() -> Option<u64> {
+    with(|network| network.random.draw())
+}
+
 /// The moment at which the simulated clocks began, by both.
 pub(crate) fn origin() -> Option<(Instant, SystemTime)> {
     with(|network| network.origin())

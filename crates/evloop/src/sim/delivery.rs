@@ -29,6 +29,11 @@ impl SimLoop {
         with(|network| network.take_news(self, news)).ok_or_else(ended)
     }
 
+    /// Returns true if a wait of the loop would end at once.
+    pub(crate) fn is_due(self) -> bool {
+        with(|network| network.has_news(self)).unwrap_or_default()
+    }
+
     /// Ends the wait of the loop.
     pub(crate) fn wake(self) {
         with(|network| network.wake(self));

@@ -28,6 +28,10 @@ pub(super) struct Network {
     places: Vec<Place>,
     ports: u16,
     pub(super) trace: Trace,
+    /// Seconds by which the wall clock is ahead of the other.
+    pub(super) wall_ahead: i64,
+    /// A line for each event, if they are kept.
+    pub(super) record: Option<Vec<String>>,
 }
 
 /// The thing that a handle names; it stays when it is closed: its handle never names another.
@@ -84,6 +88,8 @@ impl Network {
             places: Vec::new(),
             ports: FIRST_PORT,
             trace: Trace::default(),
+            wall_ahead: 0,
+            record: None,
         }
     }
 
@@ -100,7 +106,8 @@ impl Network {
     }
 
     pub(super) fn wall(&self) -> SystemTime {
-        UNIX_EPOCH + WALL_START + self.elapsed()
+        let start = WALL_START.as_secs().saturating_add_signed(self.wall_ahead);
+        UNIX_EPOCH + Duration::from_secs(start) + self.elapsed()
     }
 
     pub(super) fn origin(&self) -> (Instant, SystemTime) {
@@ -577,5 +584,14 @@ impl Network {
         let handle = u64::from(handle - self.first);
         let entry = [self.elapsed, u64::from_le_bytes(kind), handle, number];
         self.trace.note(entry);
+        self.remark(|| format!("  net {what} {handle} {number}"));
+    }
+
+    /// Keeps a line, if lines are kept.
+    pub(super) fn remark(&mut self, line: impl FnOnce() -> String) {
+        let seconds = self.elapsed().as_secs_f64();
+        if let Some(record) = &mut self.record {
+            record.push(format!("{seconds:12.6} {}", line()));
+        }
     }
 }

@@ -163,6 +163,17 @@ impl SimStream {
         self.socket.with_end(has_ended).unwrap_or(true)
     }
 
+    /// True if a read would give bytes, the end or an error.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let is_readable = |end: &mut End| {
+            end.incoming.has_unread()
+                || end.incoming.has_ended
+                || matches!(end.phase, Phase::Failed(_))
+        };
+        self.socket.with_end(is_readable).unwrap_or(true)
+    }
+
     /// Sets how many bytes may be on their way here, or come and not be read.
     pub fn set_window(&self, bytes: usize) {
         self.socket.with_end(|end| end.incoming.window = bytes);

@@ -383,7 +383,7 @@ impl Feeds {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 impl Feeds {
     /// True while no record is left.
     pub(in crate::polls) fn has_nothing(&self) -> bool {

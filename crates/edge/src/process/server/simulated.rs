@@ -1,0 +1,143 @@
+//! The process on a simulated network: its loops are turned one at a time, in the order of a test.
+
+use super::{EdgeServer, RunOptions};
+use crate::config::Config;
+use crate::event_loop::{EdgeLoop, Message};
+use crate::process::RunError;
+use dwell_evloop::{Driver, EventLoop, LoopGuard};
+use dwell_store::HashSeed;
+use std::io;
+use std::time::Duration;
+
+/// A process whose loops run on one thread, each when it is turned; see [`dwell_evloop::sim`].
+///
+/// Shape: the thread has a simulated network. Nothing but a turn brings a loop on.
+pub struct Simulated {
+    server: EdgeServer,
+    loops: Vec<Option<Turned>>,
+}
+
+/// One loop, until it has ended.
+struct Turned {
+    event_loop: EventLoop<Message>,
+    edge: EdgeLoop,
+    guard: LoopGuard<Message>,
+}
+
+impl Simulated {
+    /// Starts a process as [`run`](crate::process::run) does, without its threads.
+    ///
+    /// # Errors
+    /// As [`run`](crate::process::run).
+    pub fn start(config: Config) -> Result<Self, RunError> {
+        let mut server = EdgeServer::start(config, RunOptions::default())?;
+        if let Some(service) = &server.service {
+            let words = [dwell_evloop::seed(), dwell_evloop::seed()].map(u64::to_le_bytes);
+            let bytes = std::array::from_fn(|place| words[place / 8][place % 8]);
+            service.store().continue_seed(HashSeed::from_bytes(bytes));
+        }
+        let loops = std::mem::take(&mut server.loops).into_iter();
+        let loops = loops.map(|(event_loop, edge)| {
+            let guard = server.fleet.guard();
+            Some(Turned {
+                event_loop,
+                edge,
+                guard,
+            })
+        });
+        let loops = loops.collect();
+        Ok(Self { server, loops })
+    }
+
+    /// The number of loops, of which some may have ended.
+    pub fn loops(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// Returns true if this loop has ended.
+    pub fn has_ended(&self, index: usize) -> bool {
+        self.loops.get(index).is_none_or(Option::is_none)
+    }
+
+    /// Returns how long a loop will wait: zero when something is there for it, `None` when only the
+    /// network can end its wait, or when the loop has ended.
+    pub fn due_in(&mut self, index: usize) -> Option<Duration> {
+        let turned = self.loops.get_mut(index)?.as_mut()?;
+        turned.event_loop.due_in()
+    }
+
+    /// Turns a loop once, without a wait.
+    ///
+    /// # Errors
+    /// As [`EventLoop::turn`].
+    pub fn turn(&mut self, index: usize) -> io::Result<()> {
+        let Some(place) = self.loops.get_mut(index) else {
+            return Ok(());
+        };
+        if let Some(turned) = place {
+            let event_loop = &mut turned.event_loop;
+            event_loop.turn(&mut turned.edge, Some(Duration::ZERO))?;
+        }
+        let is_over = |turned: &mut Turned| turned.event_loop.context().is_stopped();
+        if let Some(turned) = place.take_if(is_over) {
+            drop((turned.event_loop, turned.edge));
+            turned.guard.end();
+        }
+        Ok(())
+    }
+
+    /// Delivers a signal to the first loop, in a turn of its own.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        if let Some(Some(first)) = self.loops.first_mut() {
+            first.edge.signal(first.event_loop.context(), signal);
+        }
+        self.turn(0)
+    }
+
+    /// Everything that clients and writers have brought into the tables of the loops and the store,
+    /// as names and numbers.
+    ///
+    /// Shape: the same as at the start when all have left and no item is stored.
+    pub fn figures(&mut self) -> Vec<(&'static str, usize)> {
+        let mut figures = vec![
+            ("clients", 0),
+            ("store connections", 0),
+            ("waiting polls", 0),
+            ("watched keys", 0),
+            ("loops with records of polls", 0),
+            ("loops with records of the proxy", 0),
+            ("deadlines", 0),
+            ("bytes queued", 0),
+        ];
+        for turned in self.loops.iter_mut().flatten() {
+            let (edge, context) = (&turned.edge, turned.event_loop.context());
+            let polls = &edge.front.polls;
+            let store = edge.servers.store.as_ref();
+            let numbers = [
+                edge.servers.http.connections() + edge.servers.websockets.connections(),
+                store.map_or(0, |store| usize::from(!store.is_left())),
+                polls.waiting(),
+                polls.watched_keys(),
+                usize::from(!polls.is_empty()),
+                usize::from(!edge.front.proxy.is_idle()),
+                context.armed(),
+                edge.output.held(),
+            ];
+            for ((_, sum), number) in figures.iter_mut().zip(numbers) {
+                *sum += number;
+            }
+        }
+        if let Some(service) = &self.server.service {
+            let statistics = service.store().statistics();
+            figures.push(("items", statistics.curr_items as usize));
+            figures.push((
+                "watched keys of the store",
+                statistics.watched_keys as usize,
+            ));
+        }
+        figures
+    }
+}

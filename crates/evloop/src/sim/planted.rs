@@ -1,0 +1,62 @@
+//! Bugs that a test plants, to see whether it finds them.
+
+use super::current::with;
+use std::cell::Cell;
+
+/// A bug that can be planted in the loops of a thread, for tests of the simulator.
+///
+/// Each is a mistake that servers of this kind have been shipped with. None exists in a build
+/// without the feature `sim`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Planted {
+    /// A change is read without asking the store for the next one.
+    SkipReread,
+    /// A name of something gone finds what has its place now.
+    ForgetGeneration,
+    /// A deadline comes at twice its time.
+    WrongTimeout,
+    /// One message of sixteen to a loop is lost.
+    DropMessage,
+    /// One write of sixteen is made twice.
+    AnswerTwice,
+    /// The stage that a fleet advances to wakes no loop.
+    MissDrain,
+    /// What a socket has refused is not written when it has room.
+    LostRefusal,
+    /// The cursor of a poll that waits passes for the newest.
+    StaleCursor,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::SkipReread,
+        Self::ForgetGeneration,
+        Self::WrongTimeout,
+        Self::DropMessage,
+        Self::AnswerTwice,
+        Self::MissDrain,
+        Self::LostRefusal,
+        Self::StaleCursor,
+    ];
+
+    /// Returns true if it is planted in this thread.
+    pub fn is_in(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    /// As [`is_in`](Self::is_in), for one call of so many, as the seed of the network chooses.
+    pub fn strikes(self, one_in: u64) -> bool {
+        self.is_in() && with(|network| network.random.below(one_in) == 0).unwrap_or_default()
+    }
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+}
+
+/// Plants a bug in the loops of this thread, or removes the one that is there.
+pub fn plant(bug: Option<Planted>) {
+    PLANTED.set(bug);
+}
