@@ -214,6 +214,21 @@ soak: install ## everything fails in turn, 15 minutes on each kind of store: not
 	DWELL_BIN="$(abspath $(TARGET_DIR))/release/dwell" DWELL_SOAK_SECONDS=900 \
 		$(PYTHON) -m pytest tests/test_chaos.py $(ARGS)
 
+# Seeds of `make sim`, and the one that `make sim SEED=17` shows with all its events.
+SEEDS ?= 1000
+FROM ?= 0
+SEED ?=
+
+.PHONY: sim
+sim: install-rust ## play SEEDS=1000 seeds of the whole edge on a simulated network, or show SEED=17
+	$(CARGO) build --quiet --locked --profile sim -p dwell-sim --features sim
+	$(TARGET_DIR)/sim/dwell-sim $(if $(SEED),--seed $(SEED),--from $(FROM) --seeds $(SEEDS))
+
+.PHONY: sim-planted
+sim-planted: install-rust ## count the seeds that find each planted bug
+	$(CARGO) build --quiet --locked --profile sim -p dwell-sim --features sim
+	$(TARGET_DIR)/sim/dwell-sim --planted 10000
+
 .PHONY: deny
 deny: ## licences, duplicates and sources of the dependencies; installs cargo-deny (5 minutes)
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked --version 0.20.2

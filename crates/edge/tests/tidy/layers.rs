@@ -141,6 +141,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: SIMULATOR,
+        inside: &["dwell-edge", "dwell-evloop"],
+        outside: Some(&[]),
+    },
+    Layer {
         name: "dwell-tidy",
         inside: &[],
         outside: Some(&["proc-macro2", "syn"]),
@@ -154,6 +159,9 @@ const LAYERS: &[Layer] = &[
 
 /// The one member that others may name, and only among their dev-dependencies.
 const TESTKIT: &str = "dwell-testkit";
+
+/// The member that plays the whole edge on a simulated network, and no program is made of.
+const SIMULATOR: &str = "dwell-sim";
 
 /// One dependency as written in a manifest.
 #[derive(Clone, Copy)]
@@ -293,7 +301,7 @@ fn no_build_of_a_program_has_simulated_sockets() {
         let name = package.name.as_str();
         for dependency in &package.dependencies {
             // Only those who ask for the feature of the testkit get it there.
-            let is_asked_for = name == TESTKIT && dependency.optional;
+            let is_asked_for = [TESTKIT, SIMULATOR].contains(&name) && dependency.optional;
             let is_dev = dependency.kind == DependencyKind::Development;
             let has_it = dependency.features.iter().any(|feature| feature == SIM);
             if has_it && !is_dev && !is_asked_for {

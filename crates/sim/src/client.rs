@@ -1,0 +1,506 @@
+//! A client that polls, and checks each answer against the model.
+
+use crate::answer::{self, Answer};
+use crate::failure::Oracle;
+use crate::keys::{Broken, Key};
+use crate::plan::{Ask, FIXED, Has, Method};
+use crate::report::Counts;
+use dwell_evloop::sim::{SimNet, SimStream};
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// One client with one connection at a time.
+pub(crate) struct Client {
+    number: usize,
+    stream: Option<SimStream>,
+    output: Vec<u8>,
+    input: Vec<u8>,
+    asks: VecDeque<Ask>,
+    owed: VecDeque<Owed>,
+    /// Of each key, the state that it has read last, and the cursor of that.
+    has: Vec<Option<(usize, String)>>,
+    /// Of each key, the newest state that it has seen, values and deletions.
+    seen: Vec<usize>,
+    slow_read_until: Duration,
+    slow_write_until: Duration,
+    next_at: Duration,
+    /// It has ended its sending side, or reads so slowly that the server may let it go.
+    may_be_cut: bool,
+    /// The last moment at which something hindered its answers.
+    clear_since: Duration,
+}
+
+/// An answer that is owed.
+struct Owed {
+    ask: Ask,
+    /// The state whose cursor it has sent.
+    has: Option<usize>,
+    /// The oldest state that the answer may tell of.
+    floor: usize,
+    /// The moment at which its first byte could be written.
+    asked_at: Duration,
+    /// The moment at which its last byte was written, or that of one behind it.
+    sent_at: Option<Duration>,
+}
+
+/// The circumstances of a client, which others decide.
+pub(crate) struct Around<'a> {
+    pub(crate) network: &'a SimNet,
+    pub(crate) edge: SocketAddr,
+    pub(crate) keys: &'a mut [Key],
+    pub(crate) counts: &'a mut Counts,
+    pub(crate) keeps_waiting: bool,
+    /// Requests that are sent before the answers to those before.
+    pub(crate) pipeline: usize,
+    /// Until then a loop stands still, or no descriptor is left.
+    pub(crate) hindered_until: Duration,
+    /// The process ends: it may close connections and end waits.
+    pub(crate) ends: bool,
+}
+
+/// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
+/// longer than all delays of the network together, and shorter than any interval at which the
+/// server looks again by itself.
+const PROMPT: Duration = Duration::from_millis(2_500);
+/// The time between two small reads or writes of a slow client.
+const PACE: Duration = Duration::from_millis(20);
+/// Bytes of a small read or write.
+const LITTLE: usize = 32;
+/// The window of one that is not slow.
+const WINDOW: usize = 64 * 1024;
+/// The window of a slow reader.
+const SMALL_WINDOW: usize = 512;
+
+impl Client {
+    pub(crate) fn new(number: usize, keys: usize) -> Self {
+        Self {
+            number,
+            stream: None,
+            output: Vec::new(),
+            input: Vec::new(),
+            asks: VecDeque::new(),
+            owed: VecDeque::new(),
+            has: vec![None; keys],
+            seen: vec![0; keys],
+            slow_read_until: Duration::ZERO,
+            slow_write_until: Duration::ZERO,
+            next_at: Duration::ZERO,
+            may_be_cut: false,
+            clear_since: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        self.asks.push_back(ask);
+    }
+
+    /// Returns true if it owes no request and is owed no answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.asks.is_empty() && self.owed.is_empty()
+    }
+
+    /// Returns true if an answer is owed to it.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// The state of a key that it has read last.
+    pub(crate) fn read_last(&self, key: usize) -> Option<usize> {
+        self.has[key].as_ref().map(|(state, _)| *state)
+    }
+
+    /// The moment at which it goes on by itself.
+    pub(crate) fn next_at(&self, now: Duration) -> Option<Duration> {
+        let is_slow = now < self.slow_read_until || now < self.slow_write_until;
+        is_slow.then_some(self.next_at)
+    }
+
+    /// Leaves, and gives up what it is owed; `leave` is the way of that.
+    pub(crate) fn leave(&mut self, leave: impl FnOnce(&SimStream)) -> bool {
+        let Some(stream) = self.stream.take() else {
+            return false;
+        };
+        leave(&stream);
+        self.output.clear();
+        self.input.clear();
+        self.owed.clear();
+        self.may_be_cut = false;
+        true
+    }
+
+    /// Ends its sending side; polls that wait are given up by that.
+    pub(crate) fn half_close(&mut self) -> bool {
+        let finish = |stream: &SimStream| stream.shutdown_write().is_ok();
+        let has = self.output.is_empty() && self.stream.as_ref().is_some_and(finish);
+        self.may_be_cut |= has;
+        has
+    }
+
+    /// Reads little until then.
+    pub(crate) fn slow_read(&mut self, until: Duration) -> bool {
+        let Some(stream) = &self.stream else {
+            return false;
+        };
+        stream.set_window(SMALL_WINDOW);
+        self.slow_read_until = until;
+        true
+    }
+
+    /// Writes little until then.
+    pub(crate) fn slow_write(&mut self, until: Duration) {
+        self.slow_write_until = until;
+    }
+
+    /// Sends what it may, takes in what has come, and checks that nothing is late.
+    pub(crate) fn attend(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
+        let now = around.network.elapsed();
+        self.connect(around);
+        self.send_asks(around, now);
+        let is_paced = now < self.next_at;
+        self.write(now, is_paced);
+        let is_open = self.read(now, is_paced);
+        if !is_paced && self.next_at(now).is_some() {
+            self.next_at = now + PACE;
+        }
+        let hindrances = [
+            around.hindered_until,
+            self.slow_read_until,
+            self.slow_write_until,
+        ];
+        self.clear_since = hindrances.into_iter().fold(self.clear_since, Duration::max);
+        self.take_answers(around, now)?;
+        if !is_open {
+            self.ended(around)?;
+        } else if self.may_be_cut && self.owed.is_empty() {
+            self.leave(SimStream::close);
+        }
+        self.check_patience(around, now)
+    }
+
+    fn connect(&mut self, around: &Around<'_>) {
+        if self.stream.is_none() && !self.asks.is_empty() && !around.ends {
+            self.stream = Some(around.network.connect(around.edge));
+        }
+    }
+
+    fn send_asks(&mut self, around: &mut Around<'_>, now: Duration) {
+        while self.owed.len() < around.pipeline
+            && !self.may_be_cut
+            && self.stream.is_some()
+            && let Some(ask) = self.asks.pop_front()
+        {
+            let (text, has) = self.request(&ask);
+            let floor = match ask {
+                Ask::Poll { key, .. } => around.keys[key].floor(),
+                Ask::Fixed(_) => 0,
+            };
+            let number = self.number;
+            around
+                .network
+                .remark(|| format!("client {number} asks {ask:?} has {has:?}"));
+            self.output.extend_from_slice(text.as_bytes());
+            self.owed.push_back(Owed {
+                ask,
+                has,
+                floor,
+                asked_at: now,
+                sent_at: None,
+            });
+            self.clear_since = now;
+        }
+    }
+
+    /// The text of a request, and the state whose cursor is in it.
+    fn request(&self, ask: &Ask) -> (String, Option<usize>) {
+        let Ask::Poll {
+            key,
+            method,
+            has,
+            wait,
+        } = *ask
+        else {
+            let line = match ask {
+                Ask::Fixed(number) => FIXED[*number].0,
+                Ask::Poll { .. } => "",
+            };
+            return (format!("{line} HTTP/1.1\r\nHost: edge\r\n\r\n"), None);
+        };
+        let (mut query, mut fields) = (format!("/poll/k{key}?x=1"), String::new());
+        let known = self.has[key].as_ref();
+        // Writing to a string does not fail.
+        let _ = match (has, known) {
+            (Has::Garbage, _) => write!(query, "&since=nonsense"),
+            (Has::Tag, Some((_, cursor))) if method != Method::Post => {
+                write!(fields, "If-None-Match: \"{cursor}\"\r\n")
+            }
+            (Has::Since | Has::Tag, Some((_, cursor))) => write!(query, "&since={cursor}"),
+            _ => Ok(()),
+        };
+        if !wait.is_zero() {
+            let _ = if has == Has::Tag && wait.subsec_millis() == 0 {
+                write!(fields, "Prefer: wait={}\r\n", wait.as_secs())
+            } else {
+                write!(query, "&wait={}ms", wait.as_millis())
+            };
+        }
+        let (name, body) = match method {
+            Method::Get => ("GET", ""),
+            Method::Head => ("HEAD", ""),
+            Method::Post => {
+                fields.push_str("Content-Length: 3\r\n");
+                ("POST", "a=1")
+            }
+        };
+        let text = format!("{name} {query} HTTP/1.1\r\nHost: edge\r\n{fields}\r\n{body}");
+        let sends = matches!(has, Has::Since | Has::Tag);
+        (text, known.filter(|_| sends).map(|(state, _)| *state))
+    }
+
+    fn write(&mut self, now: Duration, is_paced: bool) {
+        let is_slow = now < self.slow_write_until;
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.output.is_empty()) else {
+            return;
+        };
+        if is_slow && is_paced {
+            return;
+        }
+        let most = if is_slow { LITTLE } else { usize::MAX };
+        let length = self.output.len().min(most);
+        let written = stream.write(&self.output[..length]).unwrap_or(0);
+        self.output.drain(..written);
+        if self.output.is_empty() {
+            for owed in self.owed.iter_mut().filter(|owed| owed.sent_at.is_none()) {
+                owed.sent_at = Some(now);
+            }
+        }
+    }
+
+    /// Reads what has come; returns false at the end of the connection.
+    fn read(&mut self, now: Duration, is_paced: bool) -> bool {
+        let Some(stream) = self.stream.as_mut().filter(|it| it.is_readable()) else {
+            return true;
+        };
+        if now >= self.slow_read_until {
+            stream.set_window(WINDOW);
+            return stream.read_all(&mut self.input);
+        }
+        // One that reads so little may be cut off.
+        self.may_be_cut = true;
+        if is_paced {
+            return true;
+        }
+        let mut buffer = [0; LITTLE];
+        match stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(read) => {
+                self.input.extend_from_slice(&buffer[..read]);
+                true
+            }
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn take_answers(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
+        while !self.input.is_empty() {
+            let Some(first) = self.owed.front() else {
+                let text = String::from_utf8_lossy(&self.input).into_owned();
+                let reason = format!(
+                    "client {} is sent what it did not ask: {text:?}",
+                    self.number
+                );
+                return Err((Oracle::OneAnswer, reason));
+            };
+            let is_head = matches!(
+                first.ask,
+                Ask::Poll {
+                    method: Method::Head,
+                    ..
+                }
+            );
+            let taken = answer::take(&mut self.input, is_head);
+            let taken = taken.map_err(|reason| (Oracle::OneAnswer, reason))?;
+            let Some(answer) = taken else {
+                return Ok(());
+            };
+            let Some(owed) = self.owed.pop_front() else {
+                return Ok(());
+            };
+            let number = self.number;
+            around.network.remark(|| {
+                let Answer { status, cursor, .. } = &answer;
+                format!(
+                    "client {number} gets {status} {cursor:?} for {:?}",
+                    owed.ask
+                )
+            });
+            self.clear_since = now;
+            self.may_be_cut |= answer.closes;
+            self.check(&owed, &answer, around, now)
+                .map_err(|(oracle, reason)| {
+                    let Answer { status, cursor, .. } = &answer;
+                    let ask = owed.ask;
+                    (
+                        oracle,
+                        format!("client {number}, {ask:?}: {status} {cursor:?}: {reason}"),
+                    )
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Checks one answer to one request.
+    fn check(
+        &mut self,
+        owed: &Owed,
+        answer: &Answer,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let (key, method, has, wait) = match owed.ask {
+            Ask::Fixed(number) => {
+                around.counts.reach("answer to no poll");
+                let is_right = answer.status == FIXED[number].1;
+                let wrong = || (Oracle::OneAnswer, "another status".to_owned());
+                return is_right.then_some(()).ok_or_else(wrong);
+            }
+            Ask::Poll {
+                key,
+                method,
+                has,
+                wait,
+            } => (key, method, has, wait),
+        };
+        let model = &mut around.keys[key];
+        let last = self.seen[key];
+        // With nothing but a cursor that is none, anything is news.
+        let is_by_tag = has == Has::Tag && method != Method::Post && owed.has.is_some();
+        let has_condition = owed.has.is_some() || has == Has::Garbage;
+        let unchanged = match (wait.is_zero(), method) {
+            (true, Method::Post) => 204,
+            (true, _) => 304,
+            (false, _) if is_by_tag => 304,
+            (false, _) => 204,
+        };
+        match answer.status {
+            200 => {
+                let cursor = answer.cursor.as_deref().unwrap_or_default();
+                let place = if method == Method::Head {
+                    // The cursor alone names the value, if anybody has got that before.
+                    model.state_of(cursor).unwrap_or(owed.floor.max(last))
+                } else {
+                    let place = model.place_of(&answer.body)?;
+                    model.note_cursor(cursor, place)?;
+                    self.has[key] = Some((place, cursor.to_owned()));
+                    model.saw_value(place, owed.floor, last, now)?;
+                    if owed.has == Some(place) {
+                        let reason = "it has that already".to_owned();
+                        return Err((Oracle::OneAnswer, reason));
+                    }
+                    place
+                };
+                self.seen[key] = place.max(last);
+                around.counts.reach("value");
+                Ok(())
+            }
+            404 => {
+                self.seen[key] = model.saw_nothing(owed.floor, last, now)?;
+                self.has[key] = None;
+                around.counts.reach("no such key");
+                Ok(())
+            }
+            status if status == unchanged => {
+                self.check_unchanged(owed, key, has_condition, around)?;
+                if now < owed.asked_at + wait && !around.ends {
+                    return Err((Oracle::Deadline, "before its time".to_owned()));
+                }
+                let state = if wait.is_zero() {
+                    "unchanged"
+                } else {
+                    "wait ended"
+                };
+                around.counts.reach(state);
+                Ok(())
+            }
+            503 if around.ends => Ok(()),
+            _ => Err((Oracle::OneAnswer, "another status".to_owned())),
+        }
+    }
+
+    /// Checks an answer that says that nothing has changed.
+    fn check_unchanged(
+        &mut self,
+        owed: &Owed,
+        key: usize,
+        has_condition: bool,
+        around: &Around<'_>,
+    ) -> Result<(), Broken> {
+        let (model, now) = (&around.keys[key], around.network.elapsed());
+        let last = self.seen[key];
+        let is_still_there = owed.has.is_some_and(|has| has >= owed.floor.max(last));
+        let may_lack = !has_condition || around.keeps_waiting;
+        if is_still_there || may_lack && model.saw_nothing(owed.floor, last, now).is_ok() {
+            return Ok(());
+        }
+        let has = owed.has;
+        let reason = format!(
+            "it has {has:?}, after state {} (client: {last})",
+            owed.floor
+        );
+        Err((Oracle::Order, reason))
+    }
+
+    /// The server has closed the connection.
+    fn ended(&mut self, around: &Around<'_>) -> Result<(), Broken> {
+        let waits = !self.owed.is_empty() || !self.input.is_empty();
+        if waits && !self.may_be_cut && !around.ends {
+            let reason = format!("client {}: its connection ends instead", self.number);
+            return Err((Oracle::OneAnswer, reason));
+        }
+        self.leave(SimStream::close);
+        Ok(())
+    }
+
+    /// Checks that the answer which is owed first is not late.
+    fn check_patience(&self, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
+        let Some(owed) = self.owed.front() else {
+            return Ok(());
+        };
+        let Some(sent_at) = owed.sent_at.filter(|_| !self.may_be_cut) else {
+            return Ok(());
+        };
+        let from = sent_at.max(self.clear_since);
+        let (wait, key) = match owed.ask {
+            Ask::Poll { wait, key, .. } => (wait, Some(key)),
+            Ask::Fixed(_) => (Duration::ZERO, None),
+        };
+        // A wait is up to a sixteenth longer.
+        if now > from + wait + wait / 16 + PROMPT {
+            let reason = format!("client {}: no answer to {:?}", self.number, owed.ask);
+            return Err((Oracle::Deadline, reason));
+        }
+        let has_garbage = matches!(
+            owed.ask,
+            Ask::Poll {
+                has: Has::Garbage,
+                ..
+            }
+        );
+        let news = key.filter(|_| !has_garbage && !wait.is_zero());
+        let news =
+            news.and_then(|key| around.keys[key].is_news_since(owed.has, around.keeps_waiting));
+        match news {
+            Some((state, since)) if now > from.max(since) + PROMPT => {
+                let has = owed.has;
+                let reason = format!(
+                    "client {} waits with {has:?} and is not told of {state}: {:?}",
+                    self.number, owed.ask
+                );
+                Err((Oracle::Newest, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}

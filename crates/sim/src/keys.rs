@@ -1,0 +1,227 @@
+//! The model of the store: for each key all states that it was ever told to have, in their order.
+//!
+//! Each key has one writer, whose commands are carried out in their order; so the states of a key
+//! stand in a line, and whatever is read must be one of them that is not older than the newest
+//! whose command had ended before the read began.
+
+use crate::failure::Oracle;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// One state of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The value; `None` where the key is deleted.
+    pub(crate) value: Option<Vec<u8>>,
+    /// Seconds of its life; 0 is no end.
+    seconds: u32,
+    issued_at: Duration,
+}
+
+/// The states of one key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    states: Vec<State>,
+    /// The newest state whose command has ended.
+    known: usize,
+    known_at: Duration,
+    /// The newest state whose command was not lost.
+    newest: usize,
+    /// Cursors that clients were sent, with their states.
+    cursors: HashMap<String, usize>,
+    /// A command was lost with its connection; reads tell whether it was carried out.
+    pub(crate) is_unsure: bool,
+    /// The moment from which a read tells that.
+    pub(crate) sure_at: Duration,
+}
+
+/// A promise that a read did not keep, and why.
+pub(crate) type Broken = (Oracle, String);
+
+/// The store counts whole seconds.
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Key {
+    pub(crate) fn new(number: usize) -> Self {
+        let nothing = State {
+            value: None,
+            seconds: 0,
+            issued_at: Duration::ZERO,
+        };
+        Self {
+            name: format!("/poll/k{number}"),
+            states: vec![nothing],
+            known: 0,
+            known_at: Duration::ZERO,
+            newest: 0,
+            cursors: HashMap::new(),
+            is_unsure: false,
+            sure_at: Duration::ZERO,
+        }
+    }
+
+    /// The state that a command which is sent now leads to; returns its place.
+    pub(crate) fn issue(&mut self, value: Option<Vec<u8>>, seconds: u32, now: Duration) -> usize {
+        self.states.push(State {
+            value,
+            seconds,
+            issued_at: now,
+        });
+        self.newest = self.states.len() - 1;
+        self.newest
+    }
+
+    /// The value that a `set` is to store next: it names its key and place.
+    pub(crate) fn next_value(&self, length: usize) -> Vec<u8> {
+        let mut value = format!("{}#{}#", self.name, self.states.len()).into_bytes();
+        value.resize(value.len() + length, b'.');
+        value
+    }
+
+    /// The command of this state has ended.
+    pub(crate) fn acknowledge(&mut self, state: usize, now: Duration) {
+        if state > self.known {
+            (self.known, self.known_at) = (state, now);
+        }
+    }
+
+    /// The oldest state that a read which begins now may see.
+    pub(crate) fn floor(&self) -> usize {
+        self.known
+    }
+
+    /// The newest state.
+    pub(crate) fn newest(&self) -> usize {
+        self.newest
+    }
+
+    pub(crate) fn state(&self, place: usize) -> &State {
+        &self.states[place]
+    }
+
+    /// The state whose value this is.
+    pub(crate) fn place_of(&self, value: &[u8]) -> Result<usize, Broken> {
+        let text = String::from_utf8_lossy(&value[..value.len().min(60)]);
+        let mut parts = text.split('#');
+        if parts.next() != Some(&self.name) {
+            let reason = format!("a read of {} gives {text:?}", self.name);
+            return Err((Oracle::OwnKey, reason));
+        }
+        let place = parts.next().and_then(|number| number.parse().ok());
+        place
+            .filter(|place: &usize| {
+                let state = self.states.get(*place);
+                state.is_some_and(|state| state.value.as_deref() == Some(value))
+            })
+            .ok_or_else(|| (Oracle::Map, format!("{text:?} was never stored whole")))
+    }
+
+    /// Checks that a value may be read now: by a read that has begun at `floor`, of a client that
+    /// has read `last`.
+    pub(crate) fn saw_value(
+        &mut self,
+        place: usize,
+        floor: usize,
+        last: usize,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let name = &self.name;
+        if place < floor.max(last) {
+            let reason = format!("{name} gives state {place}, after {floor} (client: {last})");
+            return Err((Oracle::Order, reason));
+        }
+        if self.is_surely_over(place, now) {
+            let reason = format!("{name} gives state {place}, which has expired");
+            return Err((Oracle::Map, reason));
+        }
+        Ok(())
+    }
+
+    /// Checks that nothing may be read now; returns the state of that.
+    pub(crate) fn saw_nothing(
+        &self,
+        floor: usize,
+        last: usize,
+        now: Duration,
+    ) -> Result<usize, Broken> {
+        let first = floor.max(last);
+        // A client may have read a value whose command was lost, and which is over.
+        (first..=self.newest.max(first))
+            .find(|place| self.may_be_gone(*place, now))
+            .ok_or_else(|| {
+                let reason = format!("{} has nothing, after state {first}", self.name);
+                (Oracle::Order, reason)
+            })
+    }
+
+    /// Checks that a cursor is the one of this state alone.
+    pub(crate) fn note_cursor(&mut self, cursor: &str, place: usize) -> Result<(), Broken> {
+        let known = *self.cursors.entry(cursor.to_owned()).or_insert(place);
+        if known == place {
+            return Ok(());
+        }
+        let name = &self.name;
+        let reason = format!("{name}: {cursor} is the cursor of the states {known} and {place}");
+        Err((Oracle::Order, reason))
+    }
+
+    /// The state that a cursor was sent with.
+    pub(crate) fn state_of(&self, cursor: &str) -> Option<usize> {
+        self.cursors.get(cursor).copied()
+    }
+
+    /// A state that a poll with a cursor of `has` must be told of now, and since when, if there is
+    /// one that lasts.
+    pub(crate) fn is_news_since(
+        &self,
+        has: Option<usize>,
+        keeps_waiting: bool,
+    ) -> Option<(usize, Duration)> {
+        let state = self.states.get(self.known)?;
+        let is_news = match (&state.value, has) {
+            (Some(_), Some(has)) => has != self.known,
+            (Some(_), None) => true,
+            (None, Some(_)) => !keeps_waiting,
+            (None, None) => false,
+        };
+        let lasts = state.seconds == 0 && self.known == self.newest && !self.is_unsure;
+        (is_news && lasts).then_some((self.known, self.known_at))
+    }
+
+    /// Returns true if the value may have ended by now, or is none.
+    pub(crate) fn may_be_gone(&self, place: usize, now: Duration) -> bool {
+        let state = &self.states[place];
+        let life = SECOND * state.seconds.saturating_sub(1);
+        state.value.is_none() || state.seconds > 0 && now >= state.issued_at + life
+    }
+
+    /// Returns true if the value has ended for certain, though its command may have ended late.
+    fn is_surely_over(&self, place: usize, now: Duration) -> bool {
+        let state = &self.states[place];
+        let life = SECOND * (state.seconds + 5);
+        let is_known = place == self.known && self.known_at <= state.issued_at + SECOND;
+        state.seconds > 0 && is_known && now >= state.issued_at + life
+    }
+
+    /// A command is lost; what has become of it is settled at `sure_at`.
+    pub(crate) fn lose(&mut self, sure_at: Duration) {
+        (self.is_unsure, self.sure_at) = (true, sure_at);
+    }
+
+    /// A read has told, after a loss, that there is nothing: what was lost has come as far as to
+    /// the last command that leads to that.
+    pub(crate) fn resolve_nothing(&mut self, now: Duration) -> Result<(), Broken> {
+        let first = self.saw_nothing(self.known, 0, now)?;
+        let is_gone = |place: &usize| self.may_be_gone(*place, now);
+        let last = (first..=self.newest).rev().find(is_gone);
+        self.resolve(last.unwrap_or(first), now);
+        Ok(())
+    }
+
+    /// A read has told, after a loss, what there is.
+    pub(crate) fn resolve(&mut self, place: usize, now: Duration) {
+        self.is_unsure = false;
+        (self.known, self.known_at, self.newest) = (place, now, place);
+    }
+}

@@ -1,0 +1,31 @@
+//! The whole edge on a simulated network: one thread, all loops, clients and writers, and every
+//! order of events chosen by a seed.
+//!
+//! A seed gives a [`Plan`]: what clients ask, what writers store, and what goes wrong and when. The
+//! plan runs in two phases: first with its faults, then without. Throughout, every answer is
+//! checked against a model of the store; at the end of the second phase everything has been
+//! answered, the tables are as they were at the start, and the loops are silent. The same seed
+//! gives the same events, so a failure is had again by its seed, and with fewer steps ([`shrink`]).
+#![cfg(feature = "sim")]
+#![forbid(unsafe_code)]
+
+mod answer;
+mod client;
+mod failure;
+mod keys;
+mod options;
+mod phases;
+mod plan;
+mod report;
+mod shrink;
+mod wire;
+mod world;
+mod writer;
+
+pub use dwell_evloop::sim::{Planted, Trace, plant};
+pub use failure::{Failure, Oracle};
+pub use options::{Fault, Options, Protocol};
+pub use phases::{Outcome, play, play_seed, record};
+pub use plan::{Ask, FIXED, Has, Method, Order, Plan, Step};
+pub use report::Counts;
+pub use shrink::shrink;

@@ -1,0 +1,154 @@
+//! The options of a run, all chosen by its seed.
+
+use dwell_evloop::Random;
+
+/// A kind of fault, which a seed has or has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Bytes come in pieces from one byte on.
+    Split,
+    /// Writes are refused although there is room.
+    Refuse,
+    /// Bytes take up to 200 ms.
+    Delay,
+    /// Clients leave with a reset.
+    Reset,
+    /// Clients leave in order, in the middle of a wait.
+    Leave,
+    /// Clients end their sending side.
+    HalfClose,
+    /// Clients read little and late.
+    SlowRead,
+    /// Clients send their requests in small pieces.
+    SlowWrite,
+    /// Clients send requests before the answers to those before.
+    Pipeline,
+    /// The machine of a client is gone and tells nothing.
+    Silence,
+    /// No descriptor is left for new connections.
+    NoDescriptors,
+    /// A loop stands still for a while.
+    Stall,
+    /// The wall clock is set.
+    Wall,
+    /// Connections of writers are reset, with commands under way.
+    WriterReset,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 14] = [
+        Self::Split,
+        Self::Refuse,
+        Self::Delay,
+        Self::Reset,
+        Self::Leave,
+        Self::HalfClose,
+        Self::SlowRead,
+        Self::SlowWrite,
+        Self::Pipeline,
+        Self::Silence,
+        Self::NoDescriptors,
+        Self::Stall,
+        Self::Wall,
+        Self::WriterReset,
+    ];
+
+    /// The name under which it is counted.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Split => "split",
+            Self::Refuse => "refused write",
+            Self::Delay => "delay",
+            Self::Reset => "reset",
+            Self::Leave => "leave",
+            Self::HalfClose => "half-close",
+            Self::SlowRead => "slow reader",
+            Self::SlowWrite => "slow writer",
+            Self::Pipeline => "pipelining",
+            Self::Silence => "silence",
+            Self::NoDescriptors => "no descriptors",
+            Self::Stall => "stalled loop",
+            Self::Wall => "wall clock",
+            Self::WriterReset => "reset of a writer",
+        }
+    }
+}
+
+/// A protocol of a client of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// The commands of text: `set`, `get`.
+    Text,
+    /// The meta commands: `ms`, `mg`.
+    Meta,
+    /// The binary protocol.
+    Binary,
+}
+
+/// The options of a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed of the run.
+    pub seed: u64,
+    /// The kinds of faults that it has.
+    pub faults: Vec<Fault>,
+    /// Loops of the process.
+    pub loops: usize,
+    /// HTTP clients.
+    pub clients: usize,
+    /// Keys that are polled and written.
+    pub keys: usize,
+    /// Clients of the store; the keys are shared out among them.
+    pub writers: Vec<Protocol>,
+    /// Polls wait on when their key is deleted (`on_delete = "keep-waiting"`).
+    pub keeps_waiting: bool,
+    /// The run ends with the end of the process.
+    pub drains: bool,
+    /// Steps of the plan.
+    pub steps: usize,
+}
+
+impl Options {
+    /// The options of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = random(seed, 1);
+        let faults = Fault::ALL.into_iter();
+        let faults = faults.filter(|_| random.below(2) == 0).collect();
+        let loops = 1 + random.below(3) as usize;
+        let keys = 1 + random.below(4) as usize;
+        let protocol = |number| match number {
+            0 => Protocol::Text,
+            1 => Protocol::Meta,
+            _ => Protocol::Binary,
+        };
+        let writers = 1 + random.below(3);
+        let writers = (0..writers).map(|_| protocol(random.below(3))).collect();
+        Self {
+            seed,
+            faults,
+            loops,
+            clients: 2 + random.below(5) as usize,
+            keys,
+            writers,
+            keeps_waiting: random.below(3) == 0,
+            drains: random.below(3) == 0,
+            steps: 20 + random.below(60) as usize,
+        }
+    }
+
+    /// Returns true if the run has faults of this kind.
+    pub fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+}
+
+/// A generator for one use of a seed, apart from those of its other uses.
+pub(crate) fn random(seed: u64, use_of_it: u64) -> Random {
+    let mixed = (seed ^ (use_of_it << 56)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(mixed ^ (mixed >> 31));
+    for _ in 0..8 {
+        random.draw();
+    }
+    random
+}

@@ -1,0 +1,232 @@
+//! The phases of a run: with faults, without, and after all have left.
+
+use crate::client::Client;
+use crate::failure::{Failure, Oracle};
+use crate::plan::{Ask, Has, Method, Order, Plan};
+use crate::report::Counts;
+use crate::world::{DRAIN, World};
+use crate::writer::Writer;
+use dwell_evloop::sim::{SimStream, Trace};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The outcome of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The first promise that was not kept.
+    pub failure: Option<Failure>,
+    /// The events, as numbers.
+    pub trace: Trace,
+    /// The faults that have struck and the states that were reached.
+    pub counts: Counts,
+    /// The events as lines, where they were wanted.
+    pub lines: Vec<String>,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The time in which all is answered once nothing goes wrong any more: the longest wait, the time
+/// after which a lost command of a writer is settled, and what a change may take.
+const SETTLED: Duration = Duration::from_secs(20);
+/// The time after which no value is left that expires.
+const EXPIRED: Duration = Duration::from_secs(8);
+/// The time within which a change comes to all that wait for it on a calm network.
+const TOLD: Duration = Duration::from_millis(300);
+/// The time after which a connection is closed whose client is gone without a word, or has left
+/// while it was sent something.
+const FORGOTTEN: Duration = Duration::from_secs(200);
+
+/// Plays the plan of a seed.
+pub fn play_seed(seed: u64) -> Outcome {
+    play(&Plan::of(seed))
+}
+
+/// Plays a plan.
+pub fn play(plan: &Plan) -> Outcome {
+    play_with(plan, false)
+}
+
+/// Plays a plan, and keeps a line for each event.
+pub fn record(plan: &Plan) -> Outcome {
+    play_with(plan, true)
+}
+
+fn play_with(plan: &Plan, is_recorded: bool) -> Outcome {
+    let mut world = World::new(&plan.options, is_recorded);
+    let played = catch_unwind(AssertUnwindSafe(|| phases(&mut world, plan)));
+    let result = played.unwrap_or_else(|panic| {
+        let text = panic.downcast::<String>().map(|text| *text);
+        let text = text.unwrap_or_else(|_| "a panic without a text".to_owned());
+        Err(world.failure((Oracle::Panic, text)))
+    });
+    Outcome {
+        failure: result.err(),
+        trace: world.network().trace(),
+        counts: std::mem::take(&mut world.counts),
+        lines: world.network().take_record(),
+    }
+}
+
+fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
+    let at_start = world.edge.figures();
+    world.set_rough(true);
+    for (pause, step) in &plan.steps {
+        world.pass(*pause)?;
+        world.step(*step);
+    }
+    world.pass(SECOND)?;
+    world.set_rough(false);
+    settle(world)?;
+    compare(world)?;
+    tell_all(world)?;
+    be_quiet(world)?;
+    if plan.options.drains {
+        drain(world)
+    } else {
+        leave(world, &at_start)
+    }
+}
+
+/// Without faults, everything is answered.
+fn settle(world: &mut World) -> Result<(), Failure> {
+    let end = world.now() + SETTLED * 3;
+    let is_idle = |world: &World| {
+        let clients = world.clients.iter().all(Client::is_idle);
+        clients && world.writers.iter().all(Writer::is_idle)
+    };
+    while !is_idle(world) {
+        world.pass(SECOND)?;
+        if world.now() > end {
+            let reason = format!("not all is answered {:?} after the last fault", SETTLED * 3);
+            return Err(world.failure((Oracle::Deadline, reason)));
+        }
+    }
+    world.pass(EXPIRED)
+}
+
+/// The store has what the model has, as each writer sees it and as a poll does.
+fn compare(world: &mut World) -> Result<(), Failure> {
+    for key in 0..world.keys.len() {
+        for writer in &mut world.writers {
+            writer.order(key, Order::Get);
+        }
+        for client in &mut world.clients {
+            client.ask(get(key, Has::Nothing, Duration::ZERO));
+        }
+    }
+    settle(world)
+}
+
+/// Each client waits, each key changes, and each client is told at once.
+fn tell_all(world: &mut World) -> Result<(), Failure> {
+    let keys = world.keys.len();
+    for (number, client) in world.clients.iter_mut().enumerate() {
+        client.ask(get(number % keys, Has::Since, SECOND * 30));
+    }
+    world.pass(TOLD)?;
+    if let Some(number) = world.clients.iter().position(|client| !client.is_waiting()) {
+        let reason = format!("client {number} does not wait for the last change");
+        return Err(world.failure((Oracle::Newest, reason)));
+    }
+    for key in 0..keys {
+        let writer = key % world.writers.len();
+        let order = Order::Set {
+            length: 10,
+            seconds: 0,
+        };
+        world.writers[writer].order(key, order);
+    }
+    world.pass(TOLD)?;
+    for (number, client) in world.clients.iter().enumerate() {
+        let key = number % keys;
+        let (has, newest) = (client.read_last(key), world.keys[key].newest());
+        if client.is_waiting() || has != Some(newest) {
+            let reason = format!("client {number} has {has:?} of key {key}, not {newest}");
+            return Err(world.failure((Oracle::Newest, reason)));
+        }
+    }
+    Ok(())
+}
+
+/// Where nothing happens, no loop turns but to drop what has expired.
+fn be_quiet(world: &mut World) -> Result<(), Failure> {
+    world.pass(SECOND * 2)?;
+    let before = world.turns;
+    world.pass(SECOND * 10)?;
+    let (turns, loops) = (world.turns - before, world.options.loops as u64);
+    if turns > loops * 16 {
+        let reason = format!("{turns} turns of {loops} loops in 10 quiet seconds");
+        return Err(world.failure((Oracle::Silence, reason)));
+    }
+    Ok(())
+}
+
+/// All leave; nothing is left of them, and the loops do nothing at all.
+fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Failure> {
+    for key in 0..world.keys.len() {
+        let writer = key % world.writers.len();
+        world.writers[writer].order(key, Order::Delete);
+    }
+    world.pass(SECOND)?;
+    for (number, client) in world.clients.iter_mut().enumerate() {
+        client.leave([SimStream::close, SimStream::reset][number % 2]);
+    }
+    for writer in &mut world.writers {
+        writer.leave();
+    }
+    world.pass(FORGOTTEN)?;
+    let figures = world.edge.figures();
+    if figures != at_start {
+        let changed = figures
+            .iter()
+            .zip(at_start)
+            .filter(|(now, then)| now != then);
+        let changed: Vec<_> = changed.collect();
+        let reason = format!("all have left, and this is left (now, at the start): {changed:?}");
+        return Err(world.failure((Oracle::Accounting, reason)));
+    }
+    let before = world.turns;
+    world.pass(SECOND * 60)?;
+    let turns = world.turns - before;
+    if turns > 0 {
+        let reason = format!("{turns} turns in a minute without clients");
+        return Err(world.failure((Oracle::Silence, reason)));
+    }
+    world.counts.reach("all left");
+    Ok(())
+}
+
+/// The process ends while all wait: every client gets an answer or the end of its connection, and
+/// every loop ends in time.
+fn drain(world: &mut World) -> Result<(), Failure> {
+    let keys = world.keys.len();
+    for (number, client) in world.clients.iter_mut().enumerate() {
+        client.ask(get(number % keys, Has::Since, SECOND * 30));
+    }
+    world.pass(TOLD)?;
+    world.ends = true;
+    let signalled = world.edge.signal(SIGTERM);
+    signalled.map_err(|error| world.failure((Oracle::Panic, error.to_string())))?;
+    world.pass(DRAIN + SECOND)?;
+    if let Some(number) = world.clients.iter().position(Client::is_waiting) {
+        let reason = format!("client {number} still waits for a process that has ended");
+        return Err(world.failure((Oracle::Deadline, reason)));
+    }
+    if let Some(index) = (0..world.edge.loops()).find(|index| !world.edge.has_ended(*index)) {
+        let reason = format!("loop {index} goes on after the time of the drain");
+        return Err(world.failure((Oracle::Deadline, reason)));
+    }
+    world.counts.reach("drained");
+    Ok(())
+}
+
+/// The signal that ends a process in order.
+const SIGTERM: i32 = 15;
+
+fn get(key: usize, has: Has, wait: Duration) -> Ask {
+    Ask::Poll {
+        key,
+        method: Method::Get,
+        has,
+        wait,
+    }
+}

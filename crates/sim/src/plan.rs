@@ -1,0 +1,217 @@
+//! The steps of a run, drawn before it begins, so that a failure can be had with fewer of them.
+
+use crate::options::{Fault, Options, random};
+use dwell_evloop::Random;
+use std::time::Duration;
+
+/// What a client says that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Has {
+    /// Nothing.
+    Nothing,
+    /// The cursor of the last value it has got, by `since`.
+    Since,
+    /// The same by `If-None-Match`.
+    Tag,
+    /// A cursor that is none.
+    Garbage,
+}
+
+/// A method of a poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// POST, with a small body.
+    Post,
+}
+
+/// One request of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// A poll of a key.
+    Poll {
+        /// The number of the key.
+        key: usize,
+        /// Method of the request.
+        method: Method,
+        /// What the client says that it has.
+        has: Has,
+        /// Time to wait; zero is none.
+        wait: Duration,
+    },
+    /// A request that has one answer in all cases: one of [`FIXED`].
+    Fixed(usize),
+}
+
+/// Requests with one answer: a line, and the status.
+pub const FIXED: [(&str, u16); 3] = [
+    ("GET /elsewhere", 404),
+    ("GET /poll/k0?wait=soon", 400),
+    ("DELETE /poll/k0", 405),
+];
+
+/// A command of a writer for one of its keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Store the next value, of about this length, perhaps for some seconds.
+    Set {
+        /// Bytes beside the mark of the value.
+        length: usize,
+        /// Seconds of its life; 0 is no end.
+        seconds: u32,
+    },
+    /// Delete it.
+    Delete,
+    /// Read it.
+    Get,
+}
+
+/// One step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A client asks, when it has the answers before.
+    Ask(usize, Ask),
+    /// The writer of a key writes.
+    Write(usize, Order),
+    /// All items are dropped, when no command is under way.
+    Flush,
+    /// A client leaves with a reset.
+    Reset(usize),
+    /// A client leaves.
+    Leave(usize),
+    /// A client ends its sending side.
+    HalfClose(usize),
+    /// A client reads little for a while.
+    SlowRead(usize, Duration),
+    /// A client sends little for a while.
+    SlowWrite(usize, Duration),
+    /// A client is gone and tells nothing.
+    Silence(usize),
+    /// New connections find no descriptor for a while.
+    NoDescriptors(Duration),
+    /// A loop stands still for a while.
+    Stall(usize, Duration),
+    /// The wall clock is so many seconds ahead.
+    Wall(i64),
+    /// The connection of a writer is reset.
+    WriterReset(usize),
+}
+
+/// The steps of a run, with the time after which each comes.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The options of the run.
+    pub options: Options,
+    /// Steps in their order.
+    pub steps: Vec<(Duration, Step)>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let options = Options::of(seed);
+        let mut random = random(seed, 2);
+        let step = |_| (pause(&mut random), step(&mut random, &options));
+        let steps = (0..options.steps).map(step).collect();
+        Self { options, steps }
+    }
+}
+
+/// The time between two steps: often none, sometimes long.
+fn pause(random: &mut Random) -> Duration {
+    match random.below(10) {
+        0..3 => Duration::ZERO,
+        3..6 => Duration::from_micros(random.below(2_000)),
+        6..9 => Duration::from_millis(random.below(100)),
+        _ => Duration::from_millis(random.below(3_000)),
+    }
+}
+
+fn step(random: &mut Random, options: &Options) -> Step {
+    let client = random.below(options.clients as u64) as usize;
+    let key = random.below(options.keys as u64) as usize;
+    match random.below(20) {
+        0..9 => Step::Ask(client, ask(random, key)),
+        9..15 => Step::Write(key, order(random)),
+        15 if random.below(4) == 0 => Step::Flush,
+        _ => disturbance(random, options, client).unwrap_or(Step::Write(key, order(random))),
+    }
+}
+
+fn ask(random: &mut Random, key: usize) -> Ask {
+    if random.below(16) == 0 {
+        return Ask::Fixed(random.below(FIXED.len() as u64) as usize);
+    }
+    let method = match random.below(8) {
+        0 => Method::Head,
+        1 => Method::Post,
+        _ => Method::Get,
+    };
+    let has = match random.below(10) {
+        0..2 => Has::Nothing,
+        2..6 => Has::Since,
+        6..9 => Has::Tag,
+        _ => Has::Garbage,
+    };
+    let wait = match random.below(4) {
+        0 => Duration::ZERO,
+        1 => Duration::from_millis(10 + random.below(400)),
+        _ => Duration::from_secs(1 + random.below(9)),
+    };
+    Ask::Poll {
+        key,
+        method,
+        has,
+        wait,
+    }
+}
+
+fn order(random: &mut Random) -> Order {
+    let length = match random.below(8) {
+        0 => 0,
+        1 => 3_000 + random.below(30_000),
+        _ => random.below(100),
+    };
+    match random.below(8) {
+        0 => Order::Delete,
+        1 => Order::Get,
+        2 => Order::Set {
+            length: length as usize,
+            seconds: 1 + random.below(4) as u32,
+        },
+        _ => Order::Set {
+            length: length as usize,
+            seconds: 0,
+        },
+    }
+}
+
+/// A fault of a kind that the run has.
+fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<Step> {
+    let fault = options
+        .faults
+        .get(random.below(options.faults.len() as u64) as usize)?;
+    let some_time = Duration::from_millis(random.below(1_500));
+    Some(match fault {
+        Fault::Reset => Step::Reset(client),
+        Fault::Leave => Step::Leave(client),
+        Fault::HalfClose => Step::HalfClose(client),
+        Fault::SlowRead => Step::SlowRead(client, some_time),
+        Fault::SlowWrite => Step::SlowWrite(client, some_time),
+        Fault::Silence => Step::Silence(client),
+        Fault::NoDescriptors => Step::NoDescriptors(some_time),
+        Fault::Stall => Step::Stall(
+            random.below(options.loops as u64) as usize,
+            Duration::from_millis(random.below(400)),
+        ),
+        Fault::Wall => Step::Wall(random.below(20_000).cast_signed() - 10_000),
+        Fault::WriterReset => {
+            Step::WriterReset(random.below(options.writers.len() as u64) as usize)
+        }
+        // These are of the whole run.
+        Fault::Split | Fault::Refuse | Fault::Delay | Fault::Pipeline => return None,
+    })
+}

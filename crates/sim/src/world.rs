@@ -1,0 +1,316 @@
+//! The process, its clients and writers, and the time that passes for all of them.
+
+use crate::client::{Around, Client};
+use crate::failure::{Failure, Oracle};
+use crate::keys::{Broken, Key};
+use crate::options::{Fault, Options, random};
+use crate::plan::Step;
+use crate::report::Counts;
+use crate::writer::Writer;
+use dwell_edge::config;
+use dwell_edge::process::Simulated;
+use dwell_evloop::Random;
+use dwell_evloop::sim::{Link, SimNet, SimStream};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Everything of a run.
+pub(crate) struct World {
+    pub(crate) edge: Simulated,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) writers: Vec<Writer>,
+    pub(crate) keys: Vec<Key>,
+    pub(crate) counts: Counts,
+    pub(crate) options: Options,
+    /// Turns of all loops so far.
+    pub(crate) turns: u64,
+    /// The process has been told to end.
+    pub(crate) ends: bool,
+    random: Random,
+    at: [SocketAddr; 2],
+    stalled_until: Vec<Duration>,
+    /// No descriptor is left until then.
+    shortage_until: Duration,
+    hindered_until: Duration,
+    /// Behind what uses it, so that it ends last.
+    network: SimNet,
+    is_rough: bool,
+    /// A `flush_all` waits until no command is under way.
+    is_flush_wanted: bool,
+}
+
+/// Turns of a run that does not come to an end.
+const TURNS_MAX: u64 = 400_000;
+/// The time for which a process that drains has clients.
+pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
+impl World {
+    pub(crate) fn new(options: &Options, is_recorded: bool) -> Self {
+        let network = SimNet::new(options.seed);
+        if is_recorded {
+            network.begin_record();
+        }
+        let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let edge = start(options, at);
+        let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
+        Self {
+            edge,
+            clients: clients.collect(),
+            writers: options.writers.iter().copied().map(Writer::new).collect(),
+            keys: (0..options.keys).map(Key::new).collect(),
+            counts: Counts::default(),
+            options: options.clone(),
+            turns: 0,
+            ends: false,
+            random: random(options.seed, 3),
+            at,
+            stalled_until: vec![Duration::ZERO; options.loops],
+            shortage_until: Duration::ZERO,
+            hindered_until: Duration::ZERO,
+            network,
+            is_rough: false,
+            is_flush_wanted: false,
+        }
+    }
+
+    pub(crate) fn network(&self) -> &SimNet {
+        &self.network
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.network.elapsed()
+    }
+
+    /// Begins or ends the faults of the whole run.
+    pub(crate) fn set_rough(&mut self, is_rough: bool) {
+        self.is_rough = is_rough;
+        if !is_rough {
+            self.stalled_until.fill(Duration::ZERO);
+            self.shortage_until = Duration::ZERO;
+            self.hindered_until = self.now();
+        }
+        self.follow_link();
+    }
+
+    /// Sets the link by what is the case.
+    fn follow_link(&self) {
+        let mut link = Link::default();
+        link.latency = Duration::ZERO..=Duration::from_micros(200);
+        link.is_shuffled = true;
+        if self.is_rough {
+            let has = |fault| self.options.has(fault);
+            if has(Fault::Split) {
+                link.segment_bytes_max = 40;
+            }
+            if has(Fault::Refuse) {
+                link.refuses_one_in = 3;
+                link.window_bytes = 8 * 1024;
+            }
+            if has(Fault::Delay) {
+                link.latency = Duration::ZERO..=Duration::from_millis(200);
+            }
+            link.has_no_descriptors = self.now() < self.shortage_until;
+        }
+        self.network.set_link(link);
+    }
+
+    /// Does one step of the plan.
+    pub(crate) fn step(&mut self, step: Step) {
+        self.network.remark(|| format!("step {step:?}"));
+        let now = self.now();
+        let name = match step {
+            Step::Ask(client, ask) => {
+                return self.clients[client].ask(ask);
+            }
+            Step::Write(key, order) => {
+                let writer = key % self.writers.len();
+                return self.writers[writer].order(key, order);
+            }
+            Step::Flush => {
+                self.is_flush_wanted = true;
+                return;
+            }
+            Step::Reset(client) => self.clients[client]
+                .leave(SimStream::reset)
+                .then_some(Fault::Reset),
+            Step::Leave(client) => self.clients[client]
+                .leave(SimStream::close)
+                .then_some(Fault::Leave),
+            Step::Silence(client) => self.clients[client]
+                .leave(SimStream::silence)
+                .then_some(Fault::Silence),
+            Step::HalfClose(client) => self.clients[client]
+                .half_close()
+                .then_some(Fault::HalfClose),
+            Step::SlowRead(client, time) => self.clients[client]
+                .slow_read(now + time)
+                .then_some(Fault::SlowRead),
+            Step::SlowWrite(client, time) => {
+                self.clients[client].slow_write(now + time);
+                Some(Fault::SlowWrite)
+            }
+            Step::NoDescriptors(time) => {
+                self.shortage_until = now + time;
+                // A listener that found none tries again after a while.
+                self.hindered_until = self.hindered_until.max(now + time + AGAIN);
+                self.follow_link();
+                Some(Fault::NoDescriptors)
+            }
+            Step::Stall(index, time) => {
+                self.stalled_until[index] = now + time;
+                self.hindered_until = self.hindered_until.max(now + time);
+                Some(Fault::Stall)
+            }
+            Step::Wall(seconds) => {
+                self.network.set_wall(seconds);
+                Some(Fault::Wall)
+            }
+            Step::WriterReset(writer) => {
+                self.writers[writer].reset(&mut self.keys, now);
+                Some(Fault::WriterReset)
+            }
+        };
+        if let Some(fault) = name {
+            self.counts.strike(fault.name());
+        }
+    }
+
+    /// Lets so much time pass with all that happens in it.
+    pub(crate) fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+        let until = self.now() + time;
+        loop {
+            self.attend().map_err(|broken| self.failure(broken))?;
+            if self.turn_one()? {
+                continue;
+            }
+            let now = self.now();
+            if now >= until {
+                return Ok(());
+            }
+            let next = self.next_at(now).map_or(until, |next| next.min(until));
+            // What is due now comes before time passes.
+            self.network.pass(next.saturating_sub(now));
+            if self.shortage_until > Duration::ZERO && next >= self.shortage_until {
+                self.shortage_until = Duration::ZERO;
+                self.follow_link();
+            }
+        }
+    }
+
+    pub(crate) fn failure(&self, (oracle, reason): Broken) -> Failure {
+        let at = self.now();
+        self.network
+            .remark(|| format!("FAILURE {oracle:?}: {reason}"));
+        Failure { oracle, at, reason }
+    }
+
+    /// Turns one of the loops that have something to do, if there is one.
+    fn turn_one(&mut self) -> Result<bool, Failure> {
+        let now = self.now();
+        let (edge, stalled_until) = (&mut self.edge, &self.stalled_until);
+        let mut is_due = |index: &usize| {
+            now >= stalled_until[*index] && edge.due_in(*index) == Some(Duration::ZERO)
+        };
+        let due: Vec<usize> = (0..self.options.loops).filter(|at| is_due(at)).collect();
+        if due.is_empty() {
+            return Ok(false);
+        }
+        let chosen = due[self.random.below(due.len() as u64) as usize];
+        self.turns += 1;
+        if self.turns > TURNS_MAX {
+            let reason = format!("{TURNS_MAX} turns and no end");
+            return Err(self.failure((Oracle::Silence, reason)));
+        }
+        self.network.remark(|| format!("turn of loop {chosen}"));
+        let turned = self.edge.turn(chosen);
+        turned.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
+        Ok(true)
+    }
+
+    /// The time of the next thing that happens.
+    fn next_at(&mut self, now: Duration) -> Option<Duration> {
+        let mut next = self.network.next_event();
+        let mut earlier = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
+        for (index, stalled_until) in self.stalled_until.iter().enumerate() {
+            if let Some(wait) = self.edge.due_in(index) {
+                earlier((now + wait).max(*stalled_until));
+            }
+        }
+        let clients = self.clients.iter().filter_map(|client| client.next_at(now));
+        let writers = self.writers.iter().filter_map(Writer::next_at);
+        let keys = self.keys.iter().filter(|key| key.is_unsure);
+        let keys = keys.map(|key| key.sure_at);
+        let shortage = [self.shortage_until].into_iter();
+        let later = clients.chain(writers).chain(keys).chain(shortage);
+        later.filter(|at| *at > now).for_each(earlier);
+        next.map(|next| next.max(now))
+    }
+
+    /// Has clients and writers do what they can.
+    fn attend(&mut self) -> Result<(), Broken> {
+        let pipeline = if self.is_rough && self.options.has(Fault::Pipeline) {
+            4
+        } else {
+            1
+        };
+        let mut around = Around {
+            network: &self.network,
+            edge: self.at[0],
+            keys: &mut self.keys,
+            counts: &mut self.counts,
+            keeps_waiting: self.options.keeps_waiting,
+            pipeline,
+            hindered_until: self.hindered_until,
+            ends: self.ends,
+        };
+        for client in &mut self.clients {
+            client.attend(&mut around)?;
+        }
+        if self.ends {
+            return Ok(());
+        }
+        let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
+        for writer in &mut self.writers {
+            let at = (&self.network, self.at[1]);
+            writer.attend(at, &mut self.keys, is_paused, &mut self.counts)?;
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// Sends `flush_all` where that is wanted, when nothing is under way.
+    fn flush(&mut self) {
+        let is_clear = self.writers.iter().all(Writer::is_clear);
+        if !self.is_flush_wanted || !is_clear {
+            return;
+        }
+        self.is_flush_wanted = false;
+        let now = self.now();
+        // With a command that was lost, what comes after what could not be told.
+        if self.keys.iter().all(|key| !key.is_unsure) {
+            self.writers[0].flush_all(&mut self.keys, now);
+        }
+    }
+}
+
+/// The time after which a listener without descriptors tries again, and a moment.
+const AGAIN: Duration = Duration::from_millis(1_500);
+
+fn start(options: &Options, [clients, store]: [SocketAddr; 2]) -> Simulated {
+    let on_delete = if options.keeps_waiting {
+        "keep-waiting"
+    } else {
+        "origin"
+    };
+    let text = format!(
+        "server.listen = \"{clients}\"\nserver.admin = \"off\"\nserver.pollers = {}\n\
+         server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
+         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\n\
+         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n",
+        options.loops,
+        DRAIN.as_secs(),
+    );
+    let config = config::parse("sim.toml", &text, &[]);
+    let config = config.unwrap_or_else(|error| panic!("{}", error.render(false)));
+    Simulated::start(config).unwrap_or_else(|error| panic!("the edge does not start: {error}"))
+}

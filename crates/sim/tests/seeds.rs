@@ -1,0 +1,77 @@
+//! Seeds that every build plays, and bugs that they must find.
+#![cfg(feature = "sim")]
+
+use dwell_sim::{Counts, Fault, Plan, Planted, plant, play, play_seed, record, shrink};
+
+/// Seeds that are played.
+const SEEDS: u64 = 1_000;
+/// Seeds within which each planted bug is found.
+const FOUND: u64 = 200;
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let mut counts = Counts::default();
+    for seed in 0..SEEDS {
+        let outcome = play_seed(seed);
+        counts.add(&outcome.counts);
+        if let Some(failure) = outcome.failure {
+            panic!("seed {seed}: {failure}; `make sim SEED={seed}` shows it");
+        }
+    }
+    // Faults that strike clients and loops have struck, and every kind of answer was given.
+    let of_the_whole_run = [Fault::Split, Fault::Refuse, Fault::Delay, Fault::Pipeline];
+    for fault in Fault::ALL {
+        let has_struck = counts.faults.contains_key(fault.name());
+        assert!(has_struck || of_the_whole_run.contains(&fault), "{fault:?}");
+    }
+    let states = [
+        "all left",
+        "answer to no poll",
+        "delete",
+        "drained",
+        "flush_all",
+        "get of nothing",
+        "get with a value",
+        "no such key",
+        "set",
+        "unchanged",
+        "value",
+        "wait ended",
+    ];
+    let reached: Vec<_> = counts.states.keys().copied().collect();
+    assert_eq!(reached, states);
+}
+
+#[test]
+fn a_seed_gives_the_same_events_again() {
+    for seed in 0..40 {
+        assert_eq!(play_seed(seed).trace, play_seed(seed).trace, "seed {seed}");
+    }
+    assert_ne!(play_seed(1).trace, play_seed(2).trace);
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    for bug in Planted::ALL {
+        plant(Some(bug));
+        let found = (0..FOUND).find(|seed| play_seed(*seed).failure.is_some());
+        plant(None);
+        assert!(found.is_some(), "{bug:?} is not found in {FOUND} seeds");
+    }
+}
+
+#[test]
+fn a_failure_is_had_with_fewer_steps_and_shown() {
+    plant(Some(Planted::WrongTimeout));
+    let failing = |seed| Some((Plan::of(seed), play_seed(seed).failure?));
+    let (plan, failure) = (0..FOUND).find_map(failing).unwrap();
+    let (fewer, found) = shrink(&plan, &failure);
+    let shown = record(&fewer);
+    plant(None);
+    assert_eq!(found.oracle, failure.oracle);
+    assert_eq!(shown.failure.as_ref(), Some(&found));
+    assert!(fewer.steps.len() < 5, "{:?}", fewer.steps);
+    assert!(shown.lines.iter().any(|line| line.contains("FAILURE")));
+    assert!(shown.lines.iter().any(|line| line.contains(" asks ")));
+    assert_eq!(play(&fewer).failure, None, "without the bug");
+}
