@@ -11,6 +11,9 @@ __all__ = [
     "HttpMessage",
     "Manager",
     "MemcacheClient",
+    "MemcacheExchange",
+    "MemcacheOperation",
+    "MemcacheOperations",
     "Timer",
     "WsMessage",
     "WsgiServer",
@@ -840,8 +843,100 @@ class MemcacheClient:
         """The version of each server."""
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Deletes everything on every server, after ``delay`` seconds."""
+    def raw_command(
+        self, command: str | bytes, end_tokens: str | bytes | None = None
+    ) -> bytes:
+        """Sends a command line; returns the reply up to ``end_tokens``, without them.
+
+        The client adds the end of the line; the end of a line is also what the reply ends with
+        unless told otherwise. It is an error where the server answers one, or the client has
+        several servers.
+        """
     def server_of(self, key: str | bytes) -> int:
         """The server that has the place of a key, as its number in the list."""
     def __getitem__(self, key: str | bytes, /) -> Any: ...
     def __setitem__(self, key: str | bytes, value: Any, /) -> None: ...
     def __delitem__(self, key: str | bytes, /) -> None: ...
+
+@final
+class MemcacheExchange:
+    """One request of :class:`dwell.memcache.AsyncClient` to one server."""
+
+    @property
+    def server(self) -> int:
+        """The number of the server to be asked."""
+    @property
+    def request(self) -> bytes:
+        """The bytes of the request."""
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be sent or received."""
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether its connection may carry another exchange."""
+    def receive(self, data: bytes) -> bool:
+        """Takes what the server has sent; whether more is to come on this connection."""
+    def time_out(self, written: bool) -> None:
+        """Ends it because the time is over."""
+    def close(self, is_used: bool, written: bool) -> None:
+        """Takes that the connection has ended; it is over, or to be begun again."""
+    def refuse(self, reason: str, is_lookup: bool) -> None:
+        """Takes that no connection could be made."""
+
+@final
+class MemcacheOperation:
+    """An operation of :class:`dwell.memcache.AsyncClient`."""
+
+    @property
+    def exchanges(self) -> tuple[MemcacheExchange, ...]:
+        """Its exchanges, which may be carried out at the same time."""
+    def result(self) -> Any:
+        """Its result, once."""
+
+@final
+class MemcacheOperations:
+    """Prepares the operations of :class:`dwell.memcache.AsyncClient`."""
+
+    def __new__(cls, client: MemcacheClient) -> Self: ...
+    def addresses(self) -> list[tuple[str, int] | str]:
+        """Where the servers are: a pair of host and port, or a path."""
+    def could_not_connect(self, server: int) -> None:
+        """Notes that a server could not be reached."""
+    def get(self, key: Any, default: Any) -> MemcacheOperation: ...
+    def gets(self, key: Any, default: Any, cas_default: int | None) -> MemcacheOperation: ...
+    def gat(self, key: Any, expire: int, default: Any) -> MemcacheOperation: ...
+    def gats(
+        self, key: Any, expire: int, default: Any, cas_default: int | None
+    ) -> MemcacheOperation: ...
+    def get_many(self, keys: Iterable[Any], with_cas: bool) -> MemcacheOperation: ...
+    def store(
+        self,
+        verb: str,
+        key: Any,
+        value: Any,
+        expire: int,
+        noreply: bool | None,
+        flags: int | None,
+    ) -> MemcacheOperation: ...
+    def cas(
+        self,
+        key: Any,
+        value: Any,
+        cas: Any,
+        expire: int,
+        noreply: bool,
+        flags: int | None,
+    ) -> MemcacheOperation: ...
+    def set_many(
+        self, values: dict[Any, Any], expire: int, flags: int | None
+    ) -> MemcacheOperation: ...
+    def delete(self, key: Any, noreply: bool | None) -> MemcacheOperation: ...
+    def delete_many(self, keys: Iterable[Any]) -> MemcacheOperation: ...
+    def count(
+        self, key: Any, delta: int, is_down: bool, noreply: bool
+    ) -> MemcacheOperation: ...
+    def touch(self, key: Any, expire: int, noreply: bool | None) -> MemcacheOperation: ...
+    def stats_by_server(self, argument: str | None) -> MemcacheOperation: ...
+    def version_by_server(self) -> MemcacheOperation: ...
+    def flush_all(self, delay: int) -> MemcacheOperation: ...
+    def raw_command(self, command: Any, end_tokens: Any) -> MemcacheOperation: ...

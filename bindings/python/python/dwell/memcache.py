@@ -10,6 +10,7 @@ import json
 import pickle
 from typing import Any, Protocol
 
+from dwell._memcache_aio import AsyncClient
 from dwell._memcache_errors import (
     MemcacheClientError,
     MemcacheConnectError,
@@ -24,6 +25,7 @@ from dwell._memcache_errors import (
 from dwell._native import MemcacheClient
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "JsonSerde",
     "MemcacheClientError",

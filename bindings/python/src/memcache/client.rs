@@ -1,40 +1,24 @@
 //! `dwell.memcache.Client`: pymemcache's methods over the blocking client.
 
-use super::errors::{exception, illegal_input};
-use super::options;
-use dwell_memcache::{
-    Client, ClientOptions, Error, Exptime, MetaGet, StoreOptions, StoreOutcome, Value,
+use super::conversion::{
+    Conversion, Pair, cas_outcome, cas_unique, exptime, get_and_touch, only_reply,
 };
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
-use pyo3::intern;
+use super::errors::exception;
+use super::options;
+use dwell_memcache::{Client, ClientOptions, Error, MetaItem, Value};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The client that Python's class inherits from.
 #[pyclass(frozen, subclass, module = "dwell._native")]
 #[derive(Debug)]
 pub(super) struct MemcacheClient {
-    client: Client,
-    prefix: Vec<u8>,
-    serde: Option<Py<PyAny>>,
-    default_noreply: bool,
-    ignore_exc: bool,
-    allow_unicode_keys: bool,
+    pub(super) client: Client,
+    pub(super) conversion: Arc<Conversion>,
 }
-
-/// A value as it is stored, and its flags.
-struct Stored {
-    data: PyBackedBytes,
-    flags: u32,
-}
-
-/// Keys as they were given, and as they are sent.
-type Keys<'py> = (Vec<Bound<'py, PyAny>>, Vec<Vec<u8>>);
-
-/// The longest relative exptime; more is a date. Source: memcached `doc/protocol.txt`.
-const RELATIVE_SECONDS_MAX: i64 = 30 * 24 * 3600;
 
 #[pymethods]
 impl MemcacheClient {
@@ -79,16 +63,18 @@ impl MemcacheClient {
         options::named(&mut given, distribution, long_keys)?;
         let servers = options::servers(servers)?;
         let client = Client::new(&servers, given).map_err(|error| exception(py, &error))?;
-        Ok(Self {
-            client,
-            prefix: key_prefix
-                .map(options::prefix)
-                .transpose()?
-                .unwrap_or_default(),
+        let prefix = key_prefix.map(options::prefix).transpose()?;
+        let conversion = Conversion {
+            prefix: prefix.unwrap_or_default(),
             serde,
             default_noreply,
             ignore_exc,
             allow_unicode_keys,
+            addresses: servers.into_iter().map(|server| server.address).collect(),
+        };
+        Ok(Self {
+            client,
+            conversion: Arc::new(conversion),
         })
     }
 
@@ -99,11 +85,9 @@ impl MemcacheClient {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = key.py();
-        let wire = self.key(key)?;
-        match self.read(py, || self.client.get(&wire))? {
-            Some(value) => self.load(key, &value.data, value.flags).map(Some),
-            None => Ok(default),
-        }
+        let wire = self.conversion.key(key)?;
+        let value = self.read(py, || self.client.get(&wire))?;
+        self.conversion.value(key, value.as_ref(), default)
     }
 
     #[pyo3(signature = (key, default=None, cas_default=None))]
@@ -112,16 +96,12 @@ impl MemcacheClient {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
         cas_default: Option<u64>,
-    ) -> PyResult<(Option<Bound<'py, PyAny>>, Option<u64>)> {
+    ) -> PyResult<Pair<'py>> {
         let py = key.py();
-        let wire = self.key(key)?;
-        match self.read(py, || self.client.gets(&wire))? {
-            Some(value) => Ok((
-                Some(self.load(key, &value.data, value.flags)?),
-                value.cas_unique,
-            )),
-            None => Ok((default, cas_default)),
-        }
+        let wire = self.conversion.key(key)?;
+        let value = self.read(py, || self.client.gets(&wire))?;
+        let conversion = &self.conversion;
+        conversion.value_and_cas(key, value.as_ref(), default, cas_default)
     }
 
     #[pyo3(signature = (key, expire=0, default=None))]
@@ -132,12 +112,10 @@ impl MemcacheClient {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = key.py();
-        let wire = self.key(key)?;
+        let wire = self.conversion.key(key)?;
         let exptime = exptime(expire);
-        match self.read(py, || self.client.get_and_touch(&wire, exptime))? {
-            Some(value) => self.load(key, &value.data, value.flags).map(Some),
-            None => Ok(default),
-        }
+        let value = self.read(py, || self.client.get_and_touch(&wire, exptime))?;
+        self.conversion.value(key, value.as_ref(), default)
     }
 
     #[pyo3(signature = (key, expire=0, default=None, cas_default=None))]
@@ -147,28 +125,20 @@ impl MemcacheClient {
         expire: i64,
         default: Option<Bound<'py, PyAny>>,
         cas_default: Option<u64>,
-    ) -> PyResult<(Option<Bound<'py, PyAny>>, Option<u64>)> {
+    ) -> PyResult<Pair<'py>> {
         let py = key.py();
-        let wire = self.key(key)?;
-        let asked = MetaGet {
-            cas_unique: true,
-            exptime: Some(exptime(expire)),
-            ..MetaGet::default()
-        };
-        match self.read(py, || self.client.meta_get(&wire, asked))? {
-            Some(item) => {
-                let data = item.data.unwrap_or_default();
-                let value = self.load(key, &data, item.flags.unwrap_or_default())?;
-                Ok((Some(value), item.cas_unique))
-            }
-            None => Ok((default, cas_default)),
-        }
+        let wire = self.conversion.key(key)?;
+        let asked = get_and_touch(expire);
+        let item = self.read(py, || self.client.meta_get(&wire, asked))?;
+        let value = item.map(MetaItem::into_value);
+        let conversion = &self.conversion;
+        conversion.value_and_cas(key, value.as_ref(), default, cas_default)
     }
 
     fn get_many<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(keys.py());
         self.read_many(keys, false, |key, value| {
-            found.set_item(key, self.load(key, &value.data, value.flags)?)
+            found.set_item(key, self.conversion.load(key, &value.data, value.flags)?)
         })?;
         Ok(found)
     }
@@ -178,7 +148,10 @@ impl MemcacheClient {
         self.read_many(keys, true, |key, value| {
             found.set_item(
                 key,
-                (self.load(key, &value.data, value.flags)?, value.cas_unique),
+                (
+                    self.conversion.load(key, &value.data, value.flags)?,
+                    value.cas_unique,
+                ),
             )
         })?;
         Ok(found)
@@ -193,7 +166,7 @@ impl MemcacheClient {
         noreply: Option<bool>,
         flags: Option<u32>,
     ) -> PyResult<bool> {
-        let (wire, value, options) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
         let run = || self.client.set(&wire, &value, options);
         key.py()
             .detach(run)
@@ -215,7 +188,7 @@ impl MemcacheClient {
         let mut keys = Vec::with_capacity(values.len());
         let mut items = Vec::with_capacity(values.len());
         for (key, value) in values {
-            items.push(self.to_store(&key, &value, expire, flags)?);
+            items.push(self.conversion.to_store(&key, &value, expire, flags)?);
             keys.push(key);
         }
         let results = py.detach(|| {
@@ -243,7 +216,7 @@ impl MemcacheClient {
         noreply: Option<bool>,
         flags: Option<u32>,
     ) -> PyResult<bool> {
-        let (wire, value, options) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
         self.told(key.py(), noreply, || {
             self.client.add(&wire, &value, options)
         })
@@ -258,7 +231,7 @@ impl MemcacheClient {
         noreply: Option<bool>,
         flags: Option<u32>,
     ) -> PyResult<bool> {
-        let (wire, value, options) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
         self.told(key.py(), noreply, || {
             self.client.replace(&wire, &value, options)
         })
@@ -273,7 +246,7 @@ impl MemcacheClient {
         noreply: Option<bool>,
         flags: Option<u32>,
     ) -> PyResult<bool> {
-        let (wire, value, _) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, _) = self.conversion.to_store(key, value, expire, flags)?;
         self.told(key.py(), noreply, || self.client.append(&wire, &value))
     }
 
@@ -286,7 +259,7 @@ impl MemcacheClient {
         noreply: Option<bool>,
         flags: Option<u32>,
     ) -> PyResult<bool> {
-        let (wire, value, _) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, _) = self.conversion.to_store(key, value, expire, flags)?;
         self.told(key.py(), noreply, || self.client.prepend(&wire, &value))
     }
 
@@ -302,20 +275,15 @@ impl MemcacheClient {
     ) -> PyResult<Option<bool>> {
         let py = key.py();
         let cas_unique = cas_unique(cas)?;
-        let (wire, value, options) = self.to_store(key, value, expire, flags)?;
+        let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
         let run = || self.client.cas(&wire, &value, cas_unique, options);
         let outcome = py.detach(run).map_err(|error| exception(py, &error))?;
-        Ok(match outcome {
-            _ if noreply => Some(true),
-            StoreOutcome::Stored => Some(true),
-            StoreOutcome::NotStored | StoreOutcome::Exists => Some(false),
-            StoreOutcome::NotFound => None,
-        })
+        Ok(cas_outcome(outcome, noreply))
     }
 
     #[pyo3(signature = (key, noreply=None))]
     fn delete(&self, key: &Bound<'_, PyAny>, noreply: Option<bool>) -> PyResult<bool> {
-        let wire = self.key(key)?;
+        let wire = self.conversion.key(key)?;
         self.told(key.py(), noreply, || self.client.delete(&wire))
     }
 
@@ -323,7 +291,7 @@ impl MemcacheClient {
     fn delete_many(&self, keys: &Bound<'_, PyAny>, noreply: Option<bool>) -> PyResult<bool> {
         let py = keys.py();
         let _ = noreply;
-        let (_, wires) = self.keys(keys)?;
+        let (_, wires) = self.conversion.keys(keys)?;
         let results = py.detach(|| {
             let mut pipeline = self.client.pipeline();
             for wire in &wires {
@@ -339,19 +307,19 @@ impl MemcacheClient {
 
     #[pyo3(signature = (key, value, noreply=false))]
     fn incr(&self, key: &Bound<'_, PyAny>, value: u64, noreply: bool) -> PyResult<Option<u64>> {
-        let wire = self.key(key)?;
+        let wire = self.conversion.key(key)?;
         counted(key.py(), noreply, || self.client.incr(&wire, value))
     }
 
     #[pyo3(signature = (key, value, noreply=false))]
     fn decr(&self, key: &Bound<'_, PyAny>, value: u64, noreply: bool) -> PyResult<Option<u64>> {
-        let wire = self.key(key)?;
+        let wire = self.conversion.key(key)?;
         counted(key.py(), noreply, || self.client.decr(&wire, value))
     }
 
     #[pyo3(signature = (key, expire=0, noreply=None))]
     fn touch(&self, key: &Bound<'_, PyAny>, expire: i64, noreply: Option<bool>) -> PyResult<bool> {
-        let wire = self.key(key)?;
+        let wire = self.conversion.key(key)?;
         let exptime = exptime(expire);
         self.told(key.py(), noreply, || self.client.touch(&wire, exptime))
     }
@@ -395,9 +363,21 @@ impl MemcacheClient {
         Ok(true)
     }
 
+    #[pyo3(signature = (command, end_tokens=None))]
+    fn raw_command<'py>(
+        &self,
+        command: &Bound<'py, PyAny>,
+        end_tokens: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let py = command.py();
+        let (command, end_token) = self.conversion.raw(command, end_tokens)?;
+        let replies = py.detach(|| self.client.raw_command(&command, &end_token));
+        only_reply(py, replies.map_err(|error| exception(py, &error))?)
+    }
+
     /// The server that has the place of a key, as its number in the list.
     fn server_of(&self, key: &Bound<'_, PyAny>) -> PyResult<usize> {
-        Ok(self.client.server_of(self.key(key)?))
+        Ok(self.client.server_of(self.conversion.key(key)?))
     }
 
     fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -415,47 +395,14 @@ impl MemcacheClient {
 }
 
 impl MemcacheClient {
-    /// The bytes of a key, behind the prefix.
-    fn key(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-        let mut wire = Vec::with_capacity(self.prefix.len() + 64);
-        wire.extend_from_slice(&self.prefix);
-        if let Ok(text) = key.cast::<PyString>() {
-            let text = text.to_cow()?;
-            if !self.allow_unicode_keys && !text.is_ascii() {
-                let text = format!("key is not in ASCII: {text:?}");
-                return Err(illegal_input(key.py(), &text));
-            }
-            wire.extend_from_slice(text.as_bytes());
-        } else if let Ok(bytes) = key.cast::<PyBytes>() {
-            wire.extend_from_slice(bytes.as_bytes());
-        } else {
-            return Err(PyTypeError::new_err(format!(
-                "a key is str or bytes: {key:?}"
-            )));
-        }
-        Ok(wire)
-    }
-
-    fn keys<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Keys<'py>> {
-        let keys: Vec<_> = keys.try_iter()?.collect::<PyResult<_>>()?;
-        let wires = keys
-            .iter()
-            .map(|key| self.key(key))
-            .collect::<PyResult<_>>()?;
-        Ok((keys, wires))
-    }
-
     /// Runs a read without the interpreter.
     fn read<T: Send>(
         &self,
         py: Python<'_>,
         read: impl FnOnce() -> Result<Option<T>, Error> + Send,
     ) -> PyResult<Option<T>> {
-        match py.detach(read) {
-            Ok(value) => Ok(value),
-            Err(_) if self.ignore_exc => Ok(None),
-            Err(error) => Err(exception(py, &error)),
-        }
+        let read = self.conversion.missed(py.detach(read));
+        read.map_err(|error| exception(py, &error))
     }
 
     /// Reads many keys, and hands over those that were found.
@@ -466,7 +413,7 @@ impl MemcacheClient {
         mut found: impl FnMut(&Bound<'py, PyAny>, &Value) -> PyResult<()>,
     ) -> PyResult<()> {
         let py = keys.py();
-        let (keys, wires) = self.keys(keys)?;
+        let (keys, wires) = self.conversion.keys(keys)?;
         let results = py.detach(|| {
             if with_cas {
                 self.client.gets_multi(&wires)
@@ -478,7 +425,7 @@ impl MemcacheClient {
             match result {
                 Ok(Some(value)) => found(key, &value)?,
                 Ok(None) => {}
-                Err(_) if self.ignore_exc => {}
+                Err(_) if self.conversion.ignore_exc => {}
                 Err(error) => return Err(exception(py, &error)),
             }
         }
@@ -494,63 +441,7 @@ impl MemcacheClient {
         run: impl FnOnce() -> Result<bool, Error> + Send,
     ) -> PyResult<bool> {
         let done = py.detach(run).map_err(|error| exception(py, &error))?;
-        Ok(done || noreply.unwrap_or(self.default_noreply))
-    }
-
-    /// A value from the server as Python's.
-    fn load<'py>(
-        &self,
-        key: &Bound<'py, PyAny>,
-        data: &[u8],
-        flags: u32,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = key.py();
-        let data = PyBytes::new(py, data).into_any();
-        match &self.serde {
-            None => Ok(data),
-            Some(serde) => serde
-                .bind(py)
-                .call_method1(intern!(py, "deserialize"), (key, data, flags)),
-        }
-    }
-
-    /// A key and a value as they are stored.
-    fn to_store(
-        &self,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        expire: i64,
-        flags: Option<u32>,
-    ) -> PyResult<(Vec<u8>, PyBackedBytes, StoreOptions)> {
-        let stored = self.stored(key, value)?;
-        let options = StoreOptions {
-            flags: flags.unwrap_or(stored.flags),
-            exptime: exptime(expire),
-        };
-        Ok((self.key(key)?, stored.data, options))
-    }
-
-    fn stored(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Stored> {
-        let py = key.py();
-        let (value, flags) = match &self.serde {
-            None => (value.clone(), 0),
-            Some(serde) => serde
-                .bind(py)
-                .call_method1(intern!(py, "serialize"), (key, value))?
-                .extract::<(Bound<'_, PyAny>, u32)>()?,
-        };
-        if let Ok(bytes) = value.cast::<PyBytes>() {
-            let data = bytes.clone().into();
-            return Ok(Stored { data, flags });
-        }
-        let text = value.str()?;
-        let text = text.to_cow()?;
-        if !text.is_ascii() {
-            let text = format!("value is neither bytes nor in ASCII: {text:?}");
-            return Err(illegal_input(py, &text));
-        }
-        let data = PyBytes::new(py, text.as_bytes()).into();
-        Ok(Stored { data, flags })
+        Ok(self.conversion.told(done, noreply))
     }
 }
 
@@ -562,27 +453,4 @@ fn counted(
 ) -> PyResult<Option<u64>> {
     let number = py.detach(run).map_err(|error| exception(py, &error))?;
     Ok(number.filter(|_| !noreply))
-}
-
-/// An exptime as the protocol has it: seconds from now, or a date.
-fn exptime(expire: i64) -> Exptime {
-    match u64::try_from(expire) {
-        Err(_) => Exptime::Immediately,
-        Ok(0) => Exptime::Never,
-        Ok(seconds) if expire <= RELATIVE_SECONDS_MAX => Exptime::In(Duration::from_secs(seconds)),
-        Ok(second) => Exptime::At(second),
-    }
-}
-
-/// A cas unique as a number, or as the text of one.
-fn cas_unique(cas: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let text = if let Ok(number) = cas.extract::<u64>() {
-        return Ok(number);
-    } else if let Ok(bytes) = cas.cast::<PyBytes>() {
-        String::from_utf8_lossy(bytes.as_bytes()).into_owned()
-    } else {
-        cas.str()?.to_cow()?.into_owned()
-    };
-    text.parse()
-        .map_err(|_| PyValueError::new_err(format!("cas is no number of 64 bits: {cas:?}")))
 }

@@ -14,7 +14,9 @@ static CLASSES: PyOnceLock<Vec<(&'static str, Py<PyType>)>> = PyOnceLock::new();
 /// The name of the exception for an error.
 fn class_of(error: &Error) -> &'static str {
     match error {
-        Error::Key(_) | Error::ValueTooLarge { .. } => "MemcacheIllegalInputError",
+        Error::Key(_) | Error::ValueTooLarge { .. } | Error::EmptyCommand => {
+            "MemcacheIllegalInputError"
+        }
         Error::Timeout { .. } => "MemcacheTimeoutError",
         Error::Resolve { .. }
         | Error::Connect { .. }

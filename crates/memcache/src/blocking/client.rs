@@ -1,5 +1,6 @@
 //! The client and its operations on one key.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::budget::Budget;
 use super::cluster::{Cluster, Failed, Outgoing};
 use super::key::WireKey;
 use super::options::{ClientOptions, ServerOptions};
+use super::parallel::Ended;
 use super::request::{Answer, Request, Response};
 use super::{Error, Pipeline, ServerStatus};
 
@@ -110,6 +112,29 @@ impl Client {
         request: &Request<'_>,
         pick: impl FnOnce(Response) -> Option<R>,
     ) -> Result<R, Error> {
+        let Prepared {
+            wire,
+            ring_key,
+            mut answer,
+        } = self.prepare(key, request)?;
+        let outgoing = Outgoing {
+            wire: &wire,
+            is_repeatable: request.is_repeatable(),
+        };
+        let mut budget = self.budget();
+        let ended = match self.ask(&ring_key, outgoing, &mut budget, &mut answer) {
+            Ok(server) => (server, answer, Ok(())),
+            Err((server, failed)) => (server, answer, Err(failed)),
+        };
+        self.picked(ended, &budget, pick)
+    }
+
+    /// Writes an operation on one key.
+    pub(super) fn prepare<'r>(
+        &self,
+        key: &'r [u8],
+        request: &Request<'r>,
+    ) -> Result<Prepared<'r>, Error> {
         let ClientOptions {
             protocol,
             value_bytes_max,
@@ -120,24 +145,28 @@ impl Client {
         let wire_key = WireKey::new(key, keys, request.is_meta(protocol))?;
         let mut wire = Vec::new();
         request.encode(&mut wire, &wire_key, protocol, OPAQUE)?;
-        let outgoing = Outgoing {
-            wire: &wire,
-            is_repeatable: request.is_repeatable(),
-        };
-        let mut budget = self.budget();
-        let ring_key = wire_key.ring_key(key);
-        let mut answer = Answer::new(request, wire_key, protocol, OPAQUE);
-        let asked = self.ask(&ring_key, outgoing, &mut budget, &mut answer);
-        let error = |server, failed| {
-            self.cluster
-                .error(server, request.operation(), failed, &budget)
-        };
-        let server = asked.map_err(|(server, failed)| error(server, failed))?;
+        Ok(Prepared {
+            wire,
+            ring_key: wire_key.ring_key(key),
+            answer: Answer::new(request, wire_key, protocol, OPAQUE),
+        })
+    }
+
+    /// Takes out of the response what the operation is about.
+    pub(super) fn picked<R>(
+        &self,
+        (server, answer, result): Ended<Answer<'_>>,
+        budget: &Budget,
+        pick: impl FnOnce(Response) -> Option<R>,
+    ) -> Result<R, Error> {
+        let operation = answer.operation();
+        let error = |failed| self.cluster.error(server, operation, failed, budget);
+        result.map_err(error)?;
         let Some(response) = answer.into_response() else {
-            return Err(error(server, Failed::unexpected(String::new())));
+            return Err(error(Failed::unexpected(String::new())));
         };
         let name = response.name();
-        pick(response).ok_or_else(|| error(server, Failed::unexpected(name.to_owned())))
+        pick(response).ok_or_else(|| error(Failed::unexpected(name.to_owned())))
     }
 
     /// Asks the server of a key, or the next one; which it was.
@@ -164,12 +193,22 @@ impl Client {
             match cluster.next_for(ring_key, server, budget) {
                 Some(next) if may_move => {
                     budget.has_begun();
+                    answer.begin_again();
                     server = next;
                 }
                 _ => return Err((server, failed)),
             }
         }
     }
+}
+
+/// An operation on one key, written.
+#[derive(Debug)]
+pub(super) struct Prepared<'r> {
+    pub(super) wire: Vec<u8>,
+    /// The bytes that a ring hashes.
+    pub(super) ring_key: Cow<'r, [u8]>,
+    pub(super) answer: Answer<'r>,
 }
 
 pub(crate) fn check_length(request: &Request<'_>, limit: usize) -> Result<(), Error> {

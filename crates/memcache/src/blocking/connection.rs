@@ -25,6 +25,51 @@ pub(crate) enum Progress {
 pub(crate) trait Take {
     /// Takes the next reply.
     fn take(&mut self, reply: &Reply<'_>) -> Result<Progress, Fault>;
+
+    /// Takes what is at the front of `input`; `None` if its end has not come yet.
+    ///
+    /// Shape: returns the bytes used, and what they have led to.
+    fn read(
+        &mut self,
+        decoder: &mut ResponseDecoder,
+        input: &[u8],
+    ) -> Result<Option<Taken>, Fault> {
+        let reply = decoder.decode(input)?;
+        Ok(reply.map(|(used, reply)| (used, self.take(&reply))))
+    }
+}
+
+/// Bytes that were used, and what they have led to.
+pub(crate) type Taken = (usize, Result<Progress, Fault>);
+
+/// Gives every whole reply in `input` to `take`; returns the bytes used with the outcome.
+///
+/// No bytes may follow the last reply, as they would belong to no request.
+pub(crate) fn take_replies(
+    take: &mut impl Take,
+    decoder: &mut ResponseDecoder,
+    input: &[u8],
+) -> Taken {
+    let mut used = 0;
+    while used < input.len() {
+        match take.read(decoder, &input[used..]) {
+            Ok(None) => break,
+            Ok(Some((count, Ok(Progress::More)))) => used += count,
+            Ok(Some((count, Ok(Progress::Done)))) => {
+                used += count;
+                let rest = &input[used..];
+                if rest.is_empty() {
+                    return (used, Ok(Progress::Done));
+                }
+                let shown = &rest[..rest.len().min(40)];
+                let fault = Fault::Unexpected(shown.escape_ascii().to_string());
+                return (used, Err(fault));
+            }
+            Ok(Some((count, Err(fault)))) => return (used + count, Err(fault)),
+            Err(fault) => return (used, Err(fault)),
+        }
+    }
+    (used, Ok(Progress::More))
 }
 
 /// A connection, between operations or in the middle of one.
@@ -232,32 +277,13 @@ impl Connection {
 
     /// Gives every whole reply that has been read to `take`.
     pub(crate) fn take_replies(&mut self, take: &mut impl Take) -> Result<Progress, Fault> {
-        while self.start < self.end {
-            let decoded = self.decoder.decode(&self.input[self.start..self.end])?;
-            let Some((consumed, reply)) = decoded else {
-                break;
-            };
-            self.start += consumed;
-            let progress = take.take(&reply)?;
-            if progress == Progress::Done {
-                return self.end_of_replies();
-            }
-        }
+        let input = &self.input[self.start..self.end];
+        let (used, result) = take_replies(take, &mut self.decoder, input);
+        self.start += used;
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-        Ok(Progress::More)
-    }
-
-    /// Ends the request. No bytes may follow the last reply, as they would belong to no request.
-    fn end_of_replies(&mut self) -> Result<Progress, Fault> {
-        if self.start != self.end {
-            let rest = &self.input[self.start..self.end];
-            let shown = &rest[..rest.len().min(40)];
-            return Err(Fault::Unexpected(shown.escape_ascii().to_string()));
-        }
-        (self.start, self.end) = (0, 0);
-        Ok(Progress::Done)
+        result
     }
 
     /// Makes room for the rest of the reply that has begun, or for some bytes.

@@ -43,6 +43,8 @@ pub enum Error {
         /// Its name.
         name: &'static str,
     },
+    /// A raw command or its end token is empty.
+    EmptyCommand,
     /// The time was over.
     Timeout {
         /// The place.
@@ -149,6 +151,7 @@ impl Error {
             | Self::NoServers
             | Self::ZeroWeight { .. }
             | Self::ZeroOption { .. }
+            | Self::EmptyCommand
             | Self::ErrorLine {
                 kind: ErrorKind::ClientError | ErrorKind::Error,
                 ..
@@ -216,6 +219,7 @@ impl fmt::Display for Error {
             Self::NoServers => f.write_str("no memcached server is given"),
             Self::ZeroWeight { server } => write!(f, "weight of server {server} is 0"),
             Self::ZeroOption { name } => write!(f, "{name} is 0"),
+            Self::EmptyCommand => f.write_str("command or end token is empty"),
             Self::Timeout { written: true, .. } => f.write_str("no answer in time"),
             Self::Timeout { written: false, .. } => f.write_str("could not be asked in time"),
             Self::Resolve { reason, .. } => write!(f, "name cannot be looked up: {reason}"),

@@ -50,6 +50,17 @@ impl<'k> WireKey<'k> {
         }
     }
 
+    /// The same key with bytes of its own.
+    pub(crate) fn into_owned(self) -> WireKey<'static> {
+        match self {
+            Self::Plain(key) => WireKey::Encoded {
+                token: key.as_bytes().to_vec(),
+                base64: false,
+            },
+            Self::Encoded { token, base64 } => WireKey::Encoded { token, base64 },
+        }
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Plain(key) => key.as_bytes(),

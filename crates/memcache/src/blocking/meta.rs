@@ -144,6 +144,15 @@ impl MetaItem {
             is_claimed: flags.find(b'Z').is_some(),
         }
     }
+
+    /// Returns its data, flags and cas unique; what was not asked for is empty, 0 or `None`.
+    pub fn into_value(self) -> Value {
+        Value {
+            data: self.data.unwrap_or_default(),
+            flags: self.flags.unwrap_or_default(),
+            cas_unique: self.cas_unique,
+        }
+    }
 }
 
 /// Options of `ms`.

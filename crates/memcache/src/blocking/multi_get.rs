@@ -11,7 +11,7 @@ use super::connection::{Progress, Take};
 use super::fault::Fault;
 use super::key::WireKey;
 use super::options::Protocol;
-use super::parallel::{self, Job};
+use super::parallel::{self, Ended, Job};
 use super::value::Value;
 use super::{Error, reading};
 
@@ -25,12 +25,25 @@ pub(crate) fn run(
     with_cas: bool,
     mut budget: Budget,
 ) -> Vec<Lookup> {
+    let (lookups, mut jobs) = prepare(cluster, keys, with_cas, &budget);
+    parallel::run(cluster, &mut jobs, &mut budget);
+    let outcomes = jobs.into_iter().map(Job::into_outcome);
+    collect(cluster, lookups, outcomes, with_cas, &budget)
+}
+
+/// Makes the request to each server; the keys that cannot be asked have their results.
+pub(super) fn prepare<'k>(
+    cluster: &Cluster,
+    keys: &[&'k [u8]],
+    with_cas: bool,
+    budget: &Budget,
+) -> (Vec<Lookup>, Vec<Job<Values<'k>>>) {
     let mut lookups: Vec<Lookup> = keys.iter().map(|_| Ok(None)).collect();
     let mut groups: Vec<Vec<(usize, WireKey<'_>)>> = Vec::new();
     groups.resize_with(cluster.servers.len(), Vec::new);
     let is_meta = cluster.options.protocol == Protocol::Meta;
     for (place, key) in keys.iter().enumerate() {
-        match placed(cluster, key, is_meta, &budget) {
+        match placed(cluster, key, is_meta, budget) {
             Ok((server, key)) => groups[server].push((place, key)),
             Err(error) => lookups[place] = Err(Arc::new(error)),
         }
@@ -56,11 +69,20 @@ pub(crate) fn run(
             }
         }
     }
-    parallel::run(cluster, &mut jobs, &mut budget);
-    for job in jobs {
-        let (server, values, result) = job.into_outcome();
+    (lookups, jobs)
+}
+
+/// Puts the results of the servers into the places of their keys.
+pub(super) fn collect<'k>(
+    cluster: &Cluster,
+    mut lookups: Vec<Lookup>,
+    outcomes: impl Iterator<Item = Ended<Values<'k>>>,
+    with_cas: bool,
+    budget: &Budget,
+) -> Vec<Lookup> {
+    for (server, values, result) in outcomes {
         let operation = if with_cas { "gets" } else { "get" };
-        let to_error = |failed| Arc::new(cluster.error(server, operation, failed, &budget));
+        let to_error = |failed| Arc::new(cluster.error(server, operation, failed, budget));
         values.into_lookups(result.err().map(to_error).as_ref(), &mut lookups);
     }
     lookups
@@ -125,7 +147,7 @@ fn encode(
 /// its keys. Meta replies name it by an opaque, as memcached 1.6.18 writes some keys that came in
 /// base64 as they are, line ends included.
 #[derive(Debug)]
-struct Values<'k> {
+pub(super) struct Values<'k> {
     /// The index of each key among all keys of the operation.
     places: Vec<usize>,
     keys: Vec<WireKey<'k>>,
@@ -149,6 +171,19 @@ impl<'k> Values<'k> {
             ends,
             line_end: line_keys,
             line_keys,
+        }
+    }
+
+    /// The same with keys of its own.
+    pub(super) fn into_owned(self) -> Values<'static> {
+        Values {
+            keys: self.keys.into_iter().map(WireKey::into_owned).collect(),
+            places: self.places,
+            found: self.found,
+            next: self.next,
+            ends: self.ends,
+            line_end: self.line_end,
+            line_keys: self.line_keys,
         }
     }
 

@@ -18,6 +18,9 @@ pub(crate) struct Job<T> {
     state: State,
 }
 
+/// The server of an exchange, the receiver of its replies, and its end.
+pub(crate) type Ended<T> = (usize, T, Result<(), Failed>);
+
 #[derive(Debug)]
 enum State {
     /// Nothing has been done yet.
@@ -39,7 +42,7 @@ impl<T: Take> Job<T> {
     }
 
     /// Returns its outcome.
-    pub(crate) fn into_outcome(self) -> (usize, T, Result<(), Failed>) {
+    pub(crate) fn into_outcome(self) -> Ended<T> {
         let result = match self.state {
             State::Ended(result) => result,
             State::Waiting | State::Open(_) => Err(Failed {

@@ -13,7 +13,7 @@ use super::fault::Fault;
 use super::key::WireKey;
 use super::meta::{MetaArithmetic, MetaDelete, MetaGet, MetaSet};
 use super::operations::store;
-use super::parallel::{self, Job};
+use super::parallel::{self, Ended, Job};
 use super::request::{Answer, Request, Response};
 use super::value::{Exptime, StoreOptions};
 use super::{Client, Error};
@@ -127,43 +127,65 @@ impl<'a> Pipeline<'a> {
     pub fn run(self) -> Vec<Result<Response, Arc<Error>>> {
         let cluster = self.client.cluster();
         let mut budget = self.client.budget();
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        groups.resize_with(cluster.servers.len(), Group::default);
-        let mut results = Vec::with_capacity(self.steps.len());
-        for (place, (key, request)) in self.steps.iter().enumerate() {
-            let added = add(&mut groups, cluster, place, key, request, &budget);
-            // Whatever was added is settled below, one way or the other.
-            results.push(added.map(|()| Response::Value(None)).map_err(Arc::new));
-        }
-        let mut jobs: Vec<_> = groups
-            .into_iter()
-            .enumerate()
-            .filter(|(_, group)| !group.answers.waiting.is_empty())
-            .map(|(server, group)| {
-                let is_repeatable = !group.has_unrepeatable;
-                Job::new(server, group.wire, is_repeatable, group.answers)
-            })
-            .collect();
+        let (results, mut jobs) = prepare(cluster, &self.steps, &budget);
         parallel::run(cluster, &mut jobs, &mut budget);
-        for job in jobs {
-            let (server, answers, result) = job.into_outcome();
-            let error =
-                |failed, operation| Arc::new(cluster.error(server, operation, failed, &budget));
-            for (place, answered) in answers.settled {
-                results[place] = answered.map_err(|(operation, fault)| {
-                    let written = true;
-                    error(Failed { fault, written }, operation)
-                });
-            }
-            if let Err(failed) = result {
-                let failed = error(failed, "pipeline");
-                for (place, _) in answers.waiting {
-                    results[place] = Err(Arc::clone(&failed));
-                }
+        let outcomes = jobs.into_iter().map(Job::into_outcome);
+        collect(cluster, results, outcomes, &budget)
+    }
+}
+
+/// Results by the places of the operations.
+pub(super) type Results = Vec<Result<Response, Arc<Error>>>;
+
+/// Makes the request to each server; what cannot be sent has its result.
+pub(super) fn prepare<'s>(
+    cluster: &Cluster,
+    steps: &'s [(&'s [u8], Request<'s>)],
+    budget: &Budget,
+) -> (Results, Vec<Job<Answers<'s>>>) {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    groups.resize_with(cluster.servers.len(), Group::default);
+    let mut results = Vec::with_capacity(steps.len());
+    for (place, (key, request)) in steps.iter().enumerate() {
+        let added = add(&mut groups, cluster, place, key, request, budget);
+        // Whatever was added is settled by `collect`, one way or the other.
+        results.push(added.map(|()| Response::Value(None)).map_err(Arc::new));
+    }
+    let jobs = groups
+        .into_iter()
+        .enumerate()
+        .filter(|(_, group)| !group.answers.waiting.is_empty())
+        .map(|(server, group)| {
+            let is_repeatable = !group.has_unrepeatable;
+            Job::new(server, group.wire, is_repeatable, group.answers)
+        })
+        .collect();
+    (results, jobs)
+}
+
+/// Puts the results of the servers into the places of their operations.
+pub(super) fn collect<'s>(
+    cluster: &Cluster,
+    mut results: Results,
+    outcomes: impl Iterator<Item = Ended<Answers<'s>>>,
+    budget: &Budget,
+) -> Results {
+    for (server, answers, result) in outcomes {
+        let error = |failed, operation| Arc::new(cluster.error(server, operation, failed, budget));
+        for (place, answered) in answers.settled {
+            results[place] = answered.map_err(|(operation, fault)| {
+                let written = true;
+                error(Failed { fault, written }, operation)
+            });
+        }
+        if let Err(failed) = result {
+            let failed = error(failed, "pipeline");
+            for (place, _) in answers.waiting {
+                results[place] = Err(Arc::clone(&failed));
             }
         }
-        results
     }
+    results
 }
 
 /// Adds an operation to what its server is sent.
@@ -205,10 +227,21 @@ type Refused = (&'static str, Fault);
 
 /// Takes the replies of one operation after the other.
 #[derive(Debug, Default)]
-struct Answers<'s> {
+pub(super) struct Answers<'s> {
     waiting: VecDeque<(usize, Answer<'s>)>,
     /// The outcomes of operations, with their places.
     settled: Vec<(usize, Result<Response, Refused>)>,
+}
+
+impl Answers<'_> {
+    /// The same with keys of its own.
+    pub(super) fn into_owned(self) -> Answers<'static> {
+        let owned = |(place, answer): (usize, Answer<'_>)| (place, answer.into_owned());
+        Answers {
+            waiting: self.waiting.into_iter().map(owned).collect(),
+            settled: self.settled,
+        }
+    }
 }
 
 impl Take for Answers<'_> {

@@ -148,6 +148,38 @@ impl Request<'_> {
         }
     }
 
+    /// The same request with an empty value in place of its own.
+    const fn without_data(self) -> Request<'static> {
+        match self {
+            Request::Store {
+                verb,
+                flags,
+                exptime,
+                ..
+            } => Request::Store {
+                verb,
+                value: &[],
+                flags,
+                exptime,
+            },
+            Request::MetaSet { options, .. } => Request::MetaSet {
+                value: &[],
+                options,
+            },
+            Request::Get { with_cas } => Request::Get { with_cas },
+            Request::GetAndTouch { exptime, with_cas } => {
+                Request::GetAndTouch { exptime, with_cas }
+            }
+            Request::Delete => Request::Delete,
+            Request::Arithmetic { mode, delta } => Request::Arithmetic { mode, delta },
+            Request::Touch { exptime } => Request::Touch { exptime },
+            Request::MetaGet(options) => Request::MetaGet(options),
+            Request::MetaDelete(options) => Request::MetaDelete(options),
+            Request::MetaArithmetic(options) => Request::MetaArithmetic(options),
+            Request::MetaDebug => Request::MetaDebug,
+        }
+    }
+
     /// Returns true if it is sent as a meta command.
     pub(crate) const fn is_meta(&self, protocol: Protocol) -> bool {
         matches!(protocol, Protocol::Meta)
@@ -286,7 +318,7 @@ impl Request<'_> {
 /// Takes the replies to one request.
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
-    request: &'a Request<'a>,
+    request: Request<'a>,
     key: WireKey<'a>,
     /// The opaque expected in the reply to a meta command; `None` for a text command.
     opaque: Option<u32>,
@@ -295,13 +327,13 @@ pub(crate) struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     pub(crate) fn new(
-        request: &'a Request<'a>,
+        request: &Request<'a>,
         key: WireKey<'a>,
         protocol: Protocol,
         opaque: u32,
     ) -> Self {
         Self {
-            request,
+            request: *request,
             key,
             opaque: request.is_meta(protocol).then_some(opaque),
             response: None,
@@ -310,6 +342,21 @@ impl<'a> Answer<'a> {
 
     pub(crate) const fn operation(&self) -> &'static str {
         self.request.operation()
+    }
+
+    /// The same without the value, which only the request has to have, and with a key of its own.
+    pub(crate) fn into_owned(self) -> Answer<'static> {
+        Answer {
+            request: self.request.without_data(),
+            key: self.key.into_owned(),
+            opaque: self.opaque,
+            response: self.response,
+        }
+    }
+
+    /// Forgets what has been received.
+    pub(crate) fn begin_again(&mut self) {
+        self.response = None;
     }
 
     pub(crate) fn into_response(self) -> Option<Response> {

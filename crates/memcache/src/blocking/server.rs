@@ -134,16 +134,18 @@ impl Server {
     /// Keeps a connection that is in step for the next operation.
     pub(crate) fn keep(&self, options: &ClientOptions, mut connection: Connection) {
         let local = self.local(options);
-        if local.failures.load(Ordering::Relaxed) > 0 {
-            lock(&local.health).answered();
-            local.failures.store(0, Ordering::Relaxed);
-        }
+        local.answered();
         if connection.finish() && connection.forks() == local.forks {
             let mut idle = lock(&local.idle);
             if idle.len() < options.idle_connections_max {
                 idle.push(connection);
             }
         }
+    }
+
+    /// Notes that the server has answered.
+    pub(crate) fn answered(&self, options: &ClientOptions) {
+        self.local(options).answered();
     }
 
     /// An operation failed in a way that speaks against the server.
@@ -201,6 +203,13 @@ impl Local {
             },
             failures: AtomicU32::new(0),
             child: OnceLock::new(),
+        }
+    }
+
+    fn answered(&self) {
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            lock(&self.health).answered();
+            self.failures.store(0, Ordering::Relaxed);
         }
     }
 }
