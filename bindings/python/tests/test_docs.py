@@ -17,7 +17,8 @@ MODULES = [
     module.name
     for module in pkgutil.walk_packages([str(PACKAGE)], "dwell.")
     # Those of the memcached client need a server.
-    if module.name not in {"dwell.__main__", "dwell._native", "dwell.memcache", "dwell._memcache_aio"}
+    if module.name
+    not in {"dwell.__main__", "dwell._native", "dwell.memcache", "dwell._memcache_aio"}
 ]
 
 

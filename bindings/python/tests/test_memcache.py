@@ -319,6 +319,46 @@ def test_the_tree_of_exceptions() -> None:
             assert issubclass(getattr(memcache, name), memcache.MemcacheError)
 
 
+def test_raw_commands(client: Client) -> None:
+    assert client.raw_command("set key 0 0 2\r\nhi") == b"STORED"
+    assert client.raw_command(b"get key", b"END\r\n") == b"VALUE key 0 2\r\nhi\r\n"
+    assert client.raw_command("get missing", "END\r\n") == b""
+    assert client.raw_command("version").startswith(b"VERSION 1.")
+    assert client.raw_command("mn") == b"MN"
+    # Whatever the token is, and the connection that follows is a new one.
+    with pytest.raises(memcache.MemcacheUnknownCommandError):
+        client.raw_command("nonsense", "END\r\n")
+    with pytest.raises(memcache.MemcacheClientError, match="bad data chunk"):
+        client.raw_command("set key 0 0 2\r\nlong")
+    assert client.get("key") == b"hi"
+
+
+WRONG_COMMANDS: list[tuple[tuple[Any, Any], type[Exception], str]] = [
+    (("", "\r\n"), memcache.MemcacheIllegalInputError, "empty"),
+    (("version", ""), memcache.MemcacheIllegalInputError, "empty"),
+    (("version \u00e9", "\r\n"), memcache.MemcacheIllegalInputError, "ASCII"),
+    ((7, "\r\n"), TypeError, "7"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), WRONG_COMMANDS)
+def test_wrong_raw_commands(
+    client: Client, arguments: tuple[Any, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        client.raw_command(*arguments)
+
+
+def test_raw_commands_are_bounded(server: Memcached) -> None:
+    client = Client(server.address, timeout=TIMEOUT, max_value_bytes=100)
+    Client(server.address, timeout=TIMEOUT).set("key", b"x" * 4200)
+    with pytest.raises(memcache.MemcacheUnknownError, match="4196"):
+        client.raw_command("get key", "END\r\n")
+    client = Client([server.address, "127.0.0.1:1"], timeout=TIMEOUT)
+    with pytest.raises(memcache.MemcacheIllegalInputError, match="2"):
+        client.raw_command("version")
+
+
 @pytest.fixture
 def deaf() -> Iterator[tuple[str, int]]:
     """An address that is taken, so that nobody else listens there, and refuses connections."""
@@ -348,6 +388,7 @@ def test_a_dead_server(deaf: tuple[str, int]) -> None:
         lambda client: client.get("key"),
         lambda client: client.get_many(["key", "other"]),
         lambda client: client.set("key", b"y"),
+        lambda client: client.raw_command("version"),
     ],
 )
 def test_a_stalled_server_keeps_nobody_longer_than_the_timeout(

@@ -16,11 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_memcache import KEYS, OPTIONS, TIMEOUT, Memcached, pytestmark  # noqa: F401
 
 import dwell._memcache_aio
 from dwell import memcache
 from dwell.memcache import AsyncClient, Client
+from test_memcache import KEYS, OPTIONS, TIMEOUT, Memcached
+from test_memcache import pytestmark as needs_memcached
+
+# A socket that nobody closed is a warning of the collector, which `run` calls.
+pytestmark = [
+    needs_memcached,
+    pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +39,8 @@ def server() -> Iterator[Memcached]:
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
     """Runs a coroutine; nothing may be left to be closed by chance, and nothing hangs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ResourceWarning)
-        result = asyncio.run(asyncio.wait_for(main, 3 * TIMEOUT))
-        gc.collect()
+    result = asyncio.run(asyncio.wait_for(main, 3 * TIMEOUT))
+    gc.collect()
     return result
 
 
@@ -66,9 +71,13 @@ class Peer:
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await self.handle(reader, writer)
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                await self.handle(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     async def __aexit__(self, *error: object) -> None:
         self.server.close()
@@ -380,21 +389,16 @@ def test_a_server_that_is_killed_and_comes_back() -> None:
 
 def test_a_connection_that_ended_while_idle_is_made_again() -> None:
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = await reader.readline()
-        if line.startswith(b"incr"):
-            writer.write(b"1\r\n")
-        elif line:
+        if await reader.readline():
             writer.write(b"END\r\n")
-        await writer.drain()
+            await writer.drain()
 
     async def main() -> None:
         async with Peer(once) as peer, AsyncClient(peer.address, timeout=TIMEOUT) as client:
             for number in range(1, 6):
+                # The end of a connection is seen by the exchange that meets it, or before.
                 assert await client.get("key") is None
-                assert await client.incr("key", 1) == 1
-                # The end of a connection is seen when it comes, or by the exchange that meets it.
-                for _ in range(100):
-                    await asyncio.sleep(0)
+                assert await client.get("key") is None
                 assert peer.connections == 2 * number
 
     run(main())
@@ -572,6 +576,9 @@ def test_another_loop_and_a_closed_one(server: Memcached) -> None:
 
     async def store() -> None:
         await client.set("key", b"x")
+        # As if the server had ended it: a loop that is closed leaves its sockets open.
+        for link in client._pools[0]._links:
+            link.transport.abort()
 
     async def read() -> None:
         assert await client.get("key") == b"x"
@@ -619,10 +626,10 @@ def test_a_forked_process(server: Memcached) -> None:
         assert await client.get("parent") == b"1"
         await client.close()
 
-    # In a child of its own, as a fork copies the loop.
+    # Newer versions warn of a fork in a process with threads.
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        asyncio.run(main())
+        warnings.simplefilter("ignore", DeprecationWarning)
+        run(main())
 
 
 def test_no_operation_arms_a_timer_or_makes_a_task(server: Memcached) -> None:

@@ -304,9 +304,7 @@ class AsyncClient:
         flushed: bool = await self._run(self._native.flush_all(delay))
         return flushed
 
-    async def raw_command(
-        self, command: str | bytes, end_tokens: str | bytes = b"\r\n"
-    ) -> bytes:
+    async def raw_command(self, command: str | bytes, end_tokens: str | bytes = b"\r\n") -> bytes:
         """Sends a command line; returns the reply up to ``end_tokens``, without them.
 
         Raises:

@@ -120,7 +120,7 @@ class Pool:
         self._idle: list[Link] = []
         self._links: set[Link] = set()
         self._waiting: dict[Turn, None] = {}
-        self._attempts: set[asyncio.Task[None] | None] = set()
+        self._attempts: set[asyncio.Task[None]] = set()
         self._lookup: asyncio.Task[list[Any]] | None = None
 
     def submit(self, turn: Turn) -> None:
@@ -188,6 +188,7 @@ class Pool:
 
     async def _attempt(self) -> None:
         task = asyncio.current_task()
+        assert task is not None
         try:
             link = await self._open()
         except (OSError, UnicodeError) as error:
@@ -209,9 +210,7 @@ class Pool:
         end = self._loop.time() + self._connect_timeout
         if isinstance(self._address, str):
             async with asyncio.timeout_at(end):
-                _, link = await self._loop.create_unix_connection(
-                    lambda: Link(self), self._address
-                )
+                _, link = await self._loop.create_unix_connection(lambda: Link(self), self._address)
             return link
         async with asyncio.timeout_at(end):
             addresses = await asyncio.shield(self._look_up(*self._address))

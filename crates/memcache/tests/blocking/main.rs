@@ -4,6 +4,7 @@
     reason = "clippy sees only `#[test]` functions as tests"
 )]
 
+mod carried;
 mod cluster;
 mod faults;
 mod keys;

@@ -258,3 +258,24 @@ fn many_keys_come_in_their_order() {
         assert!(client.get_multi(&[] as &[&str]).is_empty());
     });
 }
+
+#[test]
+fn a_raw_command_is_answered_up_to_its_token() {
+    let memcached = Memcached::start();
+    let client = client(&[memcached.address()], patient());
+    let raw = |command: &[u8], token: &[u8]| {
+        let mut replies = client.raw_command(command, token).unwrap();
+        assert_eq!(replies.len(), 1);
+        replies.remove(0).1
+    };
+    assert_eq!(raw(b"set key 0 0 2\r\nhi", b"\r\n").unwrap(), b"STORED");
+    assert_eq!(
+        raw(b"get key", b"END\r\n").unwrap(),
+        b"VALUE key 0 2\r\nhi\r\n"
+    );
+    assert!(matches!(
+        raw(b"nonsense", b"END\r\n"),
+        Err(Error::ErrorLine { .. })
+    ));
+    assert_eq!(raw(b"mn", b"\r\n").unwrap(), b"MN");
+}

@@ -1,0 +1,82 @@
+"""The Python programs of the documentation run as they stand, but for addresses."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from test_memcache import TIMEOUT, Memcached, free_port
+
+DOCS = Path(__file__).parents[3] / "docs"
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def programs(page: str) -> list[str]:
+    """The programs of a page, in their order."""
+    found = FENCE.findall((DOCS / page).read_text())
+    assert found, f"{page} has no program"
+    return found
+
+
+MEMCACHED = programs("memcached-client.md")
+SERVERS = [text for text in programs("python.md") if "listen(" in text]
+
+
+@pytest.mark.skipif(not shutil.which("memcached"), reason="memcached is not installed")
+@pytest.mark.parametrize("place", range(len(MEMCACHED)))
+def test_programs_of_the_memcached_client(place: int) -> None:
+    server = Memcached()
+    program = MEMCACHED[place]
+    for address in ("cache-1:11211", "cache-2:11211", "127.0.0.1:11211"):
+        program = program.replace(address, server.address)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        if "print" in program:
+            assert "hello" in done.stdout
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("place", range(len(SERVERS)))
+def test_programs_that_serve(place: int) -> None:
+    port = free_port()
+    program = SERVERS[place].replace(":8000", f":{port}")
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=TIMEOUT) as answer:
+                    assert answer.status == 200
+                    assert answer.read()
+                break
+            except ConnectionError as error:
+                last = error
+            except urllib.error.URLError as error:
+                last = error
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, last
+        process.send_signal(signal.SIGINT)
+        process.wait(TIMEOUT)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
