@@ -341,16 +341,19 @@ class AsyncClient:
         try:
             for turn in turns:
                 await turn.future
+        except BaseException:
+            for turn in turns:
+                turn.leave()
+            raise
         finally:
             for turn in turns:
                 self._turns.pop(turn, None)
-                turn.leave()
         return operation.result()
 
     def _begin(self, loop: asyncio.AbstractEventLoop, exchange: MemcacheExchange) -> Turn:
-        turn = Turn(exchange, loop.create_future())
+        began = loop.time()
+        turn = Turn(exchange, loop.create_future(), began, began + (self._timeout or 0))
         if self._timeout is not None:
-            turn.deadline = loop.time() + self._timeout
             # All have the same time, so the first that began is the first to end.
             self._turns[turn] = None
             if self._alarm is None:

@@ -21,12 +21,19 @@ Address = tuple[str, int] | str
 class Turn:
     """An exchange under way: its future, its end, and its connection while it has one."""
 
-    __slots__ = ("deadline", "exchange", "future", "link", "pool")
+    __slots__ = ("began", "deadline", "exchange", "future", "link", "pool")
 
-    def __init__(self, exchange: MemcacheExchange, future: asyncio.Future[None]) -> None:
+    def __init__(
+        self,
+        exchange: MemcacheExchange,
+        future: asyncio.Future[None],
+        began: float,
+        deadline: float,
+    ) -> None:
         self.exchange = exchange
         self.future = future
-        self.deadline = 0.0
+        self.began = began
+        self.deadline = deadline
         self.link: Link | None = None
         self.pool: Pool | None = None
 
@@ -52,7 +59,8 @@ class Link(asyncio.Protocol):
         self.pool = pool
         self.turn: Turn | None = None
         self.is_used = False
-        self.idle_since = 0.0
+        # When its last exchange began.
+        self.last_used = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -62,6 +70,7 @@ class Link(asyncio.Protocol):
         """Begins an exchange."""
         self.turn = turn
         turn.link = self
+        self.last_used = turn.began
         self.transport.write(turn.exchange.request)
 
     def data_received(self, data: bytes) -> None:
@@ -128,7 +137,7 @@ class Pool:
         turn.pool = self
         while self._idle:
             link = self._idle.pop()
-            is_fresh = self._loop.time() - link.idle_since <= IDLE_SECONDS_MAX
+            is_fresh = turn.began - link.last_used <= IDLE_SECONDS_MAX
             if is_fresh and not link.transport.is_closing():
                 link.ask(turn)
                 return
@@ -154,7 +163,6 @@ class Pool:
             del self._waiting[turn]
             link.ask(turn)
         else:
-            link.idle_since = self._loop.time()
             self._idle.append(link)
 
     def lost(self, link: Link) -> None:
@@ -200,6 +208,7 @@ class Pool:
         else:
             self._attempts.discard(task)
             self._links.add(link)
+            link.last_used = self._loop.time()
             if link.transport.is_closing():
                 self.lost(link)
             else:
