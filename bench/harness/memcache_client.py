@@ -31,7 +31,14 @@ FAULTS = ("drip", "hole")
 FAULT_SECONDS = 60
 
 # Those of bench/memcache/python_clients.py; the others are in the program beside it.
-PYTHON_CONTENDERS = {"dwell_python", "pymemcache_none", "pymemcache", "pylibmc_default", "pylibmc"}
+PYTHON_CONTENDERS = {
+    "dwell_python",
+    "dwell_asyncio",
+    "pymemcache_none",
+    "pymemcache",
+    "pylibmc_default",
+    "pylibmc",
+}
 
 # Name of the contender -> label of its row. "raw" rows share a client of a few lines, so that
 # they differ in the timeout alone.
@@ -42,6 +49,7 @@ CONTENDERS = {
     "dwell_strict": "dwell-memcache, strict",
     "dwell_ring": "dwell-memcache, kernel, ring of two",
     "dwell_python": "dwell.memcache, from Python",
+    "dwell_asyncio": "dwell.memcache, from asyncio",
     "raw_none": "raw, no timeout",
     "raw_kernel": "raw, SO_RCVTIMEO once (2009)",
     "raw_alarm": "raw, alarm per operation",

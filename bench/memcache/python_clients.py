@@ -1,11 +1,15 @@
 """The Python clients, over the same sequence as `dwell-bench-memcache`.
 
+The asyncio client awaits each operation before the next, as the others wait for it.
+
 usage: python_clients.py list | mixed CONTENDER SERVER ITERATIONS | fault CONTENDER SERVER
 """
 
+import asyncio
 import resource
 import sys
 import time
+from typing import Any
 
 import dwell.memcache
 import pylibmc
@@ -40,7 +44,13 @@ def dwell_client(server: str, timeout: float | None) -> dwell.memcache.Client:
     return dwell.memcache.Client(server, timeout=timeout)
 
 
+def asyncio_client(server: str, timeout: float | None) -> dwell.memcache.AsyncClient:
+    """Dwell's client for asyncio."""
+    return dwell.memcache.AsyncClient(server, timeout=timeout)
+
+
 CONTENDERS = {
+    "dwell_asyncio": asyncio_client,
     "dwell_python": dwell_client,
     "pymemcache_none": lambda server, _: pymemcache_client(server, None),
     "pymemcache": pymemcache_client,
@@ -49,12 +59,8 @@ CONTENDERS = {
 }
 
 
-def mixed(name: str, server: str, iterations: int) -> None:
-    """Does the sequence; prints wall and processor time, and switches, per operation."""
-    client = CONTENDERS[name](server, TIMEOUT)
-    for key in KEYS:
-        client.set(key, VALUE)
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+def sequence(client: Any, iterations: int) -> None:  # noqa: ANN401
+    """The sequence, by a client that waits."""
     for _ in range(iterations):
         for key in KEYS:
             client.set(key, VALUE)
@@ -63,6 +69,43 @@ def mixed(name: str, server: str, iterations: int) -> None:
         for key in KEYS:
             client.set(key, VALUE)
             client.get(key)
+
+
+async def sequence_awaited(client: dwell.memcache.AsyncClient, iterations: int) -> None:
+    """The sequence, by the client for asyncio."""
+    for _ in range(iterations):
+        for key in KEYS:
+            await client.set(key, VALUE)
+        for key in KEYS:
+            await client.get(key)
+        for key in KEYS:
+            await client.set(key, VALUE)
+            await client.get(key)
+
+
+def mixed(name: str, server: str, iterations: int) -> None:
+    """Does the sequence; prints wall and processor time, and switches, per operation."""
+    client = CONTENDERS[name](server, TIMEOUT)
+    if isinstance(client, dwell.memcache.AsyncClient):
+        asyncio.run(mixed_awaited(client, iterations))
+        return
+    sequence(client, 1)
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    sequence(client, iterations)
+    report(before, started, iterations)
+
+
+async def mixed_awaited(client: dwell.memcache.AsyncClient, iterations: int) -> None:
+    """`mixed`, by the client for asyncio."""
+    async with client:
+        await sequence_awaited(client, 1)
+        before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        await sequence_awaited(client, iterations)
+        report(before, started, iterations)
+
+
+def report(before: resource.struct_rusage, started: float, iterations: int) -> None:
+    """Prints what the sequence took."""
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_SELF)
     operations = iterations * 12
@@ -75,13 +118,24 @@ def mixed(name: str, server: str, iterations: int) -> None:
 def fault(name: str, server: str) -> None:
     """Asks a server that does not answer properly; prints how long that took, and its end."""
     started = time.perf_counter()
+    client = CONTENDERS[name](server, FAULT_TIMEOUT)
     try:
-        found = CONTENDERS[name](server, FAULT_TIMEOUT).get("key")
+        if isinstance(client, dwell.memcache.AsyncClient):
+            found = asyncio.run(found_by(client))
+        else:
+            found = client.get("key")
         # pylibmc shows a timeout as a key that is not there.
         ended = "miss" if found is None else "success"
     except Exception:
         ended = "error"
     print(f"{time.perf_counter() - started:.3f} {ended}")
+
+
+async def found_by(client: dwell.memcache.AsyncClient) -> bytes | None:
+    """What the client for asyncio finds."""
+    async with client:
+        value: bytes | None = await client.get("key")
+        return value
 
 
 if __name__ == "__main__":
