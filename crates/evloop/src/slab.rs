@@ -105,6 +105,22 @@ impl<T, K: Id> Slab<T, K> {
         }
     }
 
+    /// The value in a place, whatever tenant it is; for tables beside this one, whose entries are
+    /// places.
+    pub fn at(&self, index: u32) -> Option<&T> {
+        match self.places.get(index as usize)? {
+            Place::Occupied(value) => Some(value),
+            Place::Vacant { .. } => None,
+        }
+    }
+
+    /// The name of the value in a place.
+    pub fn id_at(&self, index: u32) -> Option<K> {
+        self.at(index)?;
+        let generation = self.generations.get(index as usize)?;
+        Some(K::from_token(Token::new(self.kind, *generation, index)))
+    }
+
     /// The value that `id` names, to change it.
     pub fn get_mut(&mut self, id: K) -> Option<&mut T> {
         let index = self.index_of(id)?;
@@ -266,6 +282,9 @@ mod tests {
             }
             for token in named {
                 prop_assert_eq!(slab.get(token), twin.get(&token));
+                let tenant = slab.id_at(token.index());
+                prop_assert_eq!(slab.at(token.index()), tenant.and_then(|id| twin.get(&id)));
+                prop_assert_eq!(tenant == Some(token), twin.contains_key(&token));
                 prop_assert_eq!(slab.get_mut(token).copied(), twin.get(&token).copied());
             }
             let mut tokens: Vec<_> = slab.tokens().collect();

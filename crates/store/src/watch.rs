@@ -27,10 +27,11 @@
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use hashbrown::HashTable;
-use triomphe::Arc;
+use triomphe::ThinArc;
 
 use crate::item::{Expiry, Seconds};
 
@@ -67,12 +68,12 @@ impl WatcherId {
 /// assert!(store.watch_shared(&key, watcher, 1).is_none());
 /// assert!(store.unwatch(&key, watcher));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct SharedKey(Arc<[u8]>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedKey(ThinArc<(), u8>);
 
 impl From<&[u8]> for SharedKey {
     fn from(key: &[u8]) -> Self {
-        Self(Arc::from(key))
+        Self(ThinArc::from_header_and_slice((), key))
     }
 }
 
@@ -80,7 +81,14 @@ impl Deref for SharedKey {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.0.slice
+    }
+}
+
+/// As its bytes, for tables that are asked with those.
+impl Hash for SharedKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self[..].hash(state);
     }
 }
 
@@ -150,12 +158,53 @@ struct Watch {
 /// The watched keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    slots: Vec<Option<Watch>>,
+    slots: Slots,
     free: Vec<u32>,
     table: HashTable<u32>,
     /// The alarms of all watches.
     alarms: BTreeSet<(Seconds, u32)>,
     pub(crate) notifications: u64,
+}
+
+/// Watches by slot, in blocks: none is moved for another, which would leave holes of memory among
+/// the keys, and a shard has few slots that are not used.
+#[derive(Debug, Default)]
+struct Slots {
+    blocks: Vec<Box<[Option<Watch>; BLOCK_SLOTS]>>,
+    /// Slots that were used.
+    len: usize,
+}
+
+const BLOCK_SLOTS: usize = 16;
+
+impl Slots {
+    fn get(&self, slot: u32) -> Option<&Watch> {
+        let block = self.blocks.get(slot as usize / BLOCK_SLOTS)?;
+        block[slot as usize % BLOCK_SLOTS].as_ref()
+    }
+
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Watch> {
+        self.place(slot)?.as_mut()
+    }
+
+    /// The place of a slot that was used.
+    fn place(&mut self, slot: u32) -> Option<&mut Option<Watch>> {
+        let block = self.blocks.get_mut(slot as usize / BLOCK_SLOTS)?;
+        Some(&mut block[slot as usize % BLOCK_SLOTS])
+    }
+
+    /// Takes the next slot that was never used.
+    fn push(&mut self, watch: Watch) -> u32 {
+        let slot = self.len as u32;
+        if self.len.is_multiple_of(BLOCK_SLOTS) {
+            self.blocks.push(Box::new([const { None }; BLOCK_SLOTS]));
+        }
+        self.len += 1;
+        if let Some(place) = self.place(slot) {
+            *place = Some(watch);
+        }
+        slot
+    }
 }
 
 impl Watches {
@@ -184,22 +233,17 @@ impl Watches {
             hash,
             alarm: Expiry::NEVER,
         };
-        let slot = if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = Some(watch);
-            slot
-        } else {
-            if self.slots.len() == self.slots.capacity() {
-                // By an eighth, not twice: every waiting key pays for what is not used.
-                self.slots.reserve_exact(self.slots.len() / 8 + 4);
+        let reused = self.free.pop();
+        let slot = match reused.and_then(|slot| Some((slot, self.slots.place(slot)?))) {
+            Some((slot, place)) => {
+                *place = Some(watch);
+                slot
             }
-            self.slots.push(Some(watch));
-            (self.slots.len() - 1) as u32
+            None => self.slots.push(watch),
         };
         let slots = &self.slots;
         self.table.insert_unique(spread(hash), slot, |&slot| {
-            slots[slot as usize]
-                .as_ref()
-                .map_or(0, |watch| spread(watch.hash))
+            slots.get(slot).map_or(0, |watch| spread(watch.hash))
         });
     }
 
@@ -223,7 +267,9 @@ impl Watches {
         if let Ok(occupied) = self.table.find_entry(spread(hash), |&other| other == slot) {
             occupied.remove();
         }
-        self.slots[slot as usize] = None;
+        if let Some(place) = self.slots.place(slot) {
+            *place = None;
+        }
         self.free.push(slot);
         self.release_slack();
         was_watching
@@ -255,10 +301,10 @@ impl Watches {
     /// Marks the watchers of every key whose item is gone now: `was_there` returns true for those
     /// that had one.
     pub(crate) fn flushed(&mut self, was_there: impl Fn(u32, &[u8]) -> bool, to: &mut Changes) {
-        for slot in 0..self.slots.len() {
-            let watch = self.slots[slot].as_ref();
+        for slot in 0..self.slots.len as u32 {
+            let watch = self.slots.get(slot);
             if watch.is_some_and(|watch| was_there(watch.hash, &watch.key)) {
-                self.mark(slot as u32, to);
+                self.mark(slot, to);
             }
         }
     }
@@ -280,15 +326,14 @@ impl Watches {
             return None;
         }
         let is_key = |&slot: &u32| {
-            self.slots[slot as usize]
-                .as_ref()
-                .is_some_and(|watch| *watch.key == *key)
+            let watch = self.slots.get(slot);
+            watch.is_some_and(|watch| *watch.key == *key)
         };
         self.table.find(spread(hash), is_key).copied()
     }
 
     fn slot(&mut self, slot: u32) -> Option<&mut Watch> {
-        self.slots.get_mut(slot as usize)?.as_mut()
+        self.slots.get_mut(slot)
     }
 
     fn mark(&mut self, slot: u32, to: &mut Changes) {
@@ -335,4 +380,48 @@ impl Watches {
 /// Widens a hash for a table that looks at the top bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_is_small() {
+        assert_eq!(size_of::<SharedKey>(), 8);
+        assert_eq!(size_of::<Option<Watch>>(), 32);
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_bytes() {
+        let names = std::collections::HashSet::from([SharedKey::from(&b"news"[..])]);
+        assert!(names.contains(&b"news"[..]) && !names.contains(&b"new"[..]));
+    }
+
+    #[test]
+    fn slots_are_used_again_and_need_not_be_in_order() {
+        let mut watches = Watches::default();
+        let watcher = WatcherId(3);
+        let name = |number: u32| number.to_string().into_bytes();
+        let add = |watches: &mut Watches, number: u32| {
+            let key = name(number);
+            watches.add(number, &key, || SharedKey::from(&key[..]), watcher);
+        };
+        for number in 0..100 {
+            add(&mut watches, number);
+        }
+        for number in (0..100).step_by(3) {
+            assert!(watches.remove(number, &name(number), watcher));
+        }
+        for number in 100..134 {
+            add(&mut watches, number);
+        }
+        assert_eq!((watches.len(), watches.slots.len), (100, 100));
+        for number in 0..134 {
+            let is_there = number % 3 != 0 || number >= 100;
+            assert_eq!(watches.find(number, &name(number)).is_some(), is_there);
+            assert_eq!(watches.remove(number, &name(number), watcher), is_there);
+        }
+        assert_eq!((watches.len(), watches.slots.blocks.len()), (0, 0));
+    }
 }

@@ -8,14 +8,15 @@ use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::{Condition, Cursor};
 use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
-use dwell_evloop::{Slab, Token};
+use dwell_evloop::{Id, Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
 use dwell_timers::Tick;
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -366,8 +367,9 @@ impl Group {
 #[derive(Debug)]
 pub(crate) struct Keys {
     slab: Slab<Key, KeyId>,
-    by_name: HashTable<KeyId>,
-    /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
+    /// The places of the keys.
+    by_name: HashTable<u32>,
+    /// Keys are chosen by clients, so the hash is seeded against chosen collisions.
     hasher: RandomState,
     waited: usize,
     /// Keys with open lookups that may have changed after they were read.
@@ -376,12 +378,15 @@ pub(crate) struct Keys {
     seen: Option<WaitedByLoop>,
 }
 
+/// Names for which the table keeps its room when there are none.
+const NAMES_KEPT: usize = 256;
+
 impl Keys {
     pub(crate) fn new(seen: Option<WaitedByLoop>) -> Self {
         Self {
             slab: KeyId::slab(usize::MAX),
             by_name: HashTable::new(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             waited: 0,
             hinted: HashSet::new(),
             seen,
@@ -401,8 +406,8 @@ impl Keys {
     }
 
     fn find_by(&self, hash: u64, name: &[u8]) -> Option<KeyId> {
-        let is_name = |key: &KeyId| self.slab.get(*key).is_some_and(|key| *key.name == *name);
-        self.by_name.find(hash, is_name).copied()
+        let is_name = |place: &u32| self.slab.at(*place).is_some_and(|key| *key.name == *name);
+        self.slab.id_at(*self.by_name.find(hash, is_name)?)
     }
 
     /// The record of `name`, made if there is none. `None` when no more fit.
@@ -424,9 +429,10 @@ impl Keys {
             seen.enter(name);
         }
         let (slab, hasher) = (&self.slab, &self.hasher);
-        self.by_name.insert_unique(hash, token, |token| {
-            slab.get(*token)
-                .map_or(0, |key| hasher.hash_one(&*key.name))
+        let place = token.token().index();
+        self.by_name.insert_unique(hash, place, |place| {
+            let key = slab.at(*place);
+            key.map_or(0, |key| hasher.hash_one(&*key.name))
         });
         Some(token)
     }
@@ -447,10 +453,11 @@ impl Keys {
             seen.leave(&key.name);
         }
         let hash = self.hasher.hash_one(&*key.name);
-        if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == token) {
+        let place = token.token().index();
+        if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == place) {
             entry.remove();
         }
-        if self.by_name.is_empty() {
+        if self.by_name.is_empty() && self.by_name.capacity() > NAMES_KEPT {
             self.by_name = HashTable::new();
         }
         self.slab.remove(token).map(|key| key.name)
@@ -630,7 +637,7 @@ mod tests {
     fn what_a_held_poll_costs_is_known() {
         assert_eq!(size_of::<Poll>(), 72);
         assert_eq!(size_of::<Feed>(), 56);
-        assert_eq!(size_of::<Key>(), 64);
+        assert_eq!(size_of::<Key>(), 56);
         assert_eq!(size_of::<Group>(), 16);
     }
 }

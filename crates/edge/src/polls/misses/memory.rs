@@ -11,6 +11,7 @@ use crate::cursor::Cursor;
 use crate::ids::FetchId;
 use bytes::Bytes;
 use dwell_upstream::{Answer, UpstreamError};
+use foldhash::quality::RandomState as Seed;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,9 @@ pub(crate) type UpstreamResult = Result<Arc<Answer>, UpstreamError>;
 #[derive(Debug)]
 pub(crate) struct Memory {
     shards: Box<[Mutex<Shard>]>,
-    /// Keys are chosen by clients, so the hash is keyed against chosen collisions.
+    /// Keys are chosen by clients, so the hash is seeded against chosen collisions.
+    seed: Seed,
+    /// Requests of different clients must not be taken for one: their digest is a keyed one.
     hasher: RandomState,
     /// Bound of one shard.
     bytes_max: usize,
@@ -91,7 +94,7 @@ impl CachedOutcome {
 
 #[derive(Debug, Default)]
 struct Shard {
-    entries: HashMap<Box<[u8]>, Entry, RandomState>,
+    entries: HashMap<Box<[u8]>, Entry, Seed>,
     /// The keys that have a value, the next to be forgotten first.
     order: VecDeque<Box<[u8]>>,
     bytes: usize,
@@ -137,6 +140,7 @@ impl Memory {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            seed: Seed::default(),
             hasher: RandomState::new(),
             bytes_max: bytes_max / SHARDS,
         }
@@ -302,7 +306,7 @@ impl Memory {
     }
 
     fn shard(&self, name: &[u8]) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(name) as usize;
+        let hash = self.seed.hash_one(name) as usize;
         lock(&self.shards[hash % SHARDS])
     }
 }
