@@ -12,6 +12,7 @@
 mod app;
 mod beside;
 mod connection;
+mod gathering;
 mod options;
 mod random;
 mod socket;
@@ -39,6 +40,7 @@ use visit::{Shared, Visit};
 /// The WebSocket connections of one loop, of either role.
 #[derive(Debug)]
 pub struct WebSockets {
+    kind: u8,
     options: WebSocketOptions,
     connections: Slab<Connection>,
     shared: Shared,
@@ -59,6 +61,7 @@ impl WebSockets {
     /// Makes a component without connections; no other component of the loop may use its kind.
     pub fn new(kind: u8, options: WebSocketOptions) -> Self {
         Self {
+            kind,
             connections: Slab::new(kind, options.connections_max),
             shared: Shared {
                 inflater: Inflater::new(),
@@ -196,13 +199,12 @@ impl WebSockets {
         let result = act(&mut visit.socket());
         visit.rest();
         let is_news = visit.connection.state == State::Ended || visit.connection.is_drained();
-        let Visit {
-            context, output, ..
-        } = visit;
+        let output = std::mem::take(&mut visit.output);
         context.return_output(output);
         if is_news {
             context.again(token, Readiness::default());
         }
+        self.send_if_full(context);
         Some(result)
     }
 
@@ -349,6 +351,7 @@ impl WebSockets {
         token: Token,
         app: &'v mut A,
     ) -> Option<Visit<'v, A>> {
+        self.send_before(context, token);
         let connection = self.connections.get_mut(token)?;
         let output = context.take_output();
         Some(Visit {

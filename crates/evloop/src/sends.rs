@@ -105,8 +105,13 @@ pub enum Sent<'a> {
 
 /// Sends that one system call makes.
 const SENDS_MAX: usize = 256;
+/// Bytes for which room is kept between the calls.
+const BYTES_KEPT: usize = 64 * 1024;
 
 impl Sends {
+    /// Sends that are worth gathering.
+    pub const COUNT_MIN: usize = 8;
+
     /// Bytes of one send: a longer one costs so much by itself that nothing is won.
     pub const BYTES_MAX: usize = 2048;
 
@@ -222,9 +227,10 @@ impl Sends {
         })
     }
 
-    /// Forgets what was sent.
+    /// Forgets what was sent, and lets go of the memory that a burst of long sends took.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.bytes.shrink_to(BYTES_KEPT);
         self.entries.clear();
     }
 }

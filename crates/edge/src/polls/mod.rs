@@ -62,6 +62,7 @@ pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::config::{Config, Routes};
+use crate::ids::KeyId;
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
@@ -287,6 +288,13 @@ impl Polls {
     /// The embedded store's item under `name`; memcached would have to be asked.
     fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
         self.lookups.stored(name, seconds(context))
+    }
+
+    /// The item under `key` in the embedded store; `None` with memcached, which would have to be
+    /// asked.
+    fn last_look(&self, context: &Context, key: KeyId) -> Option<Item> {
+        let keys = &self.waiters.keys;
+        self.lookups.stored_key(keys, key, seconds(context))
     }
 
     /// Returns true if no state is left.

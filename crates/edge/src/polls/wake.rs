@@ -13,7 +13,7 @@ use super::lookups::Lookup;
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
 use super::waiters::SHUTTING_DOWN;
-use super::{Lookups, Polls, seconds};
+use super::{Lookups, Polls};
 use crate::ids::{CacheOperation, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
@@ -288,10 +288,10 @@ impl Polls {
         };
         // The turn may have brought a newer value, which others have been told already.
         let item = self.stored(context, &record.name);
-        let kept = queue.change.as_ref();
         let mut found = if self.lookups.is_immediate() {
             item.as_ref().map(Found::stored)
         } else {
+            let kept = queue.change.as_ref();
             kept.map(|(content, value)| Found::shared(*content, value))
         };
         if let Some(found) = &mut found {
@@ -300,7 +300,7 @@ impl Polls {
         }
         let found = found.as_ref();
         let mut telling = Telling::of(found);
-        let mut frames = Frames::new();
+        let (mut frames, mut gathers_frames) = (Frames::new(), false);
         http.gather(context, queue.left.len());
         while !budget.is_spent()
             && let Some(waiter) = queue.next()
@@ -309,6 +309,10 @@ impl Polls {
                 && let Some(feed) = self.waiters.feeds.get(id)
                 && let Sink::Socket(socket) = feed.sink
             {
+                if !std::mem::replace(&mut gathers_frames, true) {
+                    http.send_gathered(context);
+                    websockets.gather(context, queue.left.len() + 1);
+                }
                 let (feed, mut sockets) = ((id, socket), self.socket_streams());
                 sockets.tell_of_change(context, websockets, budget, feed, found, &mut frames);
             } else {
@@ -316,6 +320,7 @@ impl Polls {
             }
         }
         http.send_gathered(context);
+        websockets.send_gathered(context);
     }
 
     /// Answers one poll that was held.
@@ -345,13 +350,6 @@ impl Polls {
             }
             _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
         }
-    }
-
-    /// The item under `key` in the embedded store; `None` with memcached, which would have to be
-    /// asked.
-    pub(super) fn last_look(&self, context: &Context, key: KeyId) -> Option<Item> {
-        let keys = &self.waiters.keys;
-        self.lookups.stored_key(keys, key, seconds(context))
     }
 
     /// The wait of one poll has ended; the last look makes sure that nothing was overlooked.

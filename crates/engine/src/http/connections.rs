@@ -5,7 +5,7 @@ use super::visit::Fate;
 use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, Readiness, Sent, Token};
+use dwell_evloop::{Context, Readiness, Sends, Sent, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -13,7 +13,7 @@ impl Http {
     ///
     /// ```
     /// use dwell_engine::Http;
-    /// use dwell_evloop::{Context, Readiness, Sent, Token};
+    /// use dwell_evloop::{Context, Readiness, Sends, Sent, Token};
     ///
     /// /// Ends a connection that an operator has named; in order, if it can be.
     /// fn end(http: &mut Http, context: &mut Context, connection: Token) {
@@ -178,7 +178,7 @@ impl Http {
 /// Answers to many at once, which are gathered and sent by one system call.
 impl Http {
     /// Gathers from now on what [`with_reply`](Self::with_reply) is given for held exchanges, if
-    /// `count` of them are worth it and the loop has [`Sends`](dwell_evloop::Sends), until it is
+    /// `count` of them are worth it and the loop has [`Sends`], until it is
     /// [sent](Self::send_gathered).
     ///
     /// Shape: for one callback of the driver, which ends with that.
@@ -229,7 +229,7 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn gather(&mut self, context: &mut Context, count: usize) {
-        if count >= SENDS_MIN
+        if count >= Sends::COUNT_MIN
             && let Some(sends) = context.sends()
         {
             sends.begin(self.kinds.connection);
@@ -299,6 +299,3 @@ impl Http {
         }
     }
 }
-
-/// Answers at once that are worth gathering.
-const SENDS_MIN: usize = 8;

@@ -57,6 +57,8 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     /// Output is queued, and the app is owed the news when it is out.
     pub(super) blocked: bool,
+    /// Output is left to the sends of the turn.
+    pub(super) is_gathered: bool,
 }
 
 /// The cause and state of a connection's end.
@@ -114,6 +116,7 @@ impl Connection {
             waits: Waits::End,
             paused: false,
             blocked: false,
+            is_gathered: false,
         }
     }
 

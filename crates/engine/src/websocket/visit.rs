@@ -14,7 +14,7 @@ use super::beside::Incoming;
 use super::connection::{Connection, State, Waits, passed};
 use super::options::WebSocketOptions;
 use super::socket::{Sending, WebSocketRef};
-use dwell_evloop::{Context, LoopOutput, Readiness, Token};
+use dwell_evloop::{Context, LoopOutput, Readiness, Sends, Token};
 use dwell_proto::websocket::{Close, CloseCode, Inflater, PeerError, Role};
 use std::time::Duration;
 
@@ -343,7 +343,9 @@ impl<A> Visit<'_, A> {
 
     /// Writes what was sent, and decides what the connection waits for.
     pub(super) fn rest(&mut self) {
-        self.socket().spill();
+        if !self.leave_to_sends() {
+            self.socket().spill();
+        }
         if self.connection.state == State::Flushing && self.connection.peer.stream.is_flushed() {
             self.finish();
         }
@@ -361,6 +363,31 @@ impl<A> Visit<'_, A> {
                 self.context.again_in_place(token, readiness);
             }
         }
+    }
+
+    /// Leaves output to the sends of the turn, if they are gathered and nothing is before it;
+    /// returns false if it is to be written at once.
+    fn leave_to_sends(&mut self) -> bool {
+        let Some(sends) = self.context.sends_of(self.token.kind()) else {
+            return false;
+        };
+        let connection = &mut *self.connection;
+        let goes_on = connection.state == State::Open && !connection.peer.has_ended();
+        let is_small = (1..=Sends::BYTES_MAX).contains(&self.output.len());
+        if !(goes_on && is_small && connection.peer.stream.is_flushed()) {
+            return false;
+        }
+        sends.push(self.token, &self.output);
+        self.output.clear();
+        connection.is_gathered = true;
+        true
+    }
+
+    /// The socket has not taken all that was left to the sends of the turn.
+    pub(super) fn refused(&mut self, rest: &[u8]) {
+        self.connection.peer.stream.queue_rest(rest);
+        self.connection.blocked = true;
+        self.rest();
     }
 
     /// Returns true if input is taken: there is room for the responses it may cause.

@@ -5,6 +5,7 @@ mod closing;
 mod conformance;
 mod deadlines;
 mod flow;
+mod gathering;
 mod handshake;
 mod lifecycle;
 mod messages;
