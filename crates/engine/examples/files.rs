@@ -3,9 +3,8 @@
 //! `cargo run --release -p dwell-engine --example files -- . 127.0.0.1:8000`
 
 use dwell_engine::files::{DirectoryOptions, serve_dir};
-use dwell_engine::{App, BodyPlan, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request};
-use dwell_evloop::{Context, EventLoop, Stream};
-use dwell_proto::http1::RequestHead;
+use dwell_engine::{App, HttpDriver, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, EventLoop};
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -15,16 +14,6 @@ struct Files {
 }
 
 impl App for Files {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Refuse(405)
-    }
-
     fn request(
         &mut self,
         context: &mut Context,
@@ -34,12 +23,6 @@ impl App for Files {
         serve_dir(request.head, &self.root, &self.options, context.wall()).send(reply, &[]);
         Outcome::Answered
     }
-
-    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
-        Outcome::Close
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

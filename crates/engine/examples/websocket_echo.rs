@@ -9,13 +9,8 @@ use dwell_engine::websocket::{
     Delivery, FramePart, Message, MessageLimits, Negotiated, Opcode, OriginPolicy, UpgradeOptions,
     WebSocketApp, WebSocketEnd, WebSocketOptions, WebSocketRef, WebSockets, upgrade,
 };
-use dwell_engine::{
-    App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
-};
-use dwell_evloop::{
-    Context, Driver, EventLoop, ListenOptions, Readiness, Stream, Token, bind_group,
-};
-use dwell_proto::http1::RequestHead;
+use dwell_engine::{App, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, Driver, EventLoop, ListenOptions, Readiness, Token, bind_group};
 use std::error::Error;
 
 const LISTENER: u8 = 1;
@@ -33,16 +28,6 @@ struct Routes {
 }
 
 impl App for Routes {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Refuse(413)
-    }
-
     fn request(
         &mut self,
         _: &mut Context,
@@ -80,12 +65,6 @@ impl App for Routes {
             }
         }
     }
-
-    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
-        Outcome::Close
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 
     fn detached(&mut self, _: &mut Context, _: ExchangeId, tag: u64, detached: Detached) {
         self.upgraded

@@ -344,13 +344,19 @@ pub enum HttpEvent {
 /// ```
 pub trait App {
     /// The head of a request that has a body is here, on `stream`: decides how the body is taken.
+    /// By default bodies of up to 1 MiB are collected.
     fn body(
         &mut self,
         context: &mut Context,
         exchange: ExchangeId,
         head: &RequestHead<'_, '_>,
         stream: &Stream,
-    ) -> BodyPlan;
+    ) -> BodyPlan {
+        let _ = (context, exchange, head, stream);
+        BodyPlan::Collect {
+            bytes_max: DEFAULT_BODY_BYTES_MAX,
+        }
+    }
 
     /// A request is complete, or its head where the body is streamed.
     fn request(
@@ -413,7 +419,8 @@ pub trait App {
         Outcome::Held { tag, timeout: None }
     }
 
-    /// The timeout of a held exchange has passed; answer now or hold on.
+    /// The timeout of a held exchange has passed; answer now or hold on. By default the answer is
+    /// 503, or the end of the connection where another answer was begun.
     ///
     /// Shape: the timeout of a hold does not run while output is queued, or while the app
     /// [waits](Reply::await_body) for body bytes that it has granted: the engine's own timeouts run
@@ -424,7 +431,14 @@ pub trait App {
         exchange: ExchangeId,
         tag: u64,
         reply: &mut Reply<'_>,
-    ) -> Outcome;
+    ) -> Outcome {
+        let _ = (context, exchange, tag);
+        if reply.is_open() {
+            return Outcome::Close;
+        }
+        reply.text(503, "not answered in time");
+        Outcome::Answered
+    }
 
     /// The peer of a held exchange has ended its sending side; true gives the exchange up, after
     /// which [`abandoned`](Self::abandoned) is called.
@@ -437,7 +451,9 @@ pub trait App {
     }
 
     /// Called when the response to a held exchange is not needed any more: its client is gone.
-    fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64);
+    fn abandoned(&mut self, context: &mut Context, exchange: ExchangeId, tag: u64) {
+        let _ = (context, exchange, tag);
+    }
 
     /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed; for one
     /// that has failed before it left, [`abandoned`](Self::abandoned) is called instead.
@@ -501,24 +517,11 @@ pub trait App {
     }
 }
 
-/// Makes an app of a closure: bodies up to 1 MiB are gathered, and an exchange held beyond its
-/// timeout gets 503.
+/// Makes an app of a closure, which is called for requests; the rest is as by default.
 impl<F> App for F
 where
     F: FnMut(&mut Context, &Request<'_>, &mut Reply<'_>) -> Outcome,
 {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Collect {
-            bytes_max: CLOSURE_BODY_BYTES_MAX,
-        }
-    }
-
     fn request(
         &mut self,
         context: &mut Context,
@@ -527,24 +530,7 @@ where
     ) -> Outcome {
         self(context, request, reply)
     }
-
-    fn expired(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: u64,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        if reply.is_open() {
-            // A streaming answer has its status already.
-            return Outcome::Close;
-        }
-        reply.text(503, "not answered in time");
-        Outcome::Answered
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
-/// The body limit of a closure, which cannot choose one.
-const CLOSURE_BODY_BYTES_MAX: u64 = 1 << 20;
+/// The body limit of an app that chooses none.
+const DEFAULT_BODY_BYTES_MAX: u64 = 1 << 20;

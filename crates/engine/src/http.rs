@@ -67,31 +67,11 @@ struct Accounts {
 ///
 /// struct Hello;
 /// impl App for Hello {
-/// #   fn body(
-/// #       &mut self,
-/// #       _: &mut Context,
-/// #       _: ExchangeId,
-/// #       _: &RequestHead<'_, '_>,
-/// #       _: &Stream,
-/// #   ) -> BodyPlan {
-/// #       BodyPlan::Refuse(413)
-/// #   }
 ///     fn request(&mut self, _: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>) -> Outcome {
 ///         reply.close_after();
 ///         reply.text(200, "hello");
 ///         Outcome::Answered
 ///     }
-///     // And `body`, `expired` and `abandoned`, which have no default.
-/// #   fn expired(
-/// #       &mut self,
-/// #       _: &mut Context,
-/// #       _: ExchangeId,
-/// #       _: u64,
-/// #       _: &mut Reply<'_>,
-/// #   ) -> Outcome {
-/// #       Outcome::Close
-/// #   }
-/// #   fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 ///     fn closed(&mut self, context: &mut Context, _: Token) {
 ///         context.stop();
 ///     }

@@ -2,9 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dwell_engine::sse::{self, Event, SendEventError, SharedEvent, SseError};
-use dwell_engine::{App, BodyPlan, ExchangeId, Limits, Outcome, Reply, Request, WriteError};
-use dwell_evloop::{Context, EventLoop, Stream};
-use dwell_proto::http1::RequestHead;
+use dwell_engine::{App, ExchangeId, Limits, Outcome, Reply, Request, WriteError};
+use dwell_evloop::{Context, EventLoop};
 use dwell_proto::sse::EventStreamDecoder;
 use dwell_testkit::{GUARD, Rig, Serving};
 use std::io::Write;
@@ -21,16 +20,6 @@ struct EventStream {
 }
 
 impl App for EventStream {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Refuse(413)
-    }
-
     fn request(
         &mut self,
         _: &mut Context,

@@ -1,9 +1,8 @@
 //! A server of one directory, and a client that reads as it likes.
 
 use dwell_engine::files::{DirectoryOptions, serve_dir};
-use dwell_engine::{App, BodyPlan, ExchangeId, Limits, Outcome, Reply, Request};
-use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, Stream, bind_unix};
-use dwell_proto::http1::RequestHead;
+use dwell_engine::{App, Limits, Outcome, Reply, Request};
+use dwell_evloop::{Context, EventLoop, ListenOptions, Listener, Sender, bind_unix};
 use dwell_testkit::{Serving, loopback_listener};
 use socket2::{Domain, Socket, Type};
 use std::fs;
@@ -31,16 +30,6 @@ struct Files {
 }
 
 impl App for Files {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Collect { bytes_max: 1024 }
-    }
-
     fn request(
         &mut self,
         context: &mut Context,
@@ -51,12 +40,6 @@ impl App for Files {
         answer.send(reply, &[("X-Own", b"yes")]);
         Outcome::Answered
     }
-
-    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
-        Outcome::Close
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 }
 
 impl Site {

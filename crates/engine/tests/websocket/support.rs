@@ -5,11 +5,8 @@ use dwell_engine::websocket::{
     Negotiated, Opcode, OriginPolicy, Role, UpgradeOptions, WebSocketApp, WebSocketEnd,
     WebSocketOptions, WebSocketRef, WebSockets, upgrade,
 };
-use dwell_engine::{
-    App, BodyPlan, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request,
-};
+use dwell_engine::{App, Detached, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};
 use dwell_evloop::{Context, Driver, EventLoop, Readiness, Stream, Token};
-use dwell_proto::http1::RequestHead;
 use dwell_proto::websocket::{DeflateOptions, DeflateParameters, Deflaters, FrameHeader, encode};
 use dwell_testkit::{Rig, loopback_listener};
 use std::borrow::Cow;
@@ -158,16 +155,6 @@ pub(crate) struct Routes {
 }
 
 impl App for Routes {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        _: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        BodyPlan::Collect { bytes_max: 100 }
-    }
-
     fn request(
         &mut self,
         _: &mut Context,
@@ -200,12 +187,6 @@ impl App for Routes {
             }
         }
     }
-
-    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
-        Outcome::Close
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
 
     fn detached(&mut self, _: &mut Context, _: ExchangeId, tag: u64, detached: Detached) {
         self.upgraded
