@@ -11,12 +11,14 @@ mod websocket;
 
 use super::error::ConnError;
 use super::event::Event;
-use super::state::{Act, Extra, Record};
+use super::state::{Extra, Record};
 use super::{Handler, Scope, kind};
 use crate::websocket::CloseCode;
 pub(super) use access::Access;
 use dwell_evloop::Token;
+use fields::{Fields, borrowed, owned};
 use std::any::Any;
+use std::borrow::Borrow as _;
 use std::fmt;
 
 /// A connection or listener, for as long as a handler or a borrow of the manager lasts.
@@ -421,6 +423,40 @@ impl Conn<'_> {
         });
     }
 
+    /// Does `act` with `data` at once, or with a copy of it as [`later_unclosed`] does; its failure
+    /// is not told then.
+    ///
+    /// [`later_unclosed`]: Self::later_unclosed
+    pub(super) fn now_or_later<D>(
+        &mut self,
+        data: &D,
+        act: impl FnOnce(&mut Conn<'_>, &D) -> Result<(), ConnError> + Send + 'static,
+    ) -> Result<(), ConnError>
+    where
+        D: ToOwned<Owned: Send + 'static> + ?Sized,
+    {
+        if !self.is_deferred() {
+            return act(self, data);
+        }
+        let data = data.to_owned();
+        self.later_unclosed(move |conn| drop(act(conn, data.borrow())));
+        Ok(())
+    }
+
+    /// The same with fields.
+    pub(super) fn now_or_later_with(
+        &mut self,
+        fields: Fields<'_>,
+        act: impl FnOnce(&mut Conn<'_>, Fields<'_>) -> Result<(), ConnError> + Send + 'static,
+    ) -> Result<(), ConnError> {
+        if !self.is_deferred() {
+            return act(self, fields);
+        }
+        let fields = owned(fields);
+        self.later_unclosed(move |conn| drop(act(conn, &borrowed(&fields))));
+        Ok(())
+    }
+
     /// Returns what it was before.
     fn set_closing(&mut self, closing: bool) -> bool {
         let record = self.scope.state.records.get_mut(self.token);
@@ -442,11 +478,6 @@ impl Conn<'_> {
     pub(super) fn extra(&mut self) -> Option<&mut Extra> {
         let record = self.scope.state.records.get_mut(self.token)?;
         Some(record.extra.get_or_insert_default())
-    }
-
-    /// Runs one that was deferred.
-    pub(super) fn run(&mut self, act: Act) {
-        act(self);
     }
 
     fn shut(&mut self, abort: bool) {

@@ -136,7 +136,7 @@ impl Hub {
             token,
             access: Access::None,
         };
-        let outcome = catch_unwind(AssertUnwindSafe(|| conn.run(act)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| act(&mut conn)));
         if outcome.is_err() {
             conn.abort();
             self.state.panics += 1;

@@ -1,7 +1,7 @@
 //! Answers of a known kind: event streams and files.
 
 use super::Conn;
-use super::fields::{borrowed, check_fields, owned};
+use super::fields::check_fields;
 use crate::files::{DirectoryOptions, FileAnswer, FileOptions, serve_dir, serve_file};
 use crate::manager::error::ConnError;
 use crate::manager::message::HttpMessage;
@@ -36,20 +36,10 @@ impl Conn<'_> {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn sse(&mut self) -> Result<(), ConnError> {
-        self.http_place()?;
-        if self.is_deferred() {
-            self.answer_later(|conn| {
-                let _ = conn.sse();
-            });
-            return Ok(());
-        }
-        self.with_reply(|reply| {
-            if reply.is_sent() {
-                return Err(ConnError::Answered);
-            }
-            sse::begin(reply, &[]);
-            Ok(())
-        })?
+        self.answer_place()?;
+        self.now_or_later(&(), |conn, ()| {
+            conn.first_reply(|reply| sse::begin(reply, &[]))
+        })
     }
 
     /// Sends an event; for one that goes to many there is [`sse_shared`](Self::sse_shared).
@@ -111,15 +101,10 @@ impl Conn<'_> {
     /// ```
     pub fn sse_shared(&mut self, event: &SharedEvent) -> Result<(), ConnError> {
         self.http_place()?;
-        if self.is_deferred() {
-            let event = event.clone();
-            self.later_unclosed(move |conn| {
-                let _ = conn.sse_shared(&event);
-            });
-            return Ok(());
-        }
-        self.with_reply(|reply| event.send(reply))?
-            .map_err(Into::into)
+        self.now_or_later(event, |conn, event| {
+            conn.with_reply(|reply| event.send(reply))?
+                .map_err(Into::into)
+        })
     }
 
     /// Sends a comment, which clients pass over: a heartbeat.
@@ -279,20 +264,9 @@ impl Conn<'_> {
         fields: &[(&str, &[u8])],
     ) -> Result<(), ConnError> {
         check_fields(fields)?;
-        self.http_place()?;
-        if self.is_deferred() {
-            let fields = owned(fields);
-            self.answer_later(move |conn| {
-                let _ = conn.send_file_with(answer, &borrowed(&fields));
-            });
-            return Ok(());
-        }
-        self.with_reply(|reply| {
-            if reply.is_sent() {
-                return Err(ConnError::Answered);
-            }
-            answer.send(reply, fields);
-            Ok(())
-        })?
+        self.answer_place()?;
+        self.now_or_later_with(fields, |conn, fields| {
+            conn.first_reply(|reply| answer.send(reply, fields))
+        })
     }
 }

@@ -79,30 +79,25 @@ impl Conn<'_> {
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     /// ```
     pub fn hijack(&mut self) -> Result<(), ConnError> {
+        self.answer_place()?;
+        self.now_or_later(&(), |conn, ()| conn.leave_http())
+    }
+
+    fn leave_http(&mut self) -> Result<(), ConnError> {
         let place = self.http_place()?;
-        match &self.access {
-            Access::Reply(_) => {
-                if let Some(record) = self.scope.state.records.get_mut(self.token) {
-                    record.leaves = Some(Protocol::Raw);
-                }
-                Ok(())
+        let (state, context) = (&mut *self.scope.state, &mut *self.scope.context);
+        if let Access::Reply(_) = &self.access {
+            if let Some(record) = state.records.get_mut(self.token) {
+                record.leaves = Some(Protocol::Raw);
             }
-            _ if self.is_deferred() => {
-                self.answer_later(|conn| {
-                    let _ = conn.hijack();
-                });
-                Ok(())
-            }
-            _ => {
-                let (state, context) = (&mut *self.scope.state, &mut *self.scope.context);
-                let components = self.scope.components.as_deref_mut();
-                let http = &mut components.ok_or(ConnError::NoRequest)?.http;
-                let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
-                let detached = http.detach(context, exchange).ok_or(ConnError::Closed)?;
-                state.leave(self.token, Protocol::Raw, detached);
-                Ok(())
-            }
+            return Ok(());
         }
+        let components = self.scope.components.as_deref_mut();
+        let http = &mut components.ok_or(ConnError::NoRequest)?.http;
+        let exchange = http.exchange_on(place).ok_or(ConnError::NoRequest)?;
+        let detached = http.detach(context, exchange).ok_or(ConnError::Closed)?;
+        state.leave(self.token, Protocol::Raw, detached);
+        Ok(())
     }
 
     /// On an outbound HTTP connection: sends a request, with `Host` and `Content-Length` unless
@@ -192,12 +187,20 @@ impl Conn<'_> {
         sent
     }
 
-    /// Defers an act as [`later`](Self::later) does, for acts that answer the request.
-    pub(super) fn answer_later(&mut self, answer: impl FnOnce(&mut Conn<'_>) + Send + 'static) {
-        if let Some(record) = self.scope.state.records.get_mut(self.token) {
+    /// Notes that the act which follows answers the request, if it is deferred.
+    pub(super) fn note_answer(&mut self) {
+        if self.is_deferred()
+            && let Some(record) = self.scope.state.records.get_mut(self.token)
+        {
             record.answers_early = true;
         }
-        self.later_unclosed(answer);
+    }
+
+    /// Its name in the HTTP component, for an act that answers the request.
+    pub(super) fn answer_place(&mut self) -> Result<Token, ConnError> {
+        let place = self.http_place()?;
+        self.note_answer();
+        Ok(place)
     }
 
     /// Lets so many more bytes of a streamed body come.
@@ -226,6 +229,20 @@ impl Conn<'_> {
     pub(super) fn owes_answer(&mut self) -> bool {
         self.with_reply(|reply| !reply.is_sent() || reply.is_open())
             .unwrap_or(false)
+    }
+
+    /// Lets `make` write the answer, if none was begun.
+    pub(super) fn first_reply(
+        &mut self,
+        make: impl FnOnce(&mut Reply<'_>),
+    ) -> Result<(), ConnError> {
+        self.with_reply(|reply| {
+            if reply.is_sent() {
+                return Err(ConnError::Answered);
+            }
+            make(reply);
+            Ok(())
+        })?
     }
 
     /// Lets `make` write to the place of the answer, which has to be within reach.

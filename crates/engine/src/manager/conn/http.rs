@@ -1,9 +1,9 @@
 //! Answers.
 
 use super::Conn;
-use super::fields::{Fields, borrowed, check_fields, owned};
+use super::fields::{Fields, check_fields};
 use crate::manager::error::ConnError;
-use crate::reply::{Body, Reply, Response};
+use crate::reply::{Body, Reply, Response, WriteError};
 use bytes::Bytes;
 use dwell_proto::http1::encode;
 
@@ -148,21 +148,27 @@ impl Conn<'_> {
     /// [`ConnError::Full`] when so much waits for the peer that nothing was taken; on with it at
     /// [`Event::Drained`](crate::manager::Event::Drained). [`ConnError::NotOpen`].
     pub fn chunk(&mut self, data: &[u8]) -> Result<(), ConnError> {
+        self.piece(data, |data, reply| reply.write(data))
+    }
+
+    fn piece<D>(
+        &mut self,
+        data: &D,
+        write: impl FnOnce(&D, &mut Reply<'_>) -> Result<(), WriteError> + Send + 'static,
+    ) -> Result<(), ConnError>
+    where
+        D: ToOwned<Owned: Send + 'static> + AsRef<[u8]> + ?Sized,
+    {
         self.http_place()?;
-        if self.is_deferred() {
-            let data = data.to_vec();
-            self.later_unclosed(move |conn| {
-                // As for `send_shared`.
-                let _ = conn.chunk(&data);
-            });
-            return Ok(());
-        }
-        let written = self.with_reply(|reply| match data {
-            _ if reply.is_verbatim() => None,
-            [] => Some(reply.finish(&[])),
-            _ => Some(reply.write(data)),
-        })?;
-        written.map_or_else(|| self.frame(data), |written| written.map_err(Into::into))
+        self.now_or_later(data, |conn, data| {
+            let written = conn.with_reply(|reply| match data.as_ref() {
+                _ if reply.is_verbatim() => None,
+                [] => Some(reply.finish(&[])),
+                _ => Some(write(data, reply)),
+            })?;
+            let frame = || conn.frame(data.as_ref());
+            written.map_or_else(frame, |written| written.map_err(Into::into))
+        })
     }
 
     /// Writes a piece of an answer whose head was sent as bytes.
@@ -202,20 +208,7 @@ impl Conn<'_> {
     /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
     /// ```
     pub fn chunk_shared(&mut self, data: &Bytes) -> Result<(), ConnError> {
-        self.http_place()?;
-        if self.is_deferred() {
-            let data = data.clone();
-            self.later_unclosed(move |conn| {
-                let _ = conn.chunk_shared(&data);
-            });
-            return Ok(());
-        }
-        if data.is_empty() {
-            return self.chunk(data);
-        }
-        let written =
-            self.with_reply(|reply| (!reply.is_verbatim()).then(|| reply.write_shared(data)))?;
-        written.map_or_else(|| self.frame(data), |written| written.map_err(Into::into))
+        self.piece(data, |data, reply| reply.write_shared(data))
     }
 
     /// Ends the answer that was begun; trailer fields go out where it is chunked.
@@ -225,21 +218,16 @@ impl Conn<'_> {
     pub fn finish(&mut self, trailers: &[(&str, &[u8])]) -> Result<(), ConnError> {
         check_fields(trailers)?;
         self.http_place()?;
-        if self.is_deferred() {
-            let trailers = owned(trailers);
-            self.later_unclosed(move |conn| {
-                let _ = conn.finish(&borrowed(&trailers));
-            });
-            return Ok(());
-        }
-        self.with_reply(|reply| {
-            if reply.is_verbatim() {
-                // Only the end of the connection tells its client that it is whole.
-                reply.close_after();
-            }
-            reply.finish(trailers)
-        })?
-        .map_err(Into::into)
+        self.now_or_later_with(trailers, |conn, trailers| {
+            let finished = conn.with_reply(|reply| {
+                if reply.is_verbatim() {
+                    // Only the end of the connection tells its client that it is whole.
+                    reply.close_after();
+                }
+                reply.finish(trailers)
+            })?;
+            finished.map_err(Into::into)
+        })
     }
 
     /// Sends an informational answer, 103 (Early Hints) for one, before the final one.
@@ -273,14 +261,9 @@ impl Conn<'_> {
         }
         check_fields(fields)?;
         self.http_place()?;
-        if self.is_deferred() {
-            let fields = owned(fields);
-            self.later_unclosed(move |conn| {
-                let _ = conn.informational(status, &borrowed(&fields));
-            });
-            return Ok(());
-        }
-        self.with_reply(|reply| reply.informational(status, fields))
+        self.now_or_later_with(fields, move |conn, fields| {
+            conn.with_reply(|reply| reply.informational(status, fields))
+        })
     }
 
     fn answer(&mut self, status: u16, fields: Fields<'_>, body: Body<'_>) -> Result<(), ConnError> {
@@ -288,42 +271,32 @@ impl Conn<'_> {
             return Err(ConnError::Status(status));
         }
         check_fields(fields)?;
-        self.http_place()?;
+        self.answer_place()?;
         if self.is_deferred() {
-            let (fields, body) = (owned(fields), shared(body));
-            self.answer_later(move |conn| {
-                let _ = conn.answer(status, &borrowed(&fields), body);
+            let body = shared(body);
+            return self.now_or_later_with(fields, move |conn, fields| {
+                conn.answer(status, fields, body)
             });
-            return Ok(());
         }
         let has_body = status != 101 && !matches!(body, Body::Stream(_));
         let wants_type = has_body && !has(fields, "content-type");
-        if !wants_type {
-            return self.with_reply(|reply| send(reply, status, fields, body))?;
-        }
-        if fields.is_empty() {
-            return self.with_reply(|reply| send(reply, status, &[TEXT], body))?;
-        }
-        let all: Vec<_> = [TEXT].iter().chain(fields).copied().collect();
-        self.with_reply(|reply| send(reply, status, &all, body))?
+        let typed: Vec<_>;
+        let fields = match fields {
+            _ if !wants_type => fields,
+            [] => &[TEXT],
+            _ => {
+                typed = [TEXT].iter().chain(fields).copied().collect();
+                &typed
+            }
+        };
+        self.first_reply(|reply| {
+            reply.send(&Response {
+                status,
+                fields,
+                body,
+            });
+        })
     }
-}
-
-fn send(
-    reply: &mut Reply<'_>,
-    status: u16,
-    fields: Fields<'_>,
-    body: Body<'_>,
-) -> Result<(), ConnError> {
-    if reply.is_sent() {
-        return Err(ConnError::Answered);
-    }
-    reply.send(&Response {
-        status,
-        fields,
-        body,
-    });
-    Ok(())
 }
 
 fn has(fields: Fields<'_>, name: &str) -> bool {

@@ -117,10 +117,8 @@ impl Conn<'_> {
     fn send_shared_bytes(&mut self, bytes: Bytes) -> Result<(), ConnError> {
         let place = self.open_place()?;
         if self.is_deferred() {
-            self.answer_later(move |conn| {
-                // A send to another connection returns no error; a failure ends that one anyway.
-                let _ = conn.send_shared_bytes(bytes);
-            });
+            self.note_answer();
+            self.later_unclosed(move |conn| drop(conn.send_shared_bytes(bytes)));
             return Ok(());
         }
         match place.kind() {

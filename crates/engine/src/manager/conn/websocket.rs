@@ -145,16 +145,7 @@ impl Conn<'_> {
     /// # Errors
     /// As [`ws_text`](Self::ws_text).
     pub fn ws_send(&mut self, kind: MessageKind, payload: &[u8]) -> Result<(), ConnError> {
-        self.websocket_place()?;
-        if self.is_deferred() {
-            let payload = payload.to_vec();
-            self.later_unclosed(move |conn| {
-                let _ = conn.ws_send(kind, &payload);
-            });
-            return Ok(());
-        }
-        self.with_socket(|socket| socket.send(kind, payload))?
-            .map_err(Into::into)
+        self.on_socket(payload, move |payload, socket| socket.send(kind, payload))
     }
 
     /// Sends a message that goes to many: encoded once, and compressed once.
@@ -200,16 +191,7 @@ impl Conn<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn ws_send_shared(&mut self, message: &Arc<Broadcast>) -> Result<(), ConnError> {
-        self.websocket_place()?;
-        if self.is_deferred() {
-            let message = Arc::clone(message);
-            self.later_unclosed(move |conn| {
-                let _ = conn.ws_send_shared(&message);
-            });
-            return Ok(());
-        }
-        self.with_socket(|socket| socket.send_shared(message))?
-            .map_err(Into::into)
+        self.on_socket(message, |message, socket| socket.send_shared(message))
     }
 
     /// Sends a ping, of at most 125 bytes; the pong comes as
@@ -240,16 +222,7 @@ impl Conn<'_> {
     /// # assert!(answer.is_ping());
     /// ```
     pub fn ws_ping(&mut self, payload: &[u8]) -> Result<(), ConnError> {
-        self.websocket_place()?;
-        if self.is_deferred() {
-            let payload = payload.to_vec();
-            self.later_unclosed(move |conn| {
-                let _ = conn.ws_ping(&payload);
-            });
-            return Ok(());
-        }
-        self.with_socket(|socket| socket.ping(payload))?
-            .map_err(Into::into)
+        self.on_socket(payload, |payload, socket| socket.ping(payload))
     }
 
     /// Sends an unsolicited pong: a heartbeat in one direction.
@@ -272,16 +245,7 @@ impl Conn<'_> {
     /// # assert!(answer.is_pong());
     /// ```
     pub fn ws_pong(&mut self, payload: &[u8]) -> Result<(), ConnError> {
-        self.websocket_place()?;
-        if self.is_deferred() {
-            let payload = payload.to_vec();
-            self.later_unclosed(move |conn| {
-                let _ = conn.ws_pong(&payload);
-            });
-            return Ok(());
-        }
-        self.with_socket(|socket| socket.pong(payload))?
-            .map_err(Into::into)
+        self.on_socket(payload, |payload, socket| socket.pong(payload))
     }
 
     /// Closes a WebSocket in order, with a code and a reason; [`close`](Self::close) does so with
@@ -312,18 +276,28 @@ impl Conn<'_> {
     /// ```
     pub fn ws_close(&mut self, code: CloseCode, reason: &str) -> Result<(), ConnError> {
         self.websocket_place()?;
-        if self.is_deferred() {
-            let reason = reason.to_owned();
-            self.later_unclosed(move |conn| {
-                let _ = conn.ws_close(code, &reason);
-            });
-            return Ok(());
-        }
-        self.with_socket(|socket| socket.close(code, reason))?;
-        if let Ok(record) = self.scope.state.open_record(self.token) {
-            record.closing = true;
-        }
-        Ok(())
+        self.now_or_later(reason, move |conn, reason| {
+            conn.with_socket(|socket| socket.close(code, reason))?;
+            if let Ok(record) = conn.scope.state.open_record(conn.token) {
+                record.closing = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn on_socket<D>(
+        &mut self,
+        data: &D,
+        send: impl FnOnce(&D, &mut WebSocketRef<'_>) -> Result<(), WebSocketSendError> + Send + 'static,
+    ) -> Result<(), ConnError>
+    where
+        D: ToOwned<Owned: Send + 'static> + ?Sized,
+    {
+        self.websocket_place()?;
+        self.now_or_later(data, |conn, data| {
+            conn.with_socket(|socket| send(data, socket))?
+                .map_err(Into::into)
+        })
     }
 
     /// Lets `act` work on the WebSocket, which has to be within reach.
