@@ -83,6 +83,14 @@ pub fn serve_request(
     )
 }
 
+/// A loop with a server that answers each request with `hello`, and the address it listens on.
+pub fn hello() -> (EventLoop<()>, HttpDriver<impl App>, SocketAddr) {
+    listening(|_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
+        reply.text(200, "hello");
+        Outcome::Answered
+    })
+}
+
 /// The answer of a [`Server`] with this handler to `request`, which says that the connection ends.
 pub fn handle_once(request: &str, handler: impl Handler) -> String {
     let builder = Server::builder().listen(([127, 0, 0, 1], 0).into());

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub use beside::{ask, ask_and_finish, beside};
 #[cfg(feature = "serving")]
 pub use example::{
-    Fine, describe, detached, handle_once, hold_once, manage, manage_bytes, manage_once,
+    Fine, describe, detached, handle_once, hello, hold_once, manage, manage_bytes, manage_once,
     manage_socket, manage_stream, manage_then, manage_ws, respond_once, serve_beginning,
     serve_once, serve_request, socket_once, stream_once, talk_once,
 };

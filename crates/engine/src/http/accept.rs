@@ -95,11 +95,8 @@ impl Http {
     ///     assert!(!http.retire(context, listener, app), "there is none any more");
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::{EventLoop, ListenOptions, bind_group};
-    /// # let app = |_: &mut Context, _: &Request<'_>, _: &mut Reply<'_>| Outcome::Close;
-    /// # let mut event_loop = EventLoop::<()>::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
+    /// # use dwell_evloop::{ListenOptions, bind_group};
+    /// # let (mut event_loop, mut driver, _) = dwell_testkit::hello();
     /// # let any = ([127, 0, 0, 1], 0).into();
     /// # let listener = bind_group(any, 1, ListenOptions::default())?.remove(0);
     /// # let address = listener.address().expect("it is no unix socket");
@@ -141,15 +138,7 @@ impl Http {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     reply.text(200, "hello");
-    /// #     Outcome::Answered
-    /// # };
-    /// # let mut event_loop = EventLoop::<()>::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let (mut event_loop, mut driver, address) = dwell_testkit::hello();
     /// # let client = std::net::TcpStream::connect(address)?;
     /// # end(&mut driver.http, event_loop.context(), &mut driver.app, false);
     /// # assert_eq!(driver.http.connections(), 1, "it has come in time, and may ask");
@@ -204,28 +193,14 @@ impl Http {
     ///     http.adopt(context, client, app);
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     reply.text(200, "hello");
-    /// #     Outcome::Answered
-    /// # };
-    /// # let mut event_loop = EventLoop::<()>::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    /// # let address = listener.local_addr()?;
-    /// # let ask = || dwell_testkit::ask(address, "GET / HTTP/1.0\r\n\r\n");
-    /// # let mut listener = Some(listener);
-    /// # let answer = dwell_testkit::beside(ask, || {
-    /// #     if let Some(listener) = listener.take() {
-    /// #         let (client, _) = listener.accept().expect("a client connects");
-    /// #         client.set_nonblocking(true).expect("it is a socket");
-    /// #         let client = Stream::from_tcp(mio::net::TcpStream::from_std(client));
-    /// #         message(&mut driver.http, event_loop.context(), client, &mut driver.app);
-    /// #     }
-    /// #     let patience = std::time::Duration::from_millis(10);
-    /// #     event_loop.turn(&mut driver, Some(patience)).expect("it turns");
-    /// # });
+    /// # let (mut event_loop, mut driver, _) = dwell_testkit::hello();
+    /// # let (detached, mut client) = dwell_testkit::detached();
+    /// # message(&mut driver.http, event_loop.context(), detached.stream, &mut driver.app);
+    /// # std::io::Write::write_all(&mut client, b"GET / HTTP/1.0\r\n\r\n")?;
+    /// # while driver.http.connections() > 0 {
+    /// #     event_loop.turn(&mut driver, None)?;
+    /// # }
+    /// # let answer = std::io::read_to_string(client)?;
     /// # assert!(answer.ends_with("hello\n"), "{answer}");
     /// # Ok::<(), std::io::Error>(())
     /// ```

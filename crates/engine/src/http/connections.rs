@@ -187,7 +187,7 @@ impl Http {
     /// use dwell_engine::{Body, ExchangeId, Http, SharedFields};
     /// use dwell_evloop::{Context, Sends};
     ///
-    /// /// Answers all who wait, by few system calls.
+    /// /// Answers all who wait, by few system calls where the loop was given `Sends`.
     /// fn tell(http: &mut Http, context: &mut Context, waiting: &[ExchangeId]) {
     ///     let fields = SharedFields::new(200, &[]);
     ///     http.gather(context, waiting.len());
@@ -199,34 +199,11 @@ impl Http {
     ///     http.send_gathered(context);
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
-    /// # use std::io::{Read, Write};
-    /// # let held = std::cell::RefCell::new(Vec::new());
-    /// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-    /// #     held.borrow_mut().push(request.exchange);
-    /// #     Outcome::Held { tag: 0, timeout: None }
-    /// # };
-    /// # let mut event_loop = EventLoop::new()?;
-    /// # let mut driver = HttpDriver::new(Limits::default(), app);
-    /// event_loop.context().set_sends(Some(Sends::default()));
-    /// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-    /// # let mut clients = Vec::new();
-    /// # for _ in 0..9 {
-    /// #     let mut client = std::net::TcpStream::connect(address)?;
-    /// #     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
-    /// #     clients.push(client);
-    /// # }
-    /// # while held.borrow().len() < clients.len() {
-    /// #     event_loop.turn(&mut driver, None)?;
-    /// # }
-    /// # tell(&mut driver.http, event_loop.context(), &held.borrow());
-    /// # for mut client in clients {
-    /// #     let mut answer = [0; 1000];
-    /// #     let length = client.read(&mut answer)?;
-    /// #     assert!(answer[..length].ends_with(b"\r\n\r\nnews"));
-    /// # }
-    /// # Ok::<(), std::io::Error>(())
+    /// # let answer = dwell_testkit::hold_once(|http, context, exchange| {
+    /// #     context.set_sends(Some(Sends::default()));
+    /// #     tell(http, context, &[exchange]);
+    /// # });
+    /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
     /// ```
     pub fn gather(&mut self, context: &mut Context, count: usize) {
         if count >= Sends::COUNT_MIN

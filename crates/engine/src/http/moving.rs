@@ -45,17 +45,9 @@ impl Http {
     ///     leaving
     /// }
     /// #
-    /// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-    /// # use dwell_evloop::EventLoop;
     /// # use std::io::{Read, Write};
-    /// # let app = |_: &mut Context, _: &Request<'_>, reply: &mut Reply<'_>| {
-    /// #     reply.text(200, "hello");
-    /// #     Outcome::Answered
-    /// # };
-    /// # let (mut first_loop, mut second_loop) = (EventLoop::new()?, EventLoop::new()?);
-    /// # let mut first = HttpDriver::new(Limits::default(), app);
-    /// # let mut second = HttpDriver::new(Limits::default(), app);
-    /// # let address = first.listen(first_loop.context(), ([127, 0, 0, 1], 0).into())?;
+    /// # let (mut first_loop, mut first, address) = dwell_testkit::hello();
+    /// # let (mut second_loop, mut second, _) = dwell_testkit::hello();
     /// # let mut client = std::net::TcpStream::connect(address)?;
     /// # client.write_all(b"GET / HTTP/1.1\r\n")?;
     /// # while first.http.connections() == 0 {
@@ -69,8 +61,7 @@ impl Http {
     /// # while second.http.connections() > 0 {
     /// #     second_loop.turn(&mut second, None)?;
     /// # }
-    /// # let mut answer = String::new();
-    /// # client.read_to_string(&mut answer)?;
+    /// # let answer = std::io::read_to_string(client)?;
     /// # assert!(answer.ends_with("hello\n"), "{answer}");
     /// # Ok::<(), std::io::Error>(())
     /// ```

@@ -47,24 +47,16 @@ use std::fmt;
 ///     }
 /// }
 /// #
-/// # use dwell_engine::manager::Manager;
 /// # use std::io::{Read, Write};
 /// # use std::net::TcpStream;
-/// # use std::time::Duration;
-/// # let mut manager = Manager::new(chat)?;
-/// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-/// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-/// # let address = address.expect("it listens");
-/// # let (mut one, mut other) = (TcpStream::connect(address)?, TcpStream::connect(address)?);
-/// # while manager.connection_count() < 3 {
-/// #     manager.poll(None)?;
-/// # }
-/// # one.write_all(b"hello")?;
-/// # let mut heard = [0; 5];
-/// # let hear = || other.read_exact(&mut heard);
-/// # dwell_testkit::beside(hear, || manager.poll(Duration::from_millis(10)).expect("it polls"))?;
-/// # assert_eq!(&heard, b"hello");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # let heard = dwell_testkit::manage("tcp", chat, |address| {
+/// #     let (mut one, mut other) = (TcpStream::connect(address)?, TcpStream::connect(address)?);
+/// #     one.write_all(b"hello")?;
+/// #     let mut heard = [0; 5];
+/// #     other.read_exact(&mut heard).map(|()| heard)
+/// # });
+/// # assert_eq!(&heard?, b"hello");
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Conn<'a> {
     pub(super) scope: Scope<'a>,
@@ -87,7 +79,7 @@ impl Conn<'_> {
     /// Returns the value that [`set_user_data`](Self::set_user_data) attached, if it is a `T`.
     ///
     /// ```
-    /// use dwell_engine::manager::{Conn, Event, Manager};
+    /// use dwell_engine::manager::{Conn, Event};
     ///
     /// /// Answers with how often something came.
     /// fn count(conn: &mut Conn<'_>, event: Event<'_>) {
@@ -102,16 +94,9 @@ impl Conn<'_> {
     ///         _ => {}
     ///     }
     /// }
-    ///
-    /// # use dwell_testkit::{ask_and_finish, beside};
-    /// let mut manager = Manager::new(count)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let answer = beside(|| ask_and_finish(address, "hello"), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
-    /// # });
+    /// #
+    /// # let answer = dwell_testkit::manage_bytes("hello", count);
     /// # assert_eq!(answer, "1\n");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn user_data<T: Any>(&mut self) -> Option<&mut T> {
         let record = self.scope.state.records.get_mut(self.token)?;
@@ -134,7 +119,10 @@ impl Conn<'_> {
     /// fn choose(conn: &mut Conn<'_>, event: Event<'_>) {
     ///     let Event::Read { data, .. } = event else { return };
     ///     match data.first() {
-    ///         Some(b'e') => conn.set_handler(echo),
+    ///         Some(b'e') => {
+    ///             conn.set_handler(echo);
+    ///             let _ = conn.send(b"echo\n");
+    ///         }
     ///         _ => conn.error("no such protocol"),
     ///     }
     /// }
@@ -145,22 +133,17 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
     /// # use std::io::{Read, Write};
-    /// # let mut manager = Manager::new(choose)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # client.write_all(b"e")?;
-    /// # client.set_nonblocking(true)?;
-    /// # let (mut sent, mut echo) = (0, [0]);
-    /// # // The first byte has chosen; every other one comes back.
-    /// # while client.read(&mut echo).is_err() {
-    /// #     manager.poll(std::time::Duration::from_millis(10))?;
-    /// #     sent += client.write(b"!")?;
-    /// # }
-    /// # assert!(sent > 0 && echo == *b"!");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let answer = dwell_testkit::manage("tcp", choose, |address| {
+    /// #     let mut client = std::net::TcpStream::connect(address)?;
+    /// #     client.write_all(b"e")?;
+    /// #     client.read_exact(&mut [0; 5])?;
+    /// #     client.write_all(b"hello")?;
+    /// #     let mut answer = [0; 5];
+    /// #     client.read_exact(&mut answer).map(|()| answer)
+    /// # });
+    /// # assert_eq!(&answer?, b"hello");
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn set_handler(&mut self, handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static) {
         let handler: Handler = Box::new(handler);
@@ -285,18 +268,13 @@ impl Conn<'_> {
     ///     }
     /// }
     /// #
-    /// # use dwell_engine::manager::Manager;
-    /// # use std::io::{ErrorKind, Write};
-    /// # let mut manager = Manager::new(strict)?;
-    /// # let listener = manager.listen("tcp://127.0.0.1:0")?;
-    /// # let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
-    /// # let mut client = std::net::TcpStream::connect(address.expect("it listens"))?;
-    /// # client.write_all(b"\xff")?;
-    /// # let end = dwell_testkit::beside(|| std::io::read_to_string(client), || {
-    /// #     manager.poll(std::time::Duration::from_millis(10)).expect("it polls");
+    /// # let end = dwell_testkit::manage("tcp", strict, |address| {
+    /// #     let mut client = std::net::TcpStream::connect(address)?;
+    /// #     std::io::Write::write_all(&mut client, b"\xff")?;
+    /// #     std::io::read_to_string(client)
     /// # });
-    /// # assert_eq!(end.expect_err("it is reset").kind(), ErrorKind::ConnectionReset);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # let error = end.expect_err("it is reset");
+    /// # assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     /// ```
     pub fn abort(&mut self) {
         let Some(record) = self.scope.state.records.get_mut(self.token) else {

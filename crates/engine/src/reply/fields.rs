@@ -59,29 +59,11 @@ pub(crate) fn append<'f>(
 ///     }
 /// }
 /// #
-/// # use dwell_engine::{HttpDriver, Limits, Outcome, Reply, Request};
-/// # use dwell_evloop::EventLoop;
-/// # use std::io::Write;
-/// # let held = std::cell::Cell::new(None);
-/// # let app = |_: &mut Context, request: &Request<'_>, _: &mut Reply<'_>| {
-/// #     held.set(Some(request.exchange));
-/// #     Outcome::Held { tag: 0, timeout: None }
-/// # };
-/// # let mut event_loop = EventLoop::new()?;
-/// # let mut driver = HttpDriver::new(Limits::default(), app);
-/// # let address = driver.listen(event_loop.context(), ([127, 0, 0, 1], 0).into())?;
-/// # let mut client = std::net::TcpStream::connect(address)?;
-/// # client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-/// # while held.get().is_none() {
-/// #     event_loop.turn(&mut driver, None)?;
-/// # }
-/// # let exchange = held.get().expect("it has come");
-/// # tell(&mut driver.http, event_loop.context(), &[exchange]);
-/// # drop(driver);
-/// # let answer = std::io::read_to_string(client)?;
+/// # let answer = dwell_testkit::hold_once(|http, context, exchange| {
+/// #     tell(http, context, &[exchange]);
+/// # });
 /// # assert!(answer.contains("\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n"));
 /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
-/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct SharedFields {
