@@ -10,7 +10,7 @@
 //! | hold all of that in a loop that you poll | [`manager::Manager`] | `manager` (default) |
 //! | write handlers over the types of the `http` crate | [`handler::http`] | `http` |
 //! | serve an axum `Router`, or another `tower::Service` | [`handler::tower`] | `tower` |
-//! | open WebSockets in axum's handlers | [`axum::WebSocketUpgrade`] | `axum` |
+//! | open WebSockets in axum's handlers | [`handler::axum::WebSocketUpgrade`] | `axum` |
 //! | bound what a future may take | [`timers::timeout`] | `timers` |
 //! | talk to memcached | [`memcache::Client`] | `memcache`; codecs: `json`, `zlib`, `zstd` |
 //! | keep values in a bounded cache | [`store::Store`] | `store` |
@@ -198,10 +198,6 @@ pub use dwell_engine::{
 #[doc(inline)]
 pub use dwell_evloop::ListenOptions;
 
-#[cfg(feature = "axum")]
-#[doc(inline)]
-pub use dwell_engine::axum;
-
 #[cfg(feature = "manager")]
 #[doc(inline)]
 pub use dwell_engine::manager;
@@ -213,9 +209,13 @@ pub use dwell_engine::{StreamEnd, StreamLimits, StreamRef, websocket};
 #[doc(inline)]
 pub use dwell_proto::http1;
 
+/// The crate of the server, the manager and their components, whose pages it has.
+#[cfg(feature = "event-loop")]
+#[doc(no_inline)]
+pub use dwell_engine as engine;
 #[cfg(feature = "event-loop")]
 #[doc(inline)]
-pub use {dwell_engine as engine, dwell_evloop as event_loop};
+pub use dwell_evloop as event_loop;
 
 #[cfg(feature = "memcache")]
 #[doc(inline)]

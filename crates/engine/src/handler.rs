@@ -3,11 +3,19 @@
 //! | a handler that | is |
 //! |---|---|
 //! | answers at once | a closure in [`handler_fn`]: runs on the loop, gets whole bodies |
-//! | reads bodies as they come | the same, in [`streamed`] |
-//! | blocks | [`blocking`]: runs on the worker pool, gets an owned request and reads its body |
+//! | reads bodies as they come | the same, in [`streamed()`] |
+//! | blocks | [`blocking()`]: runs on the worker pool, gets an owned request and reads its body |
 //! | answers later | any of them, by [`Exchange::responder`], from any thread |
 //! | is a closure over `http` types | `inline` and `pooled` in `handler::http` (feature `http`) |
 //! | is a `tower::Service` | `handler::tower::service` (feature `tower`) |
+//!
+//! ```
+//! use dwell_engine::handler::handler_fn;
+//!
+//! let hello = handler_fn(|request, exchange| exchange.text(200, request.head.path));
+//! # let answer = dwell_testkit::handle_once("GET /here HTTP/1.0\r\n\r\n", hello);
+//! # assert!(answer.ends_with("\r\n\r\n/here\n"), "{answer}");
+//! ```
 
 mod answer;
 #[cfg(feature = "axum")]

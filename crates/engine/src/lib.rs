@@ -56,8 +56,6 @@ pub mod websocket;
 pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
 pub use budget::Budget;
 pub use dwell_evloop::Detached;
-#[cfg(feature = "axum")]
-pub use handler::axum;
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};

@@ -1,8 +1,9 @@
-//! Server-sent events, as streaming answers of an [`App`](crate::App).
+//! Server-sent events, as streaming answers.
 //!
-//! [`begin`] opens the stream, [`send`] or [`SharedEvent::send`] bring events, and [`keep_alive`]
-//! is what the timeout of the hold is for. A client that comes back says where it was:
-//! [`last_event_id`].
+//! A handler of a [`Manager`](crate::manager::Manager) begins a stream by
+//! [`Conn::sse`](crate::manager::Conn::sse). In an [`App`](crate::App) [`begin`] opens the stream,
+//! [`send`] or [`SharedEvent::send`] bring events, and [`keep_alive`] is what the timeout of the
+//! hold is for. A client that comes back says where it was: [`last_event_id`].
 //!
 //! ```
 //! use dwell_engine::{Outcome, Reply, Request, sse};

@@ -1,8 +1,13 @@
-//! WebSocket as a component of a driver: connections that an HTTP server or client has upgraded.
+//! WebSocket: connections that an HTTP server or client has upgraded.
 //!
-//! [`upgrade`] judges a handshake in an [`App`](crate::App), [`WebSockets::adopt`] takes over the
-//! connection that [`App::detached`](crate::App::detached) brings, and a [`WebSocketApp`] is told
-//! what comes on it. `examples/websocket_echo.rs` is all of it on a page.
+//! A handler of a [`Server`](crate::Server) upgrades a request by
+//! [`Exchange::web_socket`](crate::handler::Exchange::web_socket), one of a
+//! [`Manager`](crate::manager::Manager) by [`Conn::ws_upgrade`](crate::manager::Conn::ws_upgrade).
+//!
+//! In a driver of your own [`WebSockets`] is a component: [`upgrade()`] judges a handshake in an
+//! [`App`](crate::App), [`WebSockets::adopt`] takes over the connection that
+//! [`App::detached`](crate::App::detached) brings, and a [`WebSocketApp`] gets what comes on it.
+//! `examples/websocket_echo.rs` is all of it on a page.
 //!
 //! An idle WebSocket is an entry of a table, with one deadline and no buffer; compressors and
 //! inflaters are shared by all connections of the loop that start every message afresh.

@@ -7,7 +7,7 @@
 //! ```
 //! use axum::{Router, response::Response, routing::get};
 //! use dwell_engine::Server;
-//! use dwell_engine::axum::WebSocketUpgrade;
+//! use dwell_engine::handler::axum::WebSocketUpgrade;
 //! use dwell_engine::handler::tower::service;
 //!
 //! async fn echo(upgrade: WebSocketUpgrade) -> Response {
@@ -54,7 +54,7 @@ pub struct WebSocketUpgrade {
 ///
 /// ```
 /// use axum::response::IntoResponse;
-/// use dwell_engine::axum::{UpgradeRejection, WebSocketUpgrade};
+/// use dwell_engine::handler::axum::{UpgradeRejection, WebSocketUpgrade};
 ///
 /// /// A page for those who come without a WebSocket client.
 /// async fn page(upgrade: Result<WebSocketUpgrade, UpgradeRejection>) -> axum::response::Response {
@@ -127,7 +127,7 @@ impl WebSocketUpgrade {
     /// ```
     /// use axum::{Router, response::Response, routing::get};
     /// use dwell_engine::Server;
-    /// use dwell_engine::axum::WebSocketUpgrade;
+    /// use dwell_engine::handler::axum::WebSocketUpgrade;
     /// use dwell_engine::handler::{WebSocketHandler, WebSocketSender, tower::service};
     /// use dwell_engine::websocket::{Broadcast, Message, MessageKind, WebSocketRef};
     /// use std::sync::Arc;
@@ -165,7 +165,7 @@ impl WebSocketUpgrade {
     /// ```
     /// use axum::{Router, response::Response, routing::get};
     /// use dwell_engine::Server;
-    /// use dwell_engine::axum::WebSocketUpgrade;
+    /// use dwell_engine::handler::axum::WebSocketUpgrade;
     /// use dwell_engine::handler::{tower::service, web_socket_fn};
     /// use dwell_engine::websocket::{OriginPolicy, UpgradeOptions};
     ///

@@ -98,7 +98,7 @@ struct Local<S> {
 /// `Connection: close` of a response is honoured; fields that frame a response are the engine's. A
 /// connection is taken over by the [`OnUpgrade`](super::http::OnUpgrade) in the extensions of its
 /// request. That of hyper, which axum's `WebSocketUpgrade` needs, can be made by hyper alone; the
-/// extractor of the same name in `dwell_engine::axum` (feature `axum`) takes its place.
+/// extractor of the same name in `dwell_engine::handler::axum` (feature `axum`) takes its place.
 pub fn service<S, B>(service: S) -> Tower<S>
 where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::response::Response;
 use axum::routing::any;
-use dwell_engine::axum::WebSocketUpgrade;
+use dwell_engine::handler::axum::WebSocketUpgrade;
 use dwell_engine::handler::tower::service;
 use dwell_engine::handler::web_socket_fn;
 use dwell_engine::websocket::UpgradeOptions;
