@@ -63,8 +63,8 @@ pub use waker::Waker;
 
 use crate::components::Components;
 use dwell_evloop::{EventLoop, INPUT_BYTES};
-use hub::{Hub, Message};
-use state::State;
+use hub::{ManagerDriver, Message};
+use state::ManagerApp;
 use std::fmt;
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ pub struct Manager {
 
 struct Inner {
     event_loop: EventLoop<Message>,
-    hub: Hub,
+    hub: ManagerDriver,
 }
 
 impl Manager {
@@ -180,9 +180,9 @@ impl Manager {
         let event_loop = EventLoop::new().map_err(ManagerError::Loop)?;
         let waker = Waker::new(event_loop.sender());
         let (http, streams, websockets) = (options.http, options.streams, options.websockets);
-        let hub = Hub {
+        let hub = ManagerDriver {
             components: Components::new(http, streams, websockets, INPUT_BYTES),
-            state: State::new(Box::new(handler), &options, waker.clone()),
+            state: ManagerApp::new(Box::new(handler), &options, waker.clone()),
             signalled: false,
         };
         Ok(Self {

@@ -5,7 +5,7 @@ use super::conn::Access;
 use super::event::Event;
 use super::message::HttpMessage;
 use super::scope::Scope;
-use super::state::State;
+use super::state::ManagerApp;
 use crate::components::Protocol;
 use crate::reply::Reply;
 use crate::streams::{StreamApp, StreamEnd, StreamRef};
@@ -19,7 +19,7 @@ use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
 /// Bytes of a streamed body that may be on their way to the handler.
 const BODY_CREDIT: u32 = 256 * 1024;
 
-impl App for State {
+impl App for ManagerApp {
     fn body(
         &mut self,
         context: &mut Context,
@@ -239,7 +239,7 @@ impl App for State {
     }
 }
 
-impl StreamApp for State {
+impl StreamApp for ManagerApp {
     fn opened(&mut self, context: &mut Context, stream: &mut StreamRef<'_>, listener_tag: u64) {
         let Some(token) = self.add_accepted(Token::from_bits(listener_tag)) else {
             return stream.abort();
@@ -326,7 +326,7 @@ impl StreamApp for State {
     }
 }
 
-impl WebSocketApp for State {
+impl WebSocketApp for ManagerApp {
     fn message(
         &mut self,
         context: &mut Context,
@@ -383,7 +383,7 @@ impl WebSocketApp for State {
     }
 }
 
-impl State {
+impl ManagerApp {
     /// Calls the handler with the error that ended a connection.
     fn tell_error(&mut self, context: &mut Context, token: Token, text: &str) {
         if let Some(record) = self.records.get_mut(token) {

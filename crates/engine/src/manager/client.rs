@@ -3,7 +3,7 @@
 use super::conn::Access;
 use super::event::Event;
 use super::message::HttpMessage;
-use super::state::State;
+use super::state::ManagerApp;
 use crate::streams::StreamRef;
 use crate::websocket::{self, ClientHandshake, HandshakeError, Negotiated, nonce};
 use dwell_evloop::{Context, Token};
@@ -139,7 +139,7 @@ impl Client {
 
 /// Input of a client connection, and the state that its events change.
 pub(super) struct ClientVisit<'v, 's> {
-    pub(super) state: &'v mut State,
+    pub(super) state: &'v mut ManagerApp,
     pub(super) context: &'v mut Context,
     pub(super) stream: &'v mut StreamRef<'s>,
     pub(super) token: Token,

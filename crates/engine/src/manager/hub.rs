@@ -3,7 +3,7 @@
 use super::conn::Access;
 use super::event::Event;
 use super::resolve::Resolved;
-use super::state::{Act, Call, State};
+use super::state::{Act, Call, ManagerApp};
 use super::{Conn, Scope, kind};
 use crate::components::Components;
 use dwell_evloop::{Context, Driver, Readiness, Token};
@@ -25,14 +25,14 @@ pub(super) enum Message {
 }
 
 /// A manager but for its loop.
-pub(super) struct Hub {
+pub(super) struct ManagerDriver {
     pub(super) components: Components,
-    pub(super) state: State,
+    pub(super) state: ManagerApp,
     /// Signals that end [`run`](super::Manager::run); while none are watched, none come.
     pub(super) signalled: bool,
 }
 
-impl Driver for Hub {
+impl Driver for ManagerDriver {
     type Message = Message;
 
     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
@@ -90,7 +90,7 @@ impl Driver for Hub {
     }
 }
 
-impl Hub {
+impl ManagerDriver {
     /// Everything but the loop.
     pub(super) fn scope<'s>(&'s mut self, context: &'s mut Context) -> Scope<'s> {
         Scope {

@@ -1,7 +1,7 @@
 //! Host names, looked up beside the loop.
 
 use super::hub::Message;
-use super::{Waker, hub::Hub};
+use super::{Waker, hub::ManagerDriver};
 use crate::manager::event::Event;
 use dwell_evloop::{Context, Token};
 use std::io;
@@ -48,7 +48,7 @@ fn look_up(host: &str, port: u16) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::Error::other("host name has no address"))
 }
 
-impl Hub {
+impl ManagerDriver {
     /// A look-up has ended: connects, unless the connection was given up meanwhile.
     pub(super) fn resolved(&mut self, context: &mut Context, resolved: Resolved) {
         self.state.resolving -= 1;

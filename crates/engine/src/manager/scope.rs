@@ -5,9 +5,9 @@ use super::conn::Access;
 use super::error::{ManagerError, UrlError};
 use super::event::Event;
 use super::resolve::resolve;
-use super::state::{DEFAULT_HANDLER, Role, State};
+use super::state::{DEFAULT_HANDLER, ManagerApp, Origin};
 use super::timer::{Timer, TimerEntry};
-use super::url::{Place, Protocol, Url};
+use super::url::{Endpoint, Url, UrlProtocol};
 use super::{Conn, Handler, Waker};
 use crate::components::Components;
 use dwell_evloop::{Context, ListenOptions, Listener, Stream, Token, bind_group, bind_unix};
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), dwell_engine::manager::ManagerError>(())
 /// ```
 pub struct Scope<'a> {
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ManagerApp,
     pub(super) context: &'a mut Context,
     pub(super) components: Option<&'a mut Components>,
 }
@@ -236,9 +236,9 @@ impl<'a> Scope<'a> {
             cause,
         };
         let parsed = self.parse(url)?;
-        let listener = bind(&parsed.place).map_err(failed)?;
+        let listener = bind(&parsed.endpoint).map_err(failed)?;
         let address = listener.address();
-        let id = self.add(Role::Listener, handler).map_err(failed)?;
+        let id = self.add(Origin::Listener, handler).map_err(failed)?;
         let protocol = parsed.protocol;
         // A closure runs once, but the table of deferred work does not know which.
         let mut registered = Ok(());
@@ -270,19 +270,19 @@ impl<'a> Scope<'a> {
             cause,
         };
         let parsed = self.parse(url)?;
-        if websocket && parsed.protocol != Protocol::Http {
+        if websocket && parsed.protocol != UrlProtocol::Http {
             let (url, fault) = (url.to_owned(), UrlError::Scheme);
             return Err(ManagerError::Url { url, fault });
         }
-        let stream = match &parsed.place {
-            Place::Address(address) => Some(Stream::connect(*address).map_err(failed)?),
-            Place::Path(path) => Some(Stream::connect_unix(path).map_err(failed)?),
-            Place::Name(..) => None,
+        let stream = match &parsed.endpoint {
+            Endpoint::Address(address) => Some(Stream::connect(*address).map_err(failed)?),
+            Endpoint::Path(path) => Some(Stream::connect_unix(path).map_err(failed)?),
+            Endpoint::Name(..) => None,
         };
-        let id = self.add(Role::Outbound, handler).map_err(failed)?;
+        let id = self.add(Origin::Outbound, handler).map_err(failed)?;
         let mut begun = Ok(());
         if let Some(mut conn) = self.conn(id) {
-            if parsed.protocol == Protocol::Http
+            if parsed.protocol == UrlProtocol::Http
                 && let Some(extra) = conn.extra()
             {
                 extra.client = Some(if websocket {
@@ -292,7 +292,7 @@ impl<'a> Scope<'a> {
                 });
             }
             conn.later(|conn| conn.tell(Event::Open));
-            begun = match (stream, parsed.place) {
+            begun = match (stream, parsed.endpoint) {
                 (Some(stream), _) if conn.is_deferred() => {
                     conn.later(move |conn| {
                         let begun = conn.adopt_connecting(stream);
@@ -301,7 +301,7 @@ impl<'a> Scope<'a> {
                     Ok(())
                 }
                 (Some(stream), _) => conn.adopt_connecting(stream),
-                (None, Place::Name(host, port)) => conn.resolve(host, port),
+                (None, Endpoint::Name(host, port)) => conn.resolve(host, port),
                 (None, _) => Ok(()),
             };
         }
@@ -318,12 +318,12 @@ impl<'a> Scope<'a> {
         begun.map(|()| id)
     }
 
-    fn add(&mut self, role: Role, handler: Option<Handler>) -> io::Result<u64> {
+    fn add(&mut self, origin: Origin, handler: Option<Handler>) -> io::Result<u64> {
         let handler = match handler {
             Some(handler) => self.state.add_handler(handler),
             None => DEFAULT_HANDLER,
         };
-        let added = self.state.add(role, handler);
+        let added = self.state.add(origin, handler);
         added
             .map(|(_, id)| id)
             .ok_or_else(|| io::Error::other("too many connections"))
@@ -342,7 +342,7 @@ impl<'a> Scope<'a> {
 
 impl Conn<'_> {
     /// Gives a listener to the component of its protocol, which is free.
-    fn register(&mut self, listener: Listener, protocol: Protocol) -> io::Result<()> {
+    fn register(&mut self, listener: Listener, protocol: UrlProtocol) -> io::Result<()> {
         let Scope {
             state,
             context,
@@ -352,12 +352,12 @@ impl Conn<'_> {
             return Ok(());
         };
         let place = match protocol {
-            Protocol::Http => {
+            UrlProtocol::Http => {
                 let place = components.http.listen_as(context, listener)?;
                 state.http_listeners.push((place, self.token));
                 place
             }
-            Protocol::Raw => {
+            UrlProtocol::Raw => {
                 let tag = self.token.to_bits();
                 components.streams.listen(context, listener, tag)?
             }
@@ -415,11 +415,11 @@ impl Conn<'_> {
     }
 }
 
-fn bind(place: &Place) -> io::Result<Listener> {
-    let address = match place {
-        Place::Path(path) => return bind_unix(path, ListenOptions::default()),
-        Place::Address(address) => *address,
-        Place::Name(host, port) => (host.as_str(), *port)
+fn bind(endpoint: &Endpoint) -> io::Result<Listener> {
+    let address = match endpoint {
+        Endpoint::Path(path) => return bind_unix(path, ListenOptions::default()),
+        Endpoint::Address(address) => *address,
+        Endpoint::Name(host, port) => (host.as_str(), *port)
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, UrlError::Name))?,

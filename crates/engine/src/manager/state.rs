@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The origin of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
+pub(super) enum Origin {
     Listener,
     Accepted,
     Outbound,
@@ -38,7 +38,7 @@ pub(super) struct Record {
     /// Its kind is [`kind::NOWHERE`] while none owns it.
     pub(super) place: Token,
     pub(super) handler: u32,
-    pub(super) role: Role,
+    pub(super) origin: Origin,
     /// It gets an event for every turn.
     pub(super) polls: bool,
     /// It stands in the list of those that are.
@@ -90,7 +90,7 @@ struct HandlerSlot {
     users: usize,
 }
 
-pub(super) struct State {
+pub(super) struct ManagerApp {
     pub(super) records: Slab<Record>,
     by_id: HashMap<u64, Token, BuildHasherDefault<IdHasher>>,
     /// The record of each connection of the HTTP component, by the index of its token.
@@ -129,7 +129,7 @@ pub(super) struct State {
 /// The handler of those that were given none of their own.
 pub(super) const DEFAULT_HANDLER: u32 = 0;
 
-impl State {
+impl ManagerApp {
     pub(super) fn new(handler: Handler, options: &super::ManagerOptions, waker: Waker) -> Self {
         let default = HandlerSlot {
             handler: Some(handler),
@@ -166,13 +166,13 @@ impl State {
     }
 
     /// Makes a record that no component has yet, and names it.
-    pub(super) fn add(&mut self, role: Role, handler: u32) -> Option<(Token, u64)> {
+    pub(super) fn add(&mut self, origin: Origin, handler: u32) -> Option<(Token, u64)> {
         let id = self.next_id;
         let record = Record {
             id,
             place: Token::new(kind::NOWHERE, 0, 0),
             handler,
-            role,
+            origin,
             polls: false,
             is_polled: false,
             closing: false,
@@ -199,7 +199,7 @@ impl State {
         let (handler, polls) = parent.map_or((DEFAULT_HANDLER, false), |parent| {
             (parent.handler, parent.polls)
         });
-        let (token, _) = self.add(Role::Accepted, handler)?;
+        let (token, _) = self.add(Origin::Accepted, handler)?;
         self.set_polls(token, polls);
         Some(token)
     }
@@ -208,7 +208,7 @@ impl State {
     pub(super) fn remove(&mut self, token: Token) {
         if let Some(record) = self.records.remove(token) {
             self.by_id.remove(&record.id);
-            if record.role == Role::Listener {
+            if record.origin == Origin::Listener {
                 self.http_listeners.retain(|(_, known)| *known != token);
             }
             self.leave_handler(record.handler);

@@ -1,21 +1,21 @@
-//! URLs of the places where a manager listens or connects.
+//! URLs of the endpoints where a manager listens or connects.
 
 use super::error::UrlError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The protocol spoken at a place.
+/// The protocol of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Protocol {
+pub(super) enum UrlProtocol {
     /// HTTP/1.1, which may upgrade to WebSocket.
     Http,
     /// Bytes.
     Raw,
 }
 
-/// The address of a place.
+/// The address of an endpoint, or its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     Address(SocketAddr),
     /// A host name that has to be resolved, and a port.
     Name(String, u16),
@@ -26,8 +26,8 @@ pub(super) enum Place {
 /// A URL taken apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Url {
-    pub(super) protocol: Protocol,
-    pub(super) place: Place,
+    pub(super) protocol: UrlProtocol,
+    pub(super) endpoint: Endpoint,
     /// Host and port as given, for the `Host` field of a request.
     pub(super) authority: String,
     /// The request target there.
@@ -39,10 +39,10 @@ impl Url {
     pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
         let (protocol, default_port, is_unix) = match scheme {
-            "http" | "ws" => (Protocol::Http, Some(80), false),
-            "tcp" => (Protocol::Raw, None, false),
-            "http+unix" | "ws+unix" => (Protocol::Http, None, true),
-            "unix" => (Protocol::Raw, None, true),
+            "http" | "ws" => (UrlProtocol::Http, Some(80), false),
+            "tcp" => (UrlProtocol::Raw, None, false),
+            "http+unix" | "ws+unix" => (UrlProtocol::Http, None, true),
+            "unix" => (UrlProtocol::Raw, None, true),
             "https" | "wss" | "tls" => return Err(UrlError::Tls),
             _ => return Err(UrlError::Scheme),
         };
@@ -52,7 +52,7 @@ impl Url {
             }
             return Ok(Self {
                 protocol,
-                place: Place::Path(PathBuf::from(rest)),
+                endpoint: Endpoint::Path(PathBuf::from(rest)),
                 authority: "localhost".into(),
                 target: "/".into(),
             });
@@ -68,7 +68,7 @@ impl Url {
         };
         Ok(Self {
             protocol,
-            place: place(host, port)?,
+            endpoint: endpoint(host, port)?,
             authority: authority.into(),
             target: target(&rest[authority.len()..]),
         })
@@ -101,24 +101,27 @@ fn split_port(authority: &str) -> Result<(&str, Option<&str>), UrlError> {
     }
 }
 
-fn place(host: &str, port: u16) -> Result<Place, UrlError> {
+fn endpoint(host: &str, port: u16) -> Result<Endpoint, UrlError> {
     if host.is_empty() {
         // As in `http://:8000`: every address of the machine.
-        return Ok(Place::Address((Ipv4Addr::UNSPECIFIED, port).into()));
+        return Ok(Endpoint::Address((Ipv4Addr::UNSPECIFIED, port).into()));
     }
     let bare = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
     if let Some(bare) = bare {
         let address = bare.parse().map_err(|_| UrlError::Host)?;
-        return Ok(Place::Address(SocketAddr::new(IpAddr::V6(address), port)));
+        return Ok(Endpoint::Address(SocketAddr::new(
+            IpAddr::V6(address),
+            port,
+        )));
     }
     if let Ok(address) = host.parse::<Ipv4Addr>() {
-        return Ok(Place::Address((address, port).into()));
+        return Ok(Endpoint::Address((address, port).into()));
     }
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if host.bytes().all(is_name) {
-        Ok(Place::Name(host.into(), port))
+        Ok(Endpoint::Name(host.into(), port))
     } else {
         Err(UrlError::Host)
     }
@@ -128,44 +131,52 @@ fn place(host: &str, port: u16) -> Result<Place, UrlError> {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Place {
-        Place::Address(text.parse().unwrap())
+    fn address(text: &str) -> Endpoint {
+        Endpoint::Address(text.parse().unwrap())
     }
 
     #[test]
-    fn urls_name_a_protocol_and_a_place() {
-        let name = |host: &str, port| Place::Name(host.into(), port);
-        let path = |path: &str| Place::Path(path.into());
+    fn urls_name_a_protocol_and_an_endpoint() {
+        let name = |host: &str, port| Endpoint::Name(host.into(), port);
+        let path = |path: &str| Endpoint::Path(path.into());
         let good = [
             (
                 "http://0.0.0.0:8000",
-                Protocol::Http,
+                UrlProtocol::Http,
                 address("0.0.0.0:8000"),
             ),
-            ("http://127.0.0.1", Protocol::Http, address("127.0.0.1:80")),
+            (
+                "http://127.0.0.1",
+                UrlProtocol::Http,
+                address("127.0.0.1:80"),
+            ),
             (
                 "ws://127.0.0.1:0/path",
-                Protocol::Http,
+                UrlProtocol::Http,
                 address("127.0.0.1:0"),
             ),
-            ("http://:8000", Protocol::Http, address("0.0.0.0:8000")),
-            ("tcp://[::1]:9", Protocol::Raw, address("[::1]:9")),
-            ("http://localhost:1", Protocol::Http, name("localhost", 1)),
+            ("http://:8000", UrlProtocol::Http, address("0.0.0.0:8000")),
+            ("tcp://[::1]:9", UrlProtocol::Raw, address("[::1]:9")),
+            (
+                "http://localhost:1",
+                UrlProtocol::Http,
+                name("localhost", 1),
+            ),
             (
                 "tcp://a-b.example:65535",
-                Protocol::Raw,
+                UrlProtocol::Raw,
                 name("a-b.example", 65_535),
             ),
-            ("unix:///run/a.sock", Protocol::Raw, path("/run/a.sock")),
+            ("unix:///run/a.sock", UrlProtocol::Raw, path("/run/a.sock")),
             (
                 "http+unix:///run/a.sock",
-                Protocol::Http,
+                UrlProtocol::Http,
                 path("/run/a.sock"),
             ),
         ];
-        for (text, protocol, place) in good {
+        for (text, protocol, endpoint) in good {
             let url = Url::parse(text).unwrap();
-            assert_eq!((url.protocol, url.place), (protocol, place), "{text}");
+            assert_eq!((url.protocol, url.endpoint), (protocol, endpoint), "{text}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::fields::check_fields;
 use super::{Access, Conn, expect_kind, kind};
 use crate::components::Protocol;
 use crate::manager::error::ConnError;
-use crate::manager::state::Role;
+use crate::manager::state::Origin;
 use crate::reply::Reply;
 use dwell_evloop::Token;
 use dwell_proto::http1::{Version, encode, is_token};
@@ -275,7 +275,7 @@ impl Conn<'_> {
     /// Its name in the component that has its socket, unless it is closing.
     pub(super) fn open_place(&self) -> Result<Token, ConnError> {
         let record = self.record().ok_or(ConnError::Closed)?;
-        if record.role == Role::Listener {
+        if record.origin == Origin::Listener {
             return Err(ConnError::Protocol);
         }
         if record.closing {

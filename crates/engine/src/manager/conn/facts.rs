@@ -3,7 +3,7 @@
 use super::{Access, Conn, kind};
 use crate::Http;
 use crate::components::Components;
-use crate::manager::state::Role;
+use crate::manager::state::Origin;
 use crate::reply::Reply;
 use crate::streams::StreamRef;
 use crate::websocket::WebSocketRef;
@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 impl Conn<'_> {
     /// Returns true for a listener.
     pub fn is_listening(&self) -> bool {
-        self.role() == Some(Role::Listener)
+        self.origin() == Some(Origin::Listener)
     }
 
     /// Returns true for an outbound connection.
     pub fn is_client(&self) -> bool {
-        self.role() == Some(Role::Outbound)
+        self.origin() == Some(Origin::Outbound)
     }
 
     /// Returns true for a WebSocket connection.
@@ -135,8 +135,8 @@ impl Conn<'_> {
         self.ask(|socket| socket.local_address())?
     }
 
-    fn role(&self) -> Option<Role> {
-        self.record().map(|record| record.role)
+    fn origin(&self) -> Option<Origin> {
+        self.record().map(|record| record.origin)
     }
 
     /// Asks the component that owns the socket. Returns `None` if none can be asked.
