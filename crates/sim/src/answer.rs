@@ -28,6 +28,11 @@ pub(crate) fn take(input: &mut Vec<u8>, is_head: bool) -> Result<Option<Answer>,
     let status: u16 = status
         .and_then(|digits| digits.parse().ok())
         .ok_or_else(|| format!("no status line: {line:?}"))?;
+    if status == 100 {
+        // Every client skips it: one that has ended its side is asked so whether it is there.
+        input.drain(..end + 4);
+        return take(input, is_head);
+    }
     let field = |name: &str| {
         let mut lines = head.split("\r\n").skip(1);
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))

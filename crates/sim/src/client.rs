@@ -1,11 +1,15 @@
 //! A client that polls, and checks each answer against the model.
 
+mod checks;
+
 use crate::answer::{self, Answer};
+use crate::app::Record;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::plan::{Ask, FIXED, Has, Method};
 use crate::report::Counts;
 use dwell_evloop::sim::{SimNet, SimStream};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -31,6 +35,8 @@ pub(crate) struct Client {
     may_be_cut: bool,
     /// The last moment at which something hindered its answers.
     clear_since: Duration,
+    /// Requests that have a mark of their own.
+    marks: u64,
 }
 
 /// An answer that is owed.
@@ -40,6 +46,8 @@ struct Owed {
     has: Option<usize>,
     /// The oldest state that the answer may tell of.
     floor: usize,
+    /// The mark of the request, if it has one.
+    mark: u64,
     /// The moment at which its first byte could be written.
     asked_at: Duration,
     /// The moment at which its last byte was written, or that of one behind it.
@@ -59,12 +67,18 @@ pub(crate) struct Around<'a> {
     pub(crate) hindered_until: Duration,
     /// The process ends: it may close connections and end waits.
     pub(crate) ends: bool,
+    /// The application, if there is one.
+    pub(crate) app: Option<&'a RefCell<Record>>,
+    /// Nothing goes wrong any more, and what has is over.
+    pub(crate) is_calm: bool,
 }
 
 /// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
 /// longer than all delays of the network together, and shorter than any interval at which the
 /// server looks again by itself.
 const PROMPT: Duration = Duration::from_millis(2_500);
+/// The time that answers of the application may take beyond that.
+const APP_PATIENCE: Duration = Duration::from_secs(15);
 /// The time between two small reads or writes of a slow client.
 const PACE: Duration = Duration::from_millis(20);
 /// Bytes of a small read or write.
@@ -90,6 +104,7 @@ impl Client {
             next_at: Duration::ZERO,
             may_be_cut: false,
             clear_since: Duration::ZERO,
+            marks: 0,
         }
     }
 
@@ -195,7 +210,7 @@ impl Client {
             let (text, has) = self.request(&ask);
             let floor = match ask {
                 Ask::Poll { key, .. } => around.keys[key].floor(),
-                Ask::Fixed(_) => 0,
+                Ask::Fixed(_) | Ask::Elsewhere { .. } => 0,
             };
             let number = self.number;
             around
@@ -206,6 +221,7 @@ impl Client {
                 ask,
                 has,
                 floor,
+                mark: self.marks,
                 asked_at: now,
                 sent_at: None,
             });
@@ -213,8 +229,41 @@ impl Client {
         }
     }
 
+    /// The fields by which the application knows it, where a request is not shared.
+    fn identity(&self) -> String {
+        let number = self.number;
+        let cookie = if number % 2 == 1 {
+            "Cookie: c=1\r\n"
+        } else {
+            ""
+        };
+        format!("X-Client: {number}\r\n{cookie}")
+    }
+
+    /// The text of a request that is no poll.
+    fn other_request(&mut self, ask: &Ask) -> String {
+        let number = self.number;
+        let line = match ask {
+            Ask::Fixed(place) => FIXED[*place].0.to_owned(),
+            Ask::Elsewhere { is_post } => {
+                self.marks += 1;
+                let (method, mark) = (if *is_post { "POST" } else { "GET" }, self.marks);
+                let length = if *is_post {
+                    "\r\nContent-Length: 0"
+                } else {
+                    ""
+                };
+                return format!(
+                    "{method} /elsewhere?id={number}-{mark} HTTP/1.1\r\nHost: edge{length}\r\n\r\n"
+                );
+            }
+            Ask::Poll { .. } => String::new(),
+        };
+        format!("{line} HTTP/1.1\r\nHost: edge\r\n\r\n")
+    }
+
     /// The text of a request, and the state whose cursor is in it.
-    fn request(&self, ask: &Ask) -> (String, Option<usize>) {
+    fn request(&mut self, ask: &Ask) -> (String, Option<usize>) {
         let Ask::Poll {
             key,
             method,
@@ -222,13 +271,9 @@ impl Client {
             wait,
         } = *ask
         else {
-            let line = match ask {
-                Ask::Fixed(number) => FIXED[*number].0,
-                Ask::Poll { .. } => "",
-            };
-            return (format!("{line} HTTP/1.1\r\nHost: edge\r\n\r\n"), None);
+            return (self.other_request(ask), None);
         };
-        let (mut query, mut fields) = (format!("/poll/k{key}?x=1"), String::new());
+        let (mut query, mut fields) = (format!("/poll/k{key}?x=1"), self.identity());
         let known = self.has[key].as_ref();
         // Writing to a string does not fail.
         let _ = match (has, known) {
@@ -351,111 +396,14 @@ impl Client {
         Ok(())
     }
 
-    /// Checks one answer to one request.
-    fn check(
-        &mut self,
-        owed: &Owed,
-        answer: &Answer,
-        around: &mut Around<'_>,
-        now: Duration,
-    ) -> Result<(), Broken> {
-        let (key, method, has, wait) = match owed.ask {
-            Ask::Fixed(number) => {
-                around.counts.reach("answer to no poll");
-                let is_right = answer.status == FIXED[number].1;
-                let wrong = || (Oracle::OneAnswer, "another status".to_owned());
-                return is_right.then_some(()).ok_or_else(wrong);
-            }
-            Ask::Poll {
-                key,
-                method,
-                has,
-                wait,
-            } => (key, method, has, wait),
-        };
-        let model = &mut around.keys[key];
-        let last = self.seen[key];
-        // With nothing but a cursor that is none, anything is news.
-        let is_by_tag = has == Has::Tag && method != Method::Post && owed.has.is_some();
-        let has_condition = owed.has.is_some() || has == Has::Garbage;
-        let unchanged = match (wait.is_zero(), method) {
-            (true, Method::Post) => 204,
-            (true, _) => 304,
-            (false, _) if is_by_tag => 304,
-            (false, _) => 204,
-        };
-        match answer.status {
-            200 => {
-                let cursor = answer.cursor.as_deref().unwrap_or_default();
-                let place = if method == Method::Head {
-                    // The cursor alone names the value, if anybody has got that before.
-                    model.state_of(cursor).unwrap_or(owed.floor.max(last))
-                } else {
-                    let place = model.place_of(&answer.body)?;
-                    model.note_cursor(cursor, place)?;
-                    self.has[key] = Some((place, cursor.to_owned()));
-                    model.saw_value(place, owed.floor, last, now)?;
-                    if owed.has == Some(place) {
-                        let reason = "it has that already".to_owned();
-                        return Err((Oracle::OneAnswer, reason));
-                    }
-                    place
-                };
-                self.seen[key] = place.max(last);
-                around.counts.reach("value");
-                Ok(())
-            }
-            404 => {
-                self.seen[key] = model.saw_nothing(owed.floor, last, now)?;
-                self.has[key] = None;
-                around.counts.reach("no such key");
-                Ok(())
-            }
-            status if status == unchanged => {
-                self.check_unchanged(owed, key, has_condition, around)?;
-                if now < owed.asked_at + wait && !around.ends {
-                    return Err((Oracle::Deadline, "before its time".to_owned()));
-                }
-                let state = if wait.is_zero() {
-                    "unchanged"
-                } else {
-                    "wait ended"
-                };
-                around.counts.reach(state);
-                Ok(())
-            }
-            503 if around.ends => Ok(()),
-            _ => Err((Oracle::OneAnswer, "another status".to_owned())),
-        }
-    }
-
-    /// Checks an answer that says that nothing has changed.
-    fn check_unchanged(
-        &mut self,
-        owed: &Owed,
-        key: usize,
-        has_condition: bool,
-        around: &Around<'_>,
-    ) -> Result<(), Broken> {
-        let (model, now) = (&around.keys[key], around.network.elapsed());
-        let last = self.seen[key];
-        let is_still_there = owed.has.is_some_and(|has| has >= owed.floor.max(last));
-        let may_lack = !has_condition || around.keeps_waiting;
-        if is_still_there || may_lack && model.saw_nothing(owed.floor, last, now).is_ok() {
-            return Ok(());
-        }
-        let has = owed.has;
-        let reason = format!(
-            "it has {has:?}, after state {} (client: {last})",
-            owed.floor
-        );
-        Err((Oracle::Order, reason))
-    }
-
     /// The server has closed the connection.
     fn ended(&mut self, around: &Around<'_>) -> Result<(), Broken> {
         let waits = !self.owed.is_empty() || !self.input.is_empty();
-        if waits && !self.may_be_cut && !around.ends {
+        // Where the application cuts an answer short, that is told by the end of the connection.
+        let first = self.owed.front().map(|owed| owed.ask);
+        let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
+        let is_excused = self.may_be_cut || around.ends || is_cut && !around.is_calm;
+        if waits && !is_excused {
             let reason = format!("client {}: its connection ends instead", self.number);
             return Err((Oracle::OneAnswer, reason));
         }
@@ -474,10 +422,12 @@ impl Client {
         let from = sent_at.max(self.clear_since);
         let (wait, key) = match owed.ask {
             Ask::Poll { wait, key, .. } => (wait, Some(key)),
-            Ask::Fixed(_) => (Duration::ZERO, None),
+            Ask::Fixed(_) | Ask::Elsewhere { .. } => (Duration::ZERO, None),
         };
+        // The application is asked twice at most, and one may wait for the other.
+        let of_app = around.app.map_or(Duration::ZERO, |_| APP_PATIENCE);
         // A wait is up to a sixteenth longer.
-        if now > from + wait + wait / 16 + PROMPT {
+        if now > from + wait + wait / 16 + PROMPT + of_app {
             let reason = format!("client {}: no answer to {:?}", self.number, owed.ask);
             return Err((Oracle::Deadline, reason));
         }
@@ -489,8 +439,13 @@ impl Client {
             }
         );
         let news = key.filter(|_| !has_garbage && !wait.is_zero());
-        let news =
-            news.and_then(|key| around.keys[key].is_news_since(owed.has, around.keeps_waiting));
+        let news = news.and_then(|key| {
+            let model = &around.keys[key];
+            // What the application is asked for is not waited for.
+            let waits = around.app.is_none() || model.has_stayed(owed.floor);
+            let news = model.is_news_since(owed.has, around.keeps_waiting);
+            news.filter(|_| waits)
+        });
         match news {
             Some((state, since)) if now > from.max(since) + PROMPT => {
                 let has = owed.has;

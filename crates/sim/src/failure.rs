@@ -16,6 +16,8 @@ pub enum Oracle {
     Accounting,
     /// (f) Nothing waits longer than its deadline, and no deadline comes early.
     Deadline,
+    /// (g) A request that may not be repeated comes to the application once.
+    OneRequest,
     /// (h) The store equals a map.
     Map,
     /// (i) No older value comes after a newer one, or after a write that had ended before.

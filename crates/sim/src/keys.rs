@@ -189,6 +189,12 @@ impl Key {
         (is_news && lasts).then_some((self.known, self.known_at))
     }
 
+    /// Returns true if there was a value at all times since a read that began at `floor`.
+    pub(crate) fn has_stayed(&self, floor: usize) -> bool {
+        let mut states = self.states[floor..].iter();
+        states.all(|state| state.value.is_some() && state.seconds == 0)
+    }
+
     /// Returns true if the value may have ended by now, or is none.
     pub(crate) fn may_be_gone(&self, place: usize, now: Duration) -> bool {
         let state = &self.states[place];

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod app;
 mod client;
 mod failure;
 mod keys;

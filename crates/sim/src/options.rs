@@ -33,11 +33,21 @@ pub enum Fault {
     Wall,
     /// Connections of writers are reset, with commands under way.
     WriterReset,
+    /// The application takes up to three seconds.
+    AppSlow,
+    /// The application ends in the middle of an answer.
+    AppCuts,
+    /// The framing of an answer of the application is no framing.
+    AppNonsense,
+    /// The application answers 500 or 503.
+    AppFails,
+    /// The application is not there for a while.
+    AppDown,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Split,
         Self::Refuse,
         Self::Delay,
@@ -52,6 +62,11 @@ impl Fault {
         Self::Stall,
         Self::Wall,
         Self::WriterReset,
+        Self::AppSlow,
+        Self::AppCuts,
+        Self::AppNonsense,
+        Self::AppFails,
+        Self::AppDown,
     ];
 
     /// The name under which it is counted.
@@ -71,6 +86,11 @@ impl Fault {
             Self::Stall => "stalled loop",
             Self::Wall => "wall clock",
             Self::WriterReset => "reset of a writer",
+            Self::AppSlow => "slow application",
+            Self::AppCuts => "answer cut short",
+            Self::AppNonsense => "wrong framing",
+            Self::AppFails => "failing application",
+            Self::AppDown => "application down",
         }
     }
 }
@@ -103,6 +123,8 @@ pub struct Options {
     pub writers: Vec<Protocol>,
     /// Polls wait on when their key is deleted (`on_delete = "keep-waiting"`).
     pub keeps_waiting: bool,
+    /// An application is behind the edge.
+    pub has_app: bool,
     /// The run ends with the end of the process.
     pub drains: bool,
     /// Steps of the plan.
@@ -132,6 +154,7 @@ impl Options {
             keys,
             writers,
             keeps_waiting: random.below(3) == 0,
+            has_app: random.below(2) == 0,
             drains: random.below(3) == 0,
             steps: 20 + random.below(60) as usize,
         }

@@ -44,14 +44,15 @@ pub enum Ask {
     },
     /// A request that has one answer in all cases: one of [`FIXED`].
     Fixed(usize),
+    /// A request that is no poll: it has a mark of its own, which the application answers with.
+    Elsewhere {
+        /// It may not be repeated.
+        is_post: bool,
+    },
 }
 
 /// Requests with one answer: a line, and the status.
-pub const FIXED: [(&str, u16); 3] = [
-    ("GET /elsewhere", 404),
-    ("GET /poll/k0?wait=soon", 400),
-    ("DELETE /poll/k0", 405),
-];
+pub const FIXED: [(&str, u16); 2] = [("GET /poll/k0?wait=soon", 400), ("DELETE /poll/k0", 405)];
 
 /// A command of a writer for one of its keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +99,8 @@ pub enum Step {
     Wall(i64),
     /// The connection of a writer is reset.
     WriterReset(usize),
+    /// The application is not there for a while.
+    AppDown(Duration),
 }
 
 /// The steps of a run, with the time after which each comes.
@@ -142,6 +145,10 @@ fn step(random: &mut Random, options: &Options) -> Step {
 }
 
 fn ask(random: &mut Random, key: usize) -> Ask {
+    if random.below(12) == 0 {
+        let is_post = random.below(2) == 0;
+        return Ask::Elsewhere { is_post };
+    }
     if random.below(16) == 0 {
         return Ask::Fixed(random.below(FIXED.len() as u64) as usize);
     }
@@ -211,7 +218,16 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
         Fault::WriterReset => {
             Step::WriterReset(random.below(options.writers.len() as u64) as usize)
         }
-        // These are of the whole run.
-        Fault::Split | Fault::Refuse | Fault::Delay | Fault::Pipeline => return None,
+        Fault::AppDown if options.has_app => Step::AppDown(some_time),
+        // These are of the whole run, or of the application.
+        Fault::Split
+        | Fault::Refuse
+        | Fault::Delay
+        | Fault::Pipeline
+        | Fault::AppSlow
+        | Fault::AppCuts
+        | Fault::AppNonsense
+        | Fault::AppFails
+        | Fault::AppDown => return None,
     })
 }

@@ -1,5 +1,6 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
+use crate::app::{App, Record};
 use crate::client::{Around, Client};
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
@@ -10,11 +11,14 @@ use crate::writer::Writer;
 use dwell_edge::config;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
-use dwell_evloop::sim::{Link, SimNet, SimStream};
+use dwell_evloop::sim::{Link, SimNet, SimServer, SimStream};
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Everything of a run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a phase of its own")]
 pub(crate) struct World {
     pub(crate) edge: Simulated,
     pub(crate) clients: Vec<Client>,
@@ -32,6 +36,11 @@ pub(crate) struct World {
     /// No descriptor is left until then.
     shortage_until: Duration,
     hindered_until: Duration,
+    app: Option<SimServer>,
+    pub(crate) app_record: Rc<RefCell<Record>>,
+    app_back_at: Duration,
+    /// Nothing goes wrong any more, and what has is over.
+    pub(crate) is_calm: bool,
     /// Behind what uses it, so that it ends last.
     network: SimNet,
     is_rough: bool,
@@ -67,6 +76,10 @@ impl World {
             stalled_until: vec![Duration::ZERO; options.loops],
             shortage_until: Duration::ZERO,
             hindered_until: Duration::ZERO,
+            app: None,
+            app_record: Record::new(options),
+            app_back_at: Duration::ZERO,
+            is_calm: false,
             network,
             is_rough: false,
             is_flush_wanted: false,
@@ -88,7 +101,10 @@ impl World {
             self.stalled_until.fill(Duration::ZERO);
             self.shortage_until = Duration::ZERO;
             self.hindered_until = self.now();
+            self.app_back_at = Duration::ZERO;
         }
+        self.app_record.borrow_mut().is_calm = !is_rough;
+        self.follow_app();
         self.follow_link();
     }
 
@@ -112,6 +128,14 @@ impl World {
             link.has_no_descriptors = self.now() < self.shortage_until;
         }
         self.network.set_link(link);
+    }
+
+    /// Has the application there when it is to be.
+    fn follow_app(&mut self) {
+        if self.options.has_app && self.app.is_none() && self.now() >= self.app_back_at {
+            let app = App::new(&self.app_record);
+            self.app = self.network.serve(APP.into(), app).ok();
+        }
     }
 
     /// Does one step of the plan.
@@ -169,6 +193,11 @@ impl World {
                 self.writers[writer].reset(&mut self.keys, now);
                 Some(Fault::WriterReset)
             }
+            Step::AppDown(time) => {
+                self.app = None;
+                self.app_back_at = now + time;
+                Some(Fault::AppDown)
+            }
         };
         if let Some(fault) = name {
             self.counts.strike(fault.name());
@@ -179,6 +208,7 @@ impl World {
     pub(crate) fn pass(&mut self, time: Duration) -> Result<(), Failure> {
         let until = self.now() + time;
         loop {
+            self.follow_app();
             self.attend().map_err(|broken| self.failure(broken))?;
             if self.turn_one()? {
                 continue;
@@ -240,7 +270,7 @@ impl World {
         let writers = self.writers.iter().filter_map(Writer::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
-        let shortage = [self.shortage_until].into_iter();
+        let shortage = [self.shortage_until, self.app_back_at].into_iter();
         let later = clients.chain(writers).chain(keys).chain(shortage);
         later.filter(|at| *at > now).for_each(earlier);
         next.map(|next| next.max(now))
@@ -262,10 +292,21 @@ impl World {
             pipeline,
             hindered_until: self.hindered_until,
             ends: self.ends,
+            app: self.options.has_app.then_some(&*self.app_record),
+            is_calm: self.is_calm,
         };
         for client in &mut self.clients {
             client.attend(&mut around)?;
         }
+        let mut app = self.app_record.borrow_mut();
+        for fault in std::mem::take(&mut app.struck) {
+            self.counts.strike(fault.name());
+        }
+        if let Some(id) = app.repeated() {
+            let reason = format!("the POST {id} has come twice");
+            return Err((Oracle::OneRequest, reason));
+        }
+        drop(app);
         if self.ends {
             return Ok(());
         }
@@ -293,6 +334,8 @@ impl World {
     }
 }
 
+/// The address of the application.
+const APP: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
 /// The time after which a listener without descriptors tries again, and a moment.
 const AGAIN: Duration = Duration::from_millis(1_500);
 
@@ -302,10 +345,19 @@ fn start(options: &Options, [clients, store]: [SocketAddr; 2]) -> Simulated {
     } else {
         "origin"
     };
+    let upstream = if options.has_app {
+        let at = SocketAddr::from(APP);
+        format!(
+            "upstream.url = \"http://{at}\"\nupstream.connect_timeout = \"1s\"\n\
+             upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
+        )
+    } else {
+        String::new()
+    };
     let text = format!(
         "server.listen = \"{clients}\"\nserver.admin = \"off\"\nserver.pollers = {}\n\
          server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
-         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\n\
+         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\n{upstream}\
          [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n",
         options.loops,
         DRAIN.as_secs(),

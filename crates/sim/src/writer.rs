@@ -147,8 +147,10 @@ impl Writer {
             self.send_orders(keys, now);
         }
         if let Some(stream) = &mut self.stream {
-            let written = stream.write(&self.output).unwrap_or(0);
-            self.output.drain(..written);
+            if !self.output.is_empty() {
+                let written = stream.write(&self.output).unwrap_or(0);
+                self.output.drain(..written);
+            }
             if stream.is_readable() && !stream.read_all(&mut self.input) {
                 let reason = "the store has closed the connection of a writer".to_owned();
                 return Err((Oracle::OneAnswer, reason));

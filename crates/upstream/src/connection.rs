@@ -172,6 +172,10 @@ impl Connection {
 
     /// Returns true if an idle connection is still open and silent.
     pub(super) fn is_usable(&mut self) -> bool {
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::KeepDead.is_in() {
+            return true;
+        }
         matches!(self.peer.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
     }
 
@@ -183,7 +187,7 @@ impl Connection {
         let exchange = match self.work {
             Work::Connecting(exchange) => exchange,
             Work::Exchanging(exchange, reader)
-                if exchange.request.is_idempotent
+                if may_repeat(&exchange.request)
                     && !exchange.is_resent
                     && !exchange.committed
                     && !reader.has_begun()
@@ -212,8 +216,17 @@ impl Connection {
             && !exchange.retried
             && !exchange.committed
             && !reader.has_begun()
-            && (exchange.request.is_idempotent || nothing_sent)
+            && (may_repeat(&exchange.request) || nothing_sent)
     }
+}
+
+/// Returns true if a request may reach the application twice.
+fn may_repeat(request: &UpstreamRequest) -> bool {
+    #[cfg(feature = "sim")]
+    if dwell_evloop::sim::Planted::RepeatPost.is_in() {
+        return true;
+    }
+    request.is_idempotent
 }
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ impl Owner {
     ///
     /// Source: RFC 9111 sections 3, 4 and 4.1.
     pub(super) fn of(verdict: &UpstreamResult, is_plain: bool) -> Self {
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::WrongMember.is_in() {
+            return Self::All;
+        }
         let of_failure = if is_plain { Self::All } else { Self::Asker };
         let Ok(answer) = verdict else {
             return of_failure;

@@ -63,6 +63,52 @@ const IMPURE_WORDS: &[&str] = &[
     "tokio",
 ];
 
+/// The crates whose code runs on a loop, which a simulator turns.
+const LOOP_CRATES: &[&str] = &[
+    "evloop",
+    "engine",
+    "upstream",
+    "memcache",
+    "store_server",
+    "edge",
+];
+
+/// Sources of time, chance and threads: what a seed does not decide.
+const UNDECIDED_WORDS: &[&str] = &[
+    "Instant::now",
+    "SystemTime::now",
+    "RandomState::new",
+    "thread::spawn",
+    "thread::Builder",
+];
+
+/// Their files in those crates that may name them: the one reader of the clock and the one source
+/// of seeds; threads beside the loops and clients that have no loop; keys of hash tables whose
+/// order nothing depends on; and figures for operators.
+const UNDECIDED: &[&str] = &[
+    "crates/edge/src/access/expiring_cache.rs",
+    "crates/edge/src/access/rate.rs",
+    "crates/edge/src/handoff/",
+    "crates/edge/src/metrics/mod.rs",
+    "crates/edge/src/polls/misses/memory.rs",
+    "crates/edge/src/polls/tables.rs",
+    "crates/edge/src/presence/webhooks.rs",
+    "crates/edge/src/process/",
+    "crates/engine/src/files/multipart.rs",
+    "crates/engine/src/manager/resolve.rs",
+    "crates/engine/src/server/",
+    "crates/engine/src/websocket/random.rs",
+    "crates/evloop/src/clock.rs",
+    "crates/evloop/src/log_writer.rs",
+    "crates/evloop/src/memory.rs",
+    "crates/evloop/src/seed.rs",
+    "crates/evloop/src/sim/network.rs",
+    "crates/memcache/src/blocking/",
+    "crates/memcache/src/watch/findings.rs",
+    "crates/store_server/src/moment.rs",
+    "crates/store_server/src/session.rs",
+];
+
 /// Folders of somebody's machine. Joined here so that this file does not name them itself.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/ro", "ot/"),
@@ -116,6 +162,13 @@ fn no_file_names_a_folder_of_one_machine() {
 fn pure_crates_fetch_neither_time_nor_bytes() {
     for name in PURE_CRATES {
         check(&["rs"], &[&format!("crates/{name}/src")], impure);
+    }
+}
+
+#[test]
+fn what_runs_on_a_loop_is_decided_by_its_seed() {
+    for name in LOOP_CRATES {
+        check(&["rs"], &[&format!("crates/{name}/src")], undecided);
     }
 }
 
@@ -185,6 +238,12 @@ const SAMPLES: &[Sample<'_>] = &[
         "a.rs",
         "use std::net::TcpStream;",
         "use std::num::NonZeroU32; // no std::net",
+    ),
+    (
+        undecided,
+        "crates/edge/src/polls/a.rs",
+        "let t = Instant::now();",
+        "let t = now;\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",
     ),
     (
         undated,
@@ -365,6 +424,14 @@ fn impure(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     named_lines(path, text.lines().map(without_comment), IMPURE_WORDS)
+}
+
+fn undecided(path: &str, text: &str) -> Vec<String> {
+    if path.contains("tests") || UNDECIDED.iter().any(|it| path.starts_with(it)) {
+        return Vec::new();
+    }
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+    named_lines(path, code.lines().map(without_comment), UNDECIDED_WORDS)
 }
 
 fn undated(path: &str, text: &str) -> Vec<String> {

@@ -26,11 +26,17 @@ pub enum Planted {
     LostRefusal,
     /// The cursor of a poll that waits passes for the newest.
     StaleCursor,
+    /// A connection that the application has closed is used for the next request.
+    KeepDead,
+    /// An answer of the application for one client is given to all that have asked.
+    WrongMember,
+    /// A request that may not be repeated is sent again.
+    RepeatPost,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -39,6 +45,9 @@ impl Planted {
         Self::MissDrain,
         Self::LostRefusal,
         Self::StaleCursor,
+        Self::KeepDead,
+        Self::WrongMember,
+        Self::RepeatPost,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -163,6 +163,12 @@ impl SimStream {
         self.socket.with_end(has_ended).unwrap_or(true)
     }
 
+    /// Simulated time since the network was made.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        with(|network| network.elapsed()).unwrap_or_default()
+    }
+
     /// True if a read would give bytes, the end or an error.
     #[must_use]
     pub fn is_readable(&self) -> bool {

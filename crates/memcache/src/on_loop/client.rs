@@ -1,7 +1,5 @@
 //! The component that a driver owns.
 
-use std::hash::{BuildHasher, RandomState};
-
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::encode::request::{self, MetaLine, StoreOptions};
 use dwell_proto::memcache::{ArithmeticMode, Key, StoreVerb};
@@ -120,10 +118,9 @@ impl Client {
                 },
             )
             .collect();
-        let seeds = RandomState::new();
         let make = |(index, server): (usize, &ServerOptions)| {
             let token = Token::new(kind, 0, index as u32);
-            Server::new(server.address, token, &options, seeds.hash_one(index))
+            Server::new(server.address, token, &options, dwell_evloop::seed())
         };
         Ok(Self {
             ring: Ring::new(&on_ring),

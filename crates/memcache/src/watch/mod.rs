@@ -29,7 +29,6 @@ pub use waited::{WaitedByLoop, WaitedKeys};
 use dwell_evloop::{Context, Readiness, Token};
 use findings::{Findings, Found};
 use server::{Purpose, WatchedServer};
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,10 +58,9 @@ impl ChangeFeed {
         metrics: Arc<WatchMetrics>,
         connect_timeout: Duration,
     ) -> Self {
-        let seeds = RandomState::new();
         let servers = addresses.iter().enumerate();
         let server = |(index, address): (usize, &SocketAddr)| {
-            WatchedServer::new(*address, kind, index, seeds.hash_one(index))
+            WatchedServer::new(*address, kind, index, dwell_evloop::seed())
         };
         Self {
             servers: servers.map(server).collect(),

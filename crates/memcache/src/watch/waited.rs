@@ -1,7 +1,6 @@
 //! The loops that wait for a key, as the loop with the feed can tell without a lock.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -41,7 +40,7 @@ impl WaitedKeys {
         };
         Arc::new(Self {
             filters: (0..loops).map(filter).collect(),
-            seed: RandomState::new().hash_one(loops),
+            seed: dwell_evloop::seed(),
             is_awake: AtomicBool::new(false),
         })
     }

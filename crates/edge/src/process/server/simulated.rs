@@ -111,8 +111,11 @@ impl Simulated {
             ("loops with records of the proxy", 0),
             ("deadlines", 0),
             ("bytes queued", 0),
+            ("connections to the application", 0),
+            ("requests to the application", 0),
         ];
         for turned in self.loops.iter_mut().flatten() {
+            let upstream = turned.edge.upstreams.take_figures(|_, _| {});
             let (edge, context) = (&turned.edge, turned.event_loop.context());
             let polls = &edge.front.polls;
             let store = edge.servers.store.as_ref();
@@ -125,6 +128,8 @@ impl Simulated {
                 usize::from(!edge.front.proxy.is_idle()),
                 context.armed(),
                 edge.output.held(),
+                upstream.connections,
+                upstream.outstanding,
             ];
             for ((_, sum), number) in figures.iter_mut().zip(numbers) {
                 *sum += number;

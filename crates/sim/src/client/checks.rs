@@ -1,0 +1,194 @@
+//! What each answer may be.
+
+use super::{Around, Client, Owed};
+use crate::answer::Answer;
+use crate::app::Record;
+use crate::failure::Oracle;
+use crate::keys::{Broken, Key};
+use crate::plan::{Ask, FIXED, Has, Method};
+use std::cell::RefCell;
+use std::time::Duration;
+
+impl Client {
+    /// Checks one answer to one request.
+    pub(super) fn check(
+        &mut self,
+        owed: &Owed,
+        answer: &Answer,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let (key, method, has, wait) = match owed.ask {
+            Ask::Fixed(number) => {
+                around.counts.reach("answer to no poll");
+                let is_right = answer.status == FIXED[number].1;
+                let wrong = || (Oracle::OneAnswer, "another status".to_owned());
+                return is_right.then_some(()).ok_or_else(wrong);
+            }
+            Ask::Elsewhere { .. } => return self.check_elsewhere(owed, answer, around),
+            Ask::Poll {
+                key,
+                method,
+                has,
+                wait,
+            } => (key, method, has, wait),
+        };
+        if let Some(app) = around.app
+            && let Some(checked) = self.check_of_app(owed, answer, key, app, around)
+        {
+            return checked;
+        }
+        let last = self.seen[key];
+        // With nothing but a cursor that is none, anything is news.
+        let is_by_tag = has == Has::Tag && method != Method::Post && owed.has.is_some();
+        let has_condition = owed.has.is_some() || has == Has::Garbage;
+        let unchanged = match (wait.is_zero(), method) {
+            (true, Method::Post) => 204,
+            (true, _) => 304,
+            (false, _) if is_by_tag => 304,
+            (false, _) => 204,
+        };
+        match answer.status {
+            200 => {
+                around.counts.reach("value");
+                self.check_value(owed, answer, (key, method), &mut around.keys[key], now)
+            }
+            404 => {
+                self.seen[key] = around.keys[key].saw_nothing(owed.floor, last, now)?;
+                self.has[key] = None;
+                around.counts.reach("no such key");
+                Ok(())
+            }
+            status if status == unchanged => {
+                self.check_unchanged(owed, key, has_condition, around)?;
+                if now < owed.asked_at + wait && !around.ends {
+                    return Err((Oracle::Deadline, "before its time".to_owned()));
+                }
+                let state = if wait.is_zero() {
+                    "unchanged"
+                } else {
+                    "wait ended"
+                };
+                around.counts.reach(state);
+                Ok(())
+            }
+            503 if around.ends => Ok(()),
+            _ => Err((Oracle::OneAnswer, "another status".to_owned())),
+        }
+    }
+
+    /// Checks a value that the store had.
+    fn check_value(
+        &mut self,
+        owed: &Owed,
+        answer: &Answer,
+        (key, method): (usize, Method),
+        model: &mut Key,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let cursor = answer.cursor.as_deref().unwrap_or_default();
+        let last = self.seen[key];
+        if method == Method::Head {
+            // The cursor alone names the value, if anybody has got that before.
+            let place = model.state_of(cursor).unwrap_or(owed.floor);
+            self.seen[key] = place.max(last);
+            return Ok(());
+        }
+        let place = model.place_of(&answer.body)?;
+        model.note_cursor(cursor, place)?;
+        self.has[key] = Some((place, cursor.to_owned()));
+        model.saw_value(place, owed.floor, last, now)?;
+        if owed.has == Some(place) {
+            return Err((Oracle::OneAnswer, "it has that already".to_owned()));
+        }
+        self.seen[key] = place;
+        Ok(())
+    }
+
+    /// Checks the answer to a request that is no poll.
+    fn check_elsewhere(
+        &self,
+        owed: &Owed,
+        answer: &Answer,
+        around: &mut Around<'_>,
+    ) -> Result<(), Broken> {
+        around.counts.reach("answer to no poll");
+        let own = format!("elsewhere@{}-{}", self.number, owed.mark);
+        match (answer.status, around.app) {
+            (404, None) => Ok(()),
+            (200, Some(_)) if answer.body == own.as_bytes() => Ok(()),
+            (200, Some(_)) => {
+                let text = String::from_utf8_lossy(&answer.body);
+                Err((Oracle::OwnKey, format!("{text} instead of {own}")))
+            }
+            (500 | 502 | 503 | 504, Some(_)) if !around.is_calm || around.ends => Ok(()),
+            _ => Err((Oracle::OneAnswer, "another status".to_owned())),
+        }
+    }
+
+    /// Checks the answer to a poll, if the application may have made it.
+    fn check_of_app(
+        &mut self,
+        owed: &Owed,
+        answer: &Answer,
+        key: usize,
+        app: &RefCell<Record>,
+        around: &mut Around<'_>,
+    ) -> Option<Result<(), Broken>> {
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let mut parts = text.split('@');
+        let name = parts.next().unwrap_or_default();
+        let client = parts.next();
+        match answer.status {
+            200 if client.is_some() => {}
+            404 => {}
+            204 if answer.cursor.is_none() => {}
+            500 | 502 | 503 | 504 if !around.is_calm => {}
+            _ => return None,
+        }
+        let (now, last) = (around.network.elapsed(), self.seen[key]);
+        let seen = match around.keys[key].saw_nothing(owed.floor, last, now) {
+            Ok(seen) => seen,
+            // So it was not for want of a value.
+            Err(_) if answer.status == 204 => return None,
+            Err(broken) => return Some(Err(broken)),
+        };
+        self.seen[key] = seen;
+        around.counts.reach("answer of the application");
+        self.has[key] = None;
+        if answer.status != 200 {
+            return Some(Ok(()));
+        }
+        let own = self.number.to_string();
+        let is_own = name == around.keys[key].name && [Some("-"), Some(&*own)].contains(&client);
+        let serial = parts.next().and_then(|serial| serial.parse().ok());
+        let is_private = parts.next() == Some("private");
+        let is_first = serial.is_some_and(|serial| app.borrow_mut().deliver(serial));
+        let is_right = is_own && (is_first || !is_private);
+        let wrong = || (Oracle::OwnKey, format!("{text} is for another client"));
+        Some(is_right.then_some(()).ok_or_else(wrong))
+    }
+
+    /// Checks an answer that says that nothing has changed.
+    fn check_unchanged(
+        &mut self,
+        owed: &Owed,
+        key: usize,
+        has_condition: bool,
+        around: &Around<'_>,
+    ) -> Result<(), Broken> {
+        let (model, now) = (&around.keys[key], around.network.elapsed());
+        let last = self.seen[key];
+        let is_still_there = owed.has.is_some_and(|has| has >= owed.floor.max(last));
+        let may_lack = !has_condition || around.keeps_waiting;
+        if is_still_there || may_lack && model.saw_nothing(owed.floor, last, now).is_ok() {
+            return Ok(());
+        }
+        let has = owed.has;
+        let reason = format!(
+            "it has {has:?}, after state {} (client: {last})",
+            owed.floor
+        );
+        Err((Oracle::Order, reason))
+    }
+}
