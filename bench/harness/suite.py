@@ -9,6 +9,7 @@ from harness.contenders import (
     EdgeMiss,
     EngineHello,
     Floor,
+    LookupFloor,
     NginxFile,
     NginxMemcached,
     NginxProxy,
@@ -71,6 +72,7 @@ REQUEST_GROUPS = (
         "memcached",
         "The value from memcached (on the load generator's core)",
         (
+            LookupFloor(),
             EDGE_MEMCACHED,
             NGINX_MEMCACHED,
             EdgeHit(

@@ -4,7 +4,7 @@ from harness.contenders.base import BODY, Contender, Running
 from harness.contenders.design2009 import Design2009
 from harness.contenders.edge import EdgeHit, EdgeMiss
 from harness.contenders.nginx import NginxMemcached, NginxProxy, NginxReturn
-from harness.contenders.plain import EngineHello, Floor
+from harness.contenders.plain import EngineHello, Floor, LookupFloor
 from harness.contenders.unchanged import NginxFile, NginxReturn304, Unchanged
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "EdgeMiss",
     "EngineHello",
     "Floor",
+    "LookupFloor",
     "NginxFile",
     "NginxMemcached",
     "NginxProxy",

@@ -1,6 +1,7 @@
-"""The two that know no keys: the floor, and the engine with a handler that says hello."""
+"""The floors, and the engine with a handler that says hello."""
 
-from harness.contenders.base import HIT_PATH, Contender, Running
+from harness import memcached
+from harness.contenders.base import BODY, HIT_KEYS, HIT_PATH, Contender, Running
 from harness.paths import release_directory
 from harness.stage import HOST, SERVER_CORE, Program, Stage
 
@@ -24,6 +25,24 @@ class Floor(Contender):
         """Starts the floor on the server's core."""
         program, port = start_floor(stage, SERVER_CORE)
         return Running(program, port, HIT_PATH)
+
+
+class LookupFloor(Contender):
+    """The bare epoll loop that asks memcached, with a key for each request."""
+
+    name = "memcached_floor"
+    label = "bare loop of lookups (the floor), 1,000 keys"
+    traced = True
+    note = "looks for targets and line ends alone"
+
+    def start(self, stage: Stage) -> Running:
+        """Starts memcached with all keys, and the floor on the server's core."""
+        memcached_port, port = memcached.start(stage), stage.free_port()
+        memcached.fill(memcached_port, HIT_KEYS.paths(), BODY)
+        command = str(release_directory() / "dwell-bench-lookups")
+        arguments = [command, str(port), str(memcached_port)]
+        program = stage.start("lookups", arguments, SERVER_CORE, [port])
+        return Running(program, port, HIT_KEYS.path(0), HIT_KEYS)
 
 
 class EngineHello(Contender):
