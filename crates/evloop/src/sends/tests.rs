@@ -180,3 +180,16 @@ fn where_the_kernel_refuses_nothing_is_taken() {
     };
     assert!(!sends.open());
 }
+
+#[test]
+fn the_memory_of_a_burst_goes_with_it() {
+    let mut sends = Sends::default();
+    for index in 0..SENDS_MAX as u32 {
+        sends.push(Token::new(1, 0, index), &[b'n'; Sends::BYTES_MAX]);
+    }
+    assert!(sends.is_full() && sends.bytes.capacity() > BYTES_KEPT);
+    sends.clear();
+    assert!(sends.is_empty());
+    let kept = sends.bytes.capacity();
+    assert!(kept <= BYTES_KEPT, "{kept}");
+}
