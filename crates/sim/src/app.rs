@@ -95,7 +95,7 @@ impl Record {
         };
         let text = format!("HTTP/1.1 {status} App\r\n{fields}{length}\r\n{body}");
         let mut bytes = text.into_bytes();
-        let mut closes = self.random.below(4) == 0;
+        let mut closes = !self.is_calm && self.random.below(4) == 0;
         if self.strikes(Fault::AppCuts) {
             // Often before it has begun.
             let most = bytes.len() as u64 * self.random.below(2);

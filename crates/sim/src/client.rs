@@ -76,9 +76,9 @@ pub(crate) struct Around<'a> {
 /// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
 /// longer than all delays of the network together, and shorter than any interval at which the
 /// server looks again by itself.
-const PROMPT: Duration = Duration::from_millis(2_500);
+pub(crate) const PROMPT: Duration = Duration::from_millis(2_500);
 /// The time that answers of the application may take beyond that.
-const APP_PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const APP_PATIENCE: Duration = Duration::from_secs(15);
 /// The time between two small reads or writes of a slow client.
 const PACE: Duration = Duration::from_millis(20);
 /// Bytes of a small read or write.

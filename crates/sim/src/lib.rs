@@ -19,6 +19,7 @@ mod phases;
 mod plan;
 mod report;
 mod shrink;
+mod streamer;
 mod wire;
 mod world;
 mod writer;

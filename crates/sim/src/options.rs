@@ -117,6 +117,8 @@ pub struct Options {
     pub loops: usize,
     /// HTTP clients.
     pub clients: usize,
+    /// Clients that follow event streams.
+    pub streams: usize,
     /// Keys that are polled and written.
     pub keys: usize,
     /// Clients of the store; the keys are shared out among them.
@@ -157,6 +159,7 @@ impl Options {
             has_app: random.below(2) == 0,
             drains: random.below(3) == 0,
             steps: 20 + random.below(60) as usize,
+            streams: random.below(4) as usize,
         }
     }
 

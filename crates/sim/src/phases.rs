@@ -33,7 +33,7 @@ const EXPIRED: Duration = Duration::from_secs(8);
 const TOLD: Duration = Duration::from_millis(300);
 /// The time after which a connection is closed whose client is gone without a word, or has left
 /// while it was sent something.
-const FORGOTTEN: Duration = Duration::from_secs(200);
+const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// Plays the plan of a seed.
 pub fn play_seed(seed: u64) -> Outcome {
@@ -78,6 +78,11 @@ fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
     settle(world)?;
     world.is_calm = true;
     compare(world)?;
+    if plan.options.has_app {
+        world.restart_app();
+        world.pass(SECOND)?;
+        compare(world)?;
+    }
     tell_all(world)?;
     be_quiet(world)?;
     if plan.options.drains {
@@ -104,7 +109,8 @@ fn settle(world: &mut World) -> Result<(), Failure> {
     world.pass(EXPIRED)
 }
 
-/// The store has what the model has, as each writer sees it and as a poll does.
+/// The store has what the model has, as each writer sees it and as a poll does; and the application
+/// answers.
 fn compare(world: &mut World) -> Result<(), Failure> {
     for key in 0..world.keys.len() {
         for writer in &mut world.writers {
@@ -114,16 +120,21 @@ fn compare(world: &mut World) -> Result<(), Failure> {
             client.ask(get(key, Has::Nothing, Duration::ZERO));
         }
     }
+    for client in &mut world.clients {
+        client.ask(Ask::Elsewhere { is_post: true });
+    }
     settle(world)
 }
 
 /// Each client waits, each key changes, and each client is told at once.
 fn tell_all(world: &mut World) -> Result<(), Failure> {
     let keys = world.keys.len();
+    // Those who follow streams are all there.
+    world.pass(SECOND * 2)?;
     if world.options.has_app {
         // A key without a value is asked for elsewhere; nothing waits for it.
         change_all(world);
-        world.pass(TOLD)?;
+        world.pass(SECOND * 2)?;
     }
     for (number, client) in world.clients.iter_mut().enumerate() {
         let key = number % keys;
@@ -144,6 +155,14 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
         let (has, newest) = (client.read_last(key), world.keys[key].newest());
         if client.is_waiting() || has != Some(newest) {
             let reason = format!("client {number} has {has:?} of key {key}, not {newest}");
+            return Err(world.failure((Oracle::Newest, reason)));
+        }
+    }
+    for (number, streamer) in world.streamers.iter().enumerate() {
+        let (key, has) = streamer.told();
+        let newest = world.keys[key].newest();
+        if has != Some(newest) {
+            let reason = format!("stream {number} has {has:?} of key {key}, not {newest}");
             return Err(world.failure((Oracle::Newest, reason)));
         }
     }
@@ -184,6 +203,9 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     world.pass(SECOND)?;
     for (number, client) in world.clients.iter_mut().enumerate() {
         client.leave([SimStream::close, SimStream::reset][number % 2]);
+    }
+    for streamer in std::mem::take(&mut world.streamers) {
+        drop(streamer);
     }
     for writer in &mut world.writers {
         writer.leave();

@@ -201,14 +201,16 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
     let fault = options
         .faults
         .get(random.below(options.faults.len() as u64) as usize)?;
+    // Those who follow streams come behind the others.
+    let anyone = random.below((options.clients + options.streams) as u64) as usize;
     let some_time = Duration::from_millis(random.below(1_500));
     Some(match fault {
-        Fault::Reset => Step::Reset(client),
-        Fault::Leave => Step::Leave(client),
+        Fault::Reset => Step::Reset(anyone),
+        Fault::Leave => Step::Leave(anyone),
         Fault::HalfClose => Step::HalfClose(client),
-        Fault::SlowRead => Step::SlowRead(client, some_time),
+        Fault::SlowRead => Step::SlowRead(anyone, some_time),
         Fault::SlowWrite => Step::SlowWrite(client, some_time),
-        Fault::Silence => Step::Silence(client),
+        Fault::Silence => Step::Silence(anyone),
         Fault::NoDescriptors => Step::NoDescriptors(some_time),
         Fault::Stall => Step::Stall(
             random.below(options.loops as u64) as usize,

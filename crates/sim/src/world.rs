@@ -7,6 +7,7 @@ use crate::keys::{Broken, Key};
 use crate::options::{Fault, Options, random};
 use crate::plan::Step;
 use crate::report::Counts;
+use crate::streamer::Streamer;
 use crate::writer::Writer;
 use dwell_edge::config;
 use dwell_edge::process::Simulated;
@@ -22,6 +23,7 @@ use std::time::Duration;
 pub(crate) struct World {
     pub(crate) edge: Simulated,
     pub(crate) clients: Vec<Client>,
+    pub(crate) streamers: Vec<Streamer>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) keys: Vec<Key>,
     pub(crate) counts: Counts,
@@ -65,6 +67,9 @@ impl World {
         Self {
             edge,
             clients: clients.collect(),
+            streamers: (0..options.streams)
+                .map(|number| Streamer::new(number % options.keys))
+                .collect(),
             writers: options.writers.iter().copied().map(Writer::new).collect(),
             keys: (0..options.keys).map(Key::new).collect(),
             counts: Counts::default(),
@@ -138,6 +143,12 @@ impl World {
         }
     }
 
+    /// Ends the application and starts it again: its connections end, while none is in use.
+    pub(crate) fn restart_app(&mut self) {
+        self.app = None;
+        self.follow_app();
+    }
+
     /// Does one step of the plan.
     pub(crate) fn step(&mut self, step: Step) {
         self.network.remark(|| format!("step {step:?}"));
@@ -154,21 +165,22 @@ impl World {
                 self.is_flush_wanted = true;
                 return;
             }
-            Step::Reset(client) => self.clients[client]
-                .leave(SimStream::reset)
-                .then_some(Fault::Reset),
-            Step::Leave(client) => self.clients[client]
-                .leave(SimStream::close)
-                .then_some(Fault::Leave),
-            Step::Silence(client) => self.clients[client]
-                .leave(SimStream::silence)
-                .then_some(Fault::Silence),
+            Step::Reset(client) => self.leave(client, SimStream::reset).then_some(Fault::Reset),
+            Step::Leave(client) => self.leave(client, SimStream::close).then_some(Fault::Leave),
+            Step::Silence(client) => {
+                let leaves = self.leave(client, SimStream::silence);
+                leaves.then_some(Fault::Silence)
+            }
             Step::HalfClose(client) => self.clients[client]
                 .half_close()
                 .then_some(Fault::HalfClose),
-            Step::SlowRead(client, time) => self.clients[client]
-                .slow_read(now + time)
-                .then_some(Fault::SlowRead),
+            Step::SlowRead(client, time) => {
+                let is_slow = match client.checked_sub(self.clients.len()) {
+                    Some(streamer) => self.streamers[streamer].slow_read(now + time),
+                    None => self.clients[client].slow_read(now + time),
+                };
+                is_slow.then_some(Fault::SlowRead)
+            }
             Step::SlowWrite(client, time) => {
                 self.clients[client].slow_write(now + time);
                 Some(Fault::SlowWrite)
@@ -201,6 +213,15 @@ impl World {
         };
         if let Some(fault) = name {
             self.counts.strike(fault.name());
+        }
+    }
+
+    /// Has a client leave, or one that follows a stream.
+    fn leave(&mut self, client: usize, leave: impl FnOnce(&SimStream)) -> bool {
+        let now = self.now();
+        match client.checked_sub(self.clients.len()) {
+            Some(streamer) => self.streamers[streamer].leave(leave, now),
+            None => self.clients[client].leave(leave),
         }
     }
 
@@ -268,10 +289,15 @@ impl World {
         }
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
         let writers = self.writers.iter().filter_map(Writer::next_at);
+        let streamers = self.streamers.iter().map(Streamer::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
         let shortage = [self.shortage_until, self.app_back_at].into_iter();
-        let later = clients.chain(writers).chain(keys).chain(shortage);
+        let later = clients
+            .chain(streamers)
+            .chain(writers)
+            .chain(keys)
+            .chain(shortage);
         later.filter(|at| *at > now).for_each(earlier);
         next.map(|next| next.max(now))
     }
@@ -297,6 +323,9 @@ impl World {
         };
         for client in &mut self.clients {
             client.attend(&mut around)?;
+        }
+        for streamer in &mut self.streamers {
+            streamer.attend(&mut around)?;
         }
         let mut app = self.app_record.borrow_mut();
         for fault in std::mem::take(&mut app.struck) {
@@ -357,7 +386,8 @@ fn start(options: &Options, [clients, store]: [SocketAddr; 2]) -> Simulated {
     let text = format!(
         "server.listen = \"{clients}\"\nserver.admin = \"off\"\nserver.pollers = {}\n\
          server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
-         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\n{upstream}\
+         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
+         {upstream}\
          [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n",
         options.loops,
         DRAIN.as_secs(),

@@ -46,8 +46,9 @@ const PENDING_MAX: usize = 4;
 /// The time after which nothing is left of a connection that was reset: longer than any delay, any
 /// stall and any shortage of descriptors.
 const LOST: Duration = Duration::from_secs(4);
-/// The time in which every command has its reply.
-const REPLIED: Duration = Duration::from_secs(4);
+/// The time in which every command has its reply: the longest value takes many round trips of the
+/// longest delay, and a connection may wait for a descriptor first.
+const REPLIED: Duration = Duration::from_secs(10);
 
 impl Writer {
     pub(crate) fn new(protocol: Protocol) -> Self {
