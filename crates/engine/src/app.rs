@@ -85,6 +85,8 @@ pub struct Request<'a> {
     pub body_follows: bool,
     /// The trailer fields of a collected body.
     pub trailers: Trailers<'a>,
+    /// True of a request that came under TLS.
+    pub is_secure: bool,
 }
 
 /// Ways to take the body of a request.
@@ -178,6 +180,12 @@ pub enum HttpEvent {
     Rejected(u16),
     /// A client took nothing of its answer for too long.
     WriteTimeout,
+    /// The handshake of a client under TLS is complete.
+    HandshakeDone,
+    /// The handshake of a client failed, or it does not speak TLS.
+    HandshakeFailed,
+    /// A client took too long for its handshake.
+    HandshakeTimeout,
     /// A client took too long for its body, behind an answer that had begun.
     BodyTimeout,
 }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// The state of a connection. It also defines what the deadline of its token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
+    /// The handshake of TLS is under way; the deadline closes it.
+    Handshake,
     /// Between requests; the deadline closes it.
     Idle,
     /// Part of a head has come; the deadline answers 408.
@@ -151,12 +153,17 @@ impl Incoming {
 
 impl Connection {
     pub(crate) fn new(peer: Peer<Note>) -> Self {
+        let phase = if peer.stream.is_handshaking() {
+            Phase::Handshake
+        } else {
+            Phase::Idle
+        };
         Self {
             peer,
             incoming: None,
             tag: 0,
             sequence: 0,
-            phase: Phase::Idle,
+            phase,
             framing: Framing::default(),
             outgoing: Outgoing::None,
             is_gathered: false,

@@ -6,7 +6,7 @@ mod unix;
 pub use inherited::share_out;
 pub use unix::bind_unix;
 
-use crate::{Context, Readiness, Stream, Token};
+use crate::{Acceptor, Context, Readiness, Stream, Token};
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
@@ -42,6 +42,8 @@ impl Default for ListenOptions {
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
+    /// Its clients speak TLS.
+    acceptor: Option<Acceptor>,
 }
 
 #[derive(Debug)]
@@ -96,9 +98,8 @@ pub fn bind_group(
             let socket = bind(address, true)?;
             write_at_once(&socket)?;
             socket.listen(options.backlog)?;
-            Ok(Listener {
-                socket: Socket::Tcp(TcpListener::from_std(socket.into()), address),
-            })
+            let socket = TcpListener::from_std(socket.into());
+            Ok(Socket::Tcp(socket, address).into())
         })
         .collect()
 }
@@ -115,8 +116,7 @@ fn bind_simulated(
         let at = group.first().and_then(Listener::address);
         let (shares, at) = (at.is_some(), at.unwrap_or(address));
         let (socket, at) = crate::sim::SimSocket::listen(at, options.backlog, shares)?;
-        let socket = Socket::Sim(socket, at);
-        group.push(Listener { socket });
+        group.push(Socket::Sim(socket, at).into());
     }
     Ok(group)
 }
@@ -139,6 +139,13 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
+impl From<Socket> for Listener {
+    fn from(socket: Socket) -> Self {
+        let acceptor = None;
+        Self { socket, acceptor }
+    }
+}
+
 impl Listener {
     /// A TCP socket that listens already: one that a parent process or a service manager has made.
     ///
@@ -157,9 +164,7 @@ impl Listener {
         socket.set_nonblocking(true)?;
         write_at_once(&socket)?;
         let address = socket.local_addr()?;
-        Ok(Self {
-            socket: Socket::Tcp(TcpListener::from_std(socket), address),
-        })
+        Ok(Socket::Tcp(TcpListener::from_std(socket), address).into())
     }
 
     /// Makes a listener of a unix socket, as [`from_tcp`](Self::from_tcp) does; its file is left
@@ -169,9 +174,12 @@ impl Listener {
     /// When it cannot be made non-blocking.
     pub fn from_unix(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket: Socket::Unix(None, UnixListener::from_std(socket)),
-        })
+        Ok(Socket::Unix(None, UnixListener::from_std(socket)).into())
+    }
+
+    /// Puts TLS between its clients and their sockets from now on; see [`Stream::secure`].
+    pub fn secure(&mut self, acceptor: Acceptor) {
+        self.acceptor = Some(acceptor);
     }
 
     /// The address it listens on, its port resolved; `None` for a unix socket.
@@ -215,7 +223,8 @@ impl Listener {
             #[cfg(feature = "sim")]
             Socket::Sim(..) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        Ok(Self { socket })
+        let acceptor = self.acceptor.clone();
+        Ok(Self { socket, acceptor })
     }
 
     /// Registers it with the loop under `token`.
@@ -265,6 +274,17 @@ impl Listener {
     }
 
     fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
+        let (mut stream, peer) = self.accept_plain()?;
+        if let Some(acceptor) = &self.acceptor
+            && !stream.secure(acceptor)
+        {
+            // Too many handshakes are under way: this client has to come again.
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok((stream, peer))
+    }
+
+    fn accept_plain(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         match &self.socket {
             Socket::Tcp(socket, _) => {
                 let (socket, peer) = socket.accept()?;

@@ -279,7 +279,8 @@ impl<N> Peer<N> {
         if left == Flushed::More {
             context.again(token, Readiness::WRITABLE);
         }
-        let sent = before - self.unsent();
+        // Under TLS what is left is longer than the data that it was before.
+        let sent = before.saturating_sub(self.unsent());
         Ok(Progress {
             left,
             sent,
@@ -295,6 +296,7 @@ impl<N> Peer<N> {
     /// Ends our side, when all output is out, and gives the peer the time to read it. Returns
     /// false where nothing has to be waited for, and the connection can be closed.
     pub fn linger(&mut self, context: &mut Context, token: Token) -> bool {
+        self.stream.close_notify();
         if !self.unread || self.stream.shutdown_write().is_err() {
             return false;
         }

@@ -5,15 +5,25 @@ mod blocking;
 mod descriptor;
 mod file;
 mod queue;
+mod secure;
 #[cfg(target_os = "linux")]
 mod sigpipe;
 mod socket;
 #[cfg(test)]
 mod tests;
+#[cfg(not(feature = "tls"))]
+#[path = "stream/no_tls.rs"]
+mod tls;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use blocking::BlockingStream;
 pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
+pub use secure::Handshaking;
+pub use tls::Acceptor;
+#[cfg(feature = "tls")]
+pub use tls::{Certificate, CertificateError};
 
 use crate::output::LoopOutput;
 use beside::Beside;
@@ -152,21 +162,10 @@ impl Stream {
     /// # Errors
     /// When the connection failed (reset, for one); it is then of no more use.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
-        let size = buffer.len();
-        loop {
-            return match self.socket.read(buffer) {
-                Ok(0) if size > 0 => Ok(ReadOutcome::Closed),
-                // A stream that gives less than was asked has no more (epoll(7), on EPOLLET);
-                // the end of the stream is told by its own readiness.
-                Ok(read) if read < size => Ok(ReadOutcome::Drained(read)),
-                Ok(read) => Ok(ReadOutcome::More(read)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    Ok(ReadOutcome::WouldBlock)
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => Err(error),
-            };
+        if self.is_secure() {
+            return self.read_sealed(buffer);
         }
+        self.socket.read_some(buffer)
     }
 
     /// Writes `bytes` through to the socket and queues a copy of what it refuses.
@@ -189,6 +188,7 @@ impl Stream {
     /// As [`write`](Self::write).
     pub fn write_shared(&mut self, head: &[u8], body: Bytes) -> io::Result<()> {
         let written = match head {
+            _ if self.is_secure() => self.seal_through([head, &body])?,
             [] => self.write_through(&[&body], false)?,
             _ => self.write_through(&[head, &body], false)?,
         };
@@ -253,8 +253,8 @@ impl Stream {
         if crate::sim::Planted::LostRefusal.is_in() {
             return Ok(self.flushed());
         }
-        if let Some(queue) = self.beside.queue_mut() {
-            queue.flush(&self.socket)?;
+        if let Some((queue, tls)) = self.beside.queue_and_tls() {
+            queue.flush(&self.socket, tls)?;
             if queue.is_empty() {
                 self.beside.drop_queue();
             }
@@ -332,7 +332,8 @@ impl Stream {
     ///
     /// # Errors
     /// When the connection has failed already.
-    pub fn shutdown_write(&self) -> io::Result<()> {
+    pub fn shutdown_write(&mut self) -> io::Result<()> {
+        self.close_notify();
         self.socket.shutdown_write()
     }
 
@@ -350,8 +351,12 @@ impl Stream {
     /// with no loop.
     ///
     /// # Errors
-    /// When the connection has failed, or a queued file has become shorter.
+    /// When the connection has failed, or a queued file has become shorter; `Unsupported` for a
+    /// stream under TLS.
     pub fn into_blocking(mut self) -> io::Result<BlockingStream> {
+        if self.is_secure() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         self.socket.set_blocking()?;
         while self.flush()? != Flushed::All {}
         Ok(self.socket.into())
@@ -363,30 +368,34 @@ impl Stream {
         self.refused_queue().push_copy(rest);
     }
 
-    /// The descriptor, unless it is a simulated socket.
-    #[cfg_attr(
-        not(feature = "sim"),
-        expect(clippy::unnecessary_wraps, reason = "a simulated socket has none")
-    )]
+    /// The descriptor, to be written to; `None` under TLS, and of a simulated socket.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.socket {
             #[cfg(feature = "sim")]
             Socket::Sim(_) => None,
+            _ if self.is_secure() => None,
             socket => Some(socket.as_fd()),
         }
     }
 
     /// Writes `bytes`; with `more`, something follows at once.
     fn write_before(&mut self, bytes: &[u8], more: bool) -> io::Result<()> {
-        let written = self.write_through(&[bytes], more)?;
+        let written = if self.is_secure() {
+            self.seal_through([bytes, &[]])?
+        } else {
+            self.write_through(&[bytes], more)?
+        };
         if written < bytes.len() {
             self.refused_queue().push_copy(&bytes[written..]);
         }
         Ok(())
     }
 
-    /// Writes what need not wait behind the queue; returns how much the socket took.
+    /// Writes what need not wait behind the queue, without TLS; returns how much the socket took.
     pub(crate) fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+        if self.is_secure() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         if !self.is_flushed() || parts.iter().all(|part| part.is_empty()) {
             return Ok(0);
         }

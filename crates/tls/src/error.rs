@@ -28,6 +28,8 @@ pub enum TlsError {
     KeyUpdateMixed,
     /// The peer sent an alert that has not two bytes but so many.
     AlertLength(usize),
+    /// The peer does not follow the protocol of TLS 1.2.
+    Protocol,
     /// The peer has ended the connection with this alert.
     PeerAlert(u8),
     /// The keys were used as often as they may be, or could not be made.
@@ -65,7 +67,8 @@ impl TlsError {
             | Self::ContentType(_)
             | Self::NoData(_)
             | Self::HandshakeType(_)
-            | Self::KeyUpdateMixed => Alert::UnexpectedMessage,
+            | Self::KeyUpdateMixed
+            | Self::Protocol => Alert::UnexpectedMessage,
             Self::RecordTooLong(_) | Self::ContentTooLong(_) => Alert::RecordOverflow,
             Self::BadRecord => Alert::BadRecordMac,
             Self::KeyUpdateLength(_) | Self::AlertLength(_) => Alert::DecodeError,
@@ -94,6 +97,7 @@ impl fmt::Display for TlsError {
             }
             Self::KeyUpdateMixed => f.write_str("key update shares a record with other bytes"),
             Self::AlertLength(bytes) => write!(f, "alert is not 2 bytes long: {bytes}"),
+            Self::Protocol => f.write_str("peer does not follow the protocol"),
             Self::PeerAlert(alert) => write!(f, "peer ended the connection with alert {alert}"),
             Self::Keys => f.write_str("keys cannot be made or are used up"),
         }

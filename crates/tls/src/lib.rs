@@ -5,10 +5,17 @@
 //! for. Its keys are derived from the secrets when they are needed, and kept in [`Keys`] for
 //! the connections that were used last.
 //!
-//! The crate does no I/O and reads no clock: bytes go in, bytes come out.
+//! [`Acceptor`] begins [`Handshake`]s, which rustls does; what one leaves is [`Established`].
+//! rustls is used in these three modules alone.
+//!
+//! The crate does no I/O and reads no clock: bytes go in, bytes come out. (rustls reads it
+//! for the age of tickets.)
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod error;
+mod established;
+mod handshake;
 mod keys;
 mod receive;
 mod send;
@@ -17,7 +24,10 @@ mod suite;
 #[cfg(test)]
 mod tests;
 
+pub use acceptor::{Acceptor, Certificate, CertificateError};
 pub use error::{Alert, TlsError};
+pub use established::{Established, Kept};
+pub use handshake::{Handshake, HandshakeError};
 pub use keys::Keys;
 pub use receive::Opened;
 pub use send::sealed_bytes;

@@ -19,6 +19,8 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+mod handshakes;
+
 const CERTIFICATE: &[u8] = include_bytes!("../tests/data/certificate.pem");
 const KEY: &[u8] = include_bytes!("../tests/data/key.pem");
 

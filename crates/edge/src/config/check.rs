@@ -12,6 +12,7 @@ use std::time::Duration;
 pub(super) fn check(draft: &mut Draft) {
     let config = draft.config.clone();
     addresses(draft, &config);
+    certificates(draft, &config);
     exposure(draft, &config);
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
@@ -28,6 +29,7 @@ fn listeners(config: &Config) -> Vec<(&'static str, SocketAddr)> {
         .iter()
         .map(|one| ("server.listen", *one))
         .collect();
+    all.extend(config.tls.listen.iter().map(|one| ("tls.listen", *one)));
     all.extend(config.server.admin.map(|one| ("server.admin", one)));
     all.extend(store_listeners(config));
     all
@@ -61,6 +63,24 @@ fn addresses(draft: &mut Draft, config: &Config) {
             let message = format!("`{option}` and `{other}` are both {address}");
             draft.conflict(&[option, other], message, "give each its own port");
         }
+    }
+}
+
+fn certificates(draft: &mut Draft, config: &Config) {
+    let tls = &config.tls;
+    let (certificates, keys) = (tls.certificate.len(), tls.key.len());
+    if certificates != keys {
+        draft.conflict(
+            &["tls.key", "tls.certificate"],
+            format!("`tls.certificate` has {certificates} files and `tls.key` has {keys}"),
+            "name one key for each certificate, in the same order",
+        );
+    } else if certificates == 0 && !tls.listen.is_empty() {
+        draft.conflict(
+            &["tls.listen", "tls.certificate"],
+            "`tls.listen` needs a certificate".to_owned(),
+            "name a PEM file in tls.certificate and its private key in tls.key",
+        );
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.pollers",
     "server.io_uring",
     "server.user",
+    "tls.listen",
+    "tls.handshakes_max",
     "store.listen",
     "store.listen_also",
     "store.allow_remote",
@@ -87,6 +89,8 @@ mod tests {
     const LIVE: &[&str] = &[
         "server.listen",
         "server.admin_hosts",
+        "tls.certificate",
+        "tls.key",
         "server.trusted_proxies",
         "publish.token",
         "publish.token_file",

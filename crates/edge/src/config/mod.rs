@@ -16,6 +16,7 @@ mod report;
 mod route;
 mod routes;
 mod template;
+mod tls;
 mod units;
 
 pub(crate) use access::check_token;
@@ -29,6 +30,7 @@ pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
+pub use tls::TlsConfig;
 pub use units::{UnitError, duration, show_duration, show_size, size};
 
 use dwell_proto::memcache::Protocols;
@@ -43,6 +45,8 @@ use std::time::Duration;
 pub struct Config {
     /// Listeners and loops.
     pub server: ServerConfig,
+    /// Listeners under TLS and their certificates.
+    pub tls: TlsConfig,
     /// Bounds on what a client may send, hold and wait for.
     pub limits: LimitsConfig,
     /// The embedded store; used when [`MemcachedConfig::servers`] is empty.
@@ -67,6 +71,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             server: ServerConfig::default(),
+            tls: TlsConfig::default(),
             limits: LimitsConfig::default(),
             store: StoreConfig::default(),
             memcached: MemcachedConfig::default(),

@@ -95,6 +95,10 @@ pub(super) const SECTIONS: &[Section] = &[
         about: "Listeners and loops.",
     },
     Section {
+        name: "tls",
+        about: "Listeners under TLS 1.3 and 1.2, for HTTP/1.1. Off until there is an address.",
+    },
+    Section {
         name: "route",
         about: "One path prefix whose requests are polls. Written `[[route]]` and repeated for \
                 each prefix; the longest prefix of a request's path wins. Without any, there is \
@@ -167,6 +171,18 @@ options! {
     "Proxies in front of Dwell. In the `X-Forwarded-For` of a connection from one of them, the \
      rightmost address not in this list is the client's. Only their `X-Forwarded-Proto`, \
      `X-Forwarded-Host`, `Forwarded` and `X-Real-IP` reach the application."
+
+    "tls".tls.listen = OneOrMany(SocketAddress, 0);
+    "Where clients connect under TLS. Plain HTTP there gets 400."
+    "tls".tls.certificate = OneOrMany(FilePath, 0);
+    "PEM files, each a certificate chain with the server's certificate first. The host name that a \
+     client asks for (SNI) selects one; the first is for all other clients. A reload reads the \
+     files again."
+    "tls".tls.key = OneOrMany(FilePath, 0);
+    "PEM files with the private keys of the certificates, in the same order."
+    "tls".tls.handshakes_max = Count(1, 1_000_000);
+    "Handshakes under way at once, about 20 KiB each. More connections are closed as they come. A \
+     handshake has 10 seconds."
 
     "store".store.listen ["--store"] = OrOff(SocketAddress);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \

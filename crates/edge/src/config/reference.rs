@@ -155,6 +155,7 @@ mod tests {
         let debug = format!("{config:#?}\n{route:#?}");
         let sections = [
             "server",
+            "tls",
             "limits",
             "store",
             "memcached",

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
 use crate::log::Outage;
-use crate::metrics::{ClientTimeout, ConnectionRefusal, RefusedStatus};
+use crate::metrics::{ClientTimeout, ConnectionRefusal, HandshakeOutcome, RefusedStatus};
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
@@ -310,10 +310,14 @@ impl App for Front {
     fn event(&mut self, event: HttpEvent) {
         let metrics = &self.log.metrics;
         let timeouts = &metrics.client_timeouts;
+        let handshakes = &metrics.tls_handshakes;
         match event {
             HttpEvent::Accepted => metrics.connections.increment(),
             HttpEvent::Refused => self.admission.refused(ConnectionRefusal::ConnectionsMax),
             HttpEvent::Exhausted => self.admission.refused(ConnectionRefusal::Descriptors),
+            HttpEvent::HandshakeDone => handshakes.increment(HandshakeOutcome::Done),
+            HttpEvent::HandshakeFailed => handshakes.increment(HandshakeOutcome::Failed),
+            HttpEvent::HandshakeTimeout => handshakes.increment(HandshakeOutcome::Timeout),
             HttpEvent::WriteTimeout => timeouts.increment(ClientTimeout::Write),
             HttpEvent::BodyTimeout => timeouts.increment(ClientTimeout::Request),
             HttpEvent::Rejected(status) => {

@@ -129,11 +129,11 @@ impl Servers {
         settings: &Settings,
         index: usize,
     ) {
-        let addresses = &settings.config.server.listen;
+        let config = &settings.config;
         let listening = std::mem::take(&mut self.listening);
-        let (stays, goes): (Vec<_>, Vec<_>) = listening
-            .into_iter()
-            .partition(|(address, _)| addresses.contains(address));
+        let (stays, goes): (Vec<_>, Vec<_>) = listening.into_iter().partition(|(address, _)| {
+            config.server.listen.contains(address) || config.tls.listen.contains(address)
+        });
         for (_, listener) in goes {
             self.http.retire(context, listener, front);
         }

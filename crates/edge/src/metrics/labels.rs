@@ -226,6 +226,17 @@ labels! {
 }
 
 labels! {
+    /// Outcome of a handshake of TLS.
+    pub(crate) HandshakeOutcome, "outcome":
+    /// The connection goes on.
+    Done = "done",
+    /// The client and the server do not agree, or the client speaks something else.
+    Failed = "failed",
+    /// The client took too long.
+    Timeout = "timeout",
+}
+
+labels! {
     /// Status of a request that was rejected for its form, its size, or a limit.
     pub(crate) RefusedStatus, "status":
     /// Malformed.

@@ -7,9 +7,9 @@
 
 use super::expose::{ByServer, Family, Info, Scrape, Time};
 use super::labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, LookupOutcome, PollOutcome,
-    PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass, StreamEnd, UpstreamOutcome,
-    WakeOutcome, WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeOutcome, LookupOutcome,
+    PollOutcome, PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass, StreamEnd,
+    UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
@@ -125,6 +125,7 @@ metrics! {
         => |of| figure(of.metrics.process.gathered.bytes());
     output_cuts: Counter = "Clients cut off for limits.output_bytes_max, the slowest first";
     client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
+    tls_handshakes: CounterSet<HandshakeOutcome> = "Handshakes of TLS by how they ended";
 
     http_requests: CounterSet<StatusClass> = "Answers by the class of their status";
     bad_requests: CounterSet<RefusedStatus> = "Requests refused for their form, size or a limit";

@@ -223,7 +223,7 @@ impl Asks {
         Self {
             route: poll.route,
             origin: poll.origin,
-            preferred: poll.ask.preferred.then_some(poll.ask.wait_ms),
+            preferred: poll.ask.form.prefers().then_some(poll.ask.wait_ms),
         }
     }
 }
@@ -320,7 +320,7 @@ struct Texts {
 
 impl Texts {
     fn of(ask: &Ask, cursor: Cursor) -> Self {
-        let preference = if ask.preferred {
+        let preference = if ask.form.prefers() {
             format!("wait={}", ask.wait().as_secs())
         } else {
             String::new()
@@ -353,7 +353,7 @@ impl<'a> Fields<'a> {
         fields.push(("Poll-Cursor", texts.cursor.bare()));
         fields.push(EXPOSED);
         fields.push(("Cache-Control", control));
-        if ask.preferred {
+        if ask.form.prefers() {
             fields.push(("Preference-Applied", texts.preference.as_bytes()));
         }
         fields

@@ -224,7 +224,9 @@ impl Polls {
     fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, PollError> {
         let route = self.routes.get(admitted.route);
         let left = admitted.time_left(context.unix_seconds());
-        Ask::of(admitted.request.head, route, left).map_err(PollError::Ask)
+        let mut ask = Ask::of(admitted.request.head, route, left).map_err(PollError::Ask)?;
+        ask.form.set_secure(admitted.request.is_secure);
+        Ok(ask)
     }
 
     /// Reads from a request how it asks, and for which key.

@@ -17,12 +17,43 @@ pub(crate) struct Ask {
     /// Longest time that it is held; zero is none. For a stream, its longest duration. A number,
     /// because each held poll has one.
     pub(crate) wait_ms: u32,
-    /// The wait was asked with `Prefer`, so the answer says that it was applied.
-    pub(crate) preferred: bool,
+    pub(crate) form: Form,
     /// The application's answer may be given to other clients that ask for the same key.
     pub(crate) shareable: bool,
     /// It wants the values as a stream of events.
     pub(crate) is_stream: bool,
+}
+
+/// The form of a request, in one byte of each held poll.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Form(u8);
+
+impl Form {
+    const PREFERS: u8 = 1;
+    const SECURE: u8 = 2;
+
+    /// The wait was asked with `Prefer`, so the answer says that it was applied.
+    pub(crate) fn prefers(self) -> bool {
+        self.0 & Self::PREFERS != 0
+    }
+
+    /// It came under TLS.
+    pub(crate) fn is_secure(self) -> bool {
+        self.0 & Self::SECURE != 0
+    }
+
+    /// Notes whether it came under TLS.
+    pub(crate) fn set_secure(&mut self, is_secure: bool) {
+        self.set(Self::SECURE, is_secure);
+    }
+
+    fn set_prefers(&mut self, prefers: bool) {
+        self.set(Self::PREFERS, prefers);
+    }
+
+    fn set(&mut self, mark: u8, is_set: bool) {
+        self.0 = (self.0 & !mark) | if is_set { mark } else { 0 };
+    }
 }
 
 /// Keys that one poll or stream may name.
@@ -144,7 +175,7 @@ impl Ask {
             method,
             condition: Condition::None,
             wait_ms: 0,
-            preferred: false,
+            form: Form::default(),
             shareable: is_shareable(head, route, method),
             is_stream: method == Method::Get && wants_events(head),
         };
@@ -161,7 +192,7 @@ impl Ask {
         }
         if let Some(seconds) = head.fields.all("prefer").find_map(preferred_wait) {
             wait = Duration::from_secs(seconds);
-            ask.preferred = true;
+            ask.form.set_prefers(true);
         }
         if let Some(query) = head.query {
             wait = ask.read_query(query)?.unwrap_or(wait);
@@ -182,7 +213,7 @@ impl Ask {
                 "wait" if wait.is_none() => {
                     let asked = parse_wait(&value);
                     wait = Some(asked.ok_or_else(|| AskError::Wait(value.into_owned()))?);
-                    self.preferred = false;
+                    self.form.set_prefers(false);
                 }
                 "since" if self.condition == Condition::None && !value.is_empty() => {
                     self.condition = since(&value);
@@ -244,7 +275,7 @@ pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
         method,
         condition: Condition::None,
         wait_ms: 0,
-        preferred: false,
+        form: Form::default(),
         shareable: false,
         is_stream: false,
     }

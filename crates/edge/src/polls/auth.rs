@@ -62,7 +62,9 @@ impl Polls {
         let Some(subrequest) = self.auth_subrequest(admitted, path, credential, to) else {
             return Err(self.refuse_busy(context, to));
         };
-        let arrival = admitted.arrival(plain_ask(request.head), &[]);
+        let mut ask = plain_ask(request.head);
+        ask.form.set_secure(request.is_secure);
+        let arrival = admitted.arrival(ask, &[]);
         let mut poll = self.record(context, &arrival, Keep::Request);
         poll.place.moves(Event::AccessUnknown, subrequest);
         let poll = self.waiters.insert(poll).ok();
@@ -195,6 +197,7 @@ impl Polls {
             body: kept.body(),
             body_follows: false,
             trailers: Trailers::NONE,
+            is_secure: poll.ask.form.is_secure(),
         };
         let mut identity = Identity::of(poll.origin);
         let rules = self.routes.get(poll.route);

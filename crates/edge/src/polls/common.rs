@@ -4,7 +4,7 @@
 //! which the application would get the same: nothing that only one of them sent decides what the
 //! others get.
 
-use super::ask::{Method, has_body};
+use super::ask::{Ask, Method, has_body};
 use crate::access::{client_address, is_trusted};
 use crate::config::{Config, RouteConfig};
 use bytes::Bytes;
@@ -39,10 +39,12 @@ impl Common {
         route: &RouteConfig,
         head: &RequestHead<'_, '_>,
         wants: Wants,
-        method: Method,
+        ask: &Ask,
         hasher: &RandomState,
     ) -> Self {
+        let method = ask.method;
         let mut digest = hasher.build_hasher();
+        ask.form.is_secure().hash(&mut digest);
         head.path.hash(&mut digest);
         for part in query_parts(head.query) {
             part.hash(&mut digest);
@@ -160,6 +162,7 @@ pub(super) fn encode(
     body: &[u8],
     peer: Option<SocketAddr>,
     wants: Wants,
+    is_secure: bool,
 ) -> Bytes {
     let passing = shared_on.map(|route| Passing::new(route, has_body(head)));
     let takes_any = takes_any(head);
@@ -183,7 +186,7 @@ pub(super) fn encode(
     };
     let forwarded = ForwardedFor {
         peer: peer.map(|peer| peer.ip()),
-        proto: "http",
+        proto: if is_secure { "https" } else { "http" },
         is_trusted: is_trusted(peer, trusted),
     };
     let host = &config.upstream.default_host;
@@ -197,7 +200,7 @@ pub(super) fn shared_form(
     head: &RequestHead<'_, '_>,
     wants: Wants,
 ) -> Option<(String, Vec<String>)> {
-    let bytes = encode(config, Some(route), head, &[], None, wants);
+    let bytes = encode(config, Some(route), head, &[], None, wants, false);
     let mut storage = FieldStorage::new();
     let sent = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
     let mut left_out: Vec<String> = Vec::new();

@@ -88,6 +88,7 @@ fn ended_status(ask: &Ask) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::polls::ask::Form;
 
     const RULES: Rules = Rules {
         on_delete: OnDelete::Origin,
@@ -99,7 +100,7 @@ mod tests {
             method,
             condition,
             wait_ms: seconds * 1000,
-            preferred: false,
+            form: Form::default(),
             shareable: true,
             is_stream: false,
         }

@@ -233,7 +233,7 @@ impl Polls {
         route: RouteId,
     ) -> Common {
         let rules = self.routes.get(route);
-        Common::of(rules, head, wants(ask), ask.method, self.misses.hasher())
+        Common::of(rules, head, wants(ask), ask, self.misses.hasher())
     }
 
     /// The request that the application gets: for all who ask the same, or as it came.
@@ -241,8 +241,17 @@ impl Polls {
         let Missed { ask, head, .. } = *missed;
         let shared_on = is_shared.then(|| &*self.routes.get(missed.route).options);
         let peer = (missed.peer)();
+        let body = missed.body;
         FetchRequest {
-            bytes: encode(&self.config, shared_on, head, missed.body, peer, wants(ask)),
+            bytes: encode(
+                &self.config,
+                shared_on,
+                head,
+                body,
+                peer,
+                wants(ask),
+                ask.form.is_secure(),
+            ),
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),
             client: self.gate.client_of(head, peer),

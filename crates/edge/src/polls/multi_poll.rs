@@ -556,7 +556,7 @@ fn answer(context: &mut Context, poll: &MultiPoll, moment: Moment, to: &mut Resp
         EXPOSED,
         ("Cache-Control", control),
     ];
-    if ask.preferred {
+    if ask.form.prefers() {
         fields.push(("Preference-Applied", preference.as_bytes()));
     }
     let mut body = Parts::default();

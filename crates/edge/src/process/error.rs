@@ -36,6 +36,15 @@ pub enum RunError {
         /// The fault in it.
         reason: String,
     },
+    /// A certificate of TLS, or its key, cannot be used.
+    Certificate {
+        /// The path of the file that is wrong.
+        path: PathBuf,
+        /// The option that sets it.
+        option: &'static str,
+        /// The fault in it.
+        reason: String,
+    },
     /// The snapshot cannot be read or written.
     Snapshot(SnapshotError),
     /// The name of a server cannot be resolved.
@@ -100,6 +109,11 @@ impl fmt::Display for RunError {
                     path.display()
                 )
             }
+            Self::Certificate {
+                path,
+                option,
+                reason,
+            } => write!(f, "cannot use {} ({option}): {reason}", path.display()),
             Self::Inherited(error) => error.fmt(f),
             Self::Snapshot(error) => error.fmt(f),
             Self::Resolve {
@@ -133,7 +147,7 @@ impl std::error::Error for RunError {
             Self::Inherited(error) => error.source(),
             Self::Privileges(error) => error.source(),
             Self::Snapshot(error) => error.source(),
-            Self::AuthFile { .. } | Self::Access(_) => None,
+            Self::AuthFile { .. } | Self::Certificate { .. } | Self::Access(_) => None,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::error::RunError;
 use super::inherited::Inherited;
-use super::store;
+use super::{store, tls};
 use crate::config::Config;
 use crate::event_loop::Listening;
 use crate::handoff::{ListenAddress, Role};
-use dwell_evloop::{ListenOptions, Listener, bind_group, share_out};
+use dwell_evloop::{Acceptor, ListenOptions, Listener, bind_group, share_out};
 use dwell_store_server::Listening as StoreListening;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,6 +17,8 @@ pub(super) struct Bound {
     pub(super) store: Vec<Vec<Listener>>,
     pub(super) store_at: StoreListening,
     pub(super) admin: Vec<Listener>,
+    /// What the listeners under TLS share, if there are any.
+    pub(super) acceptor: Option<Acceptor>,
 }
 
 impl Bound {
@@ -27,6 +29,7 @@ impl Bound {
         demo: bool,
         mut inherited: Inherited,
     ) -> Result<Self, RunError> {
+        let acceptor = tls::acceptor(config)?;
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
         for &address in &config.server.listen {
@@ -34,6 +37,19 @@ impl Bound {
             let shares = listen.shares(&mut inherited, loops)?;
             for (of_loop, share) in clients.iter_mut().zip(shares) {
                 of_loop.extend(share.into_iter().map(|listener| (address, listener)));
+            }
+        }
+        for &address in &config.tls.listen {
+            let mut listen = AddressPlan::new(Role::Client, address, options, demo);
+            listen.option = "tls.listen";
+            let shares = listen.shares(&mut inherited, loops)?;
+            for (of_loop, share) in clients.iter_mut().zip(shares) {
+                of_loop.extend(share.into_iter().map(|mut listener| {
+                    if let Some(acceptor) = &acceptor {
+                        listener.secure(acceptor.clone());
+                    }
+                    (address, listener)
+                }));
             }
         }
         let (store, store_at) = store::bind(config, loops, demo, &mut inherited)?;
@@ -53,6 +69,7 @@ impl Bound {
             store,
             store_at,
             admin: admin.into_iter().flatten().collect(),
+            acceptor,
         })
     }
 }
@@ -73,6 +90,8 @@ const NEXT_PORTS_MAX: u16 = 20;
 /// One address of the configuration.
 pub(super) struct AddressPlan {
     role: Role,
+    /// The option that sets it.
+    option: &'static str,
     address: SocketAddr,
     options: ListenOptions,
     /// If the port is in use, the next one is tried.
@@ -88,6 +107,7 @@ impl AddressPlan {
     ) -> Self {
         Self {
             role,
+            option: role.option(),
             address,
             options,
             next_free,
@@ -135,7 +155,7 @@ impl AddressPlan {
     }
 
     fn report(&self, listening: SocketAddr, candidate: SocketAddr) {
-        let option = self.role.option();
+        let option = self.option;
         if candidate == self.address {
             tracing::info!(%listening, option, "listening");
         } else {
@@ -146,7 +166,7 @@ impl AddressPlan {
     fn error(&self, source: io::Error) -> RunError {
         RunError::Listen {
             address: self.address,
-            option: self.role.option(),
+            option: self.option,
             source,
         }
     }

@@ -14,6 +14,7 @@ mod reload;
 mod server;
 mod store;
 mod supervisor;
+mod tls;
 mod upgrade;
 
 pub use error::RunError;

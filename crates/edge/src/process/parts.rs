@@ -27,7 +27,7 @@ use crate::published::Published;
 use crate::responder::ResponseLog;
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
-use dwell_evloop::{Context, EventLoop, Fleet, Listener, Sends, Token};
+use dwell_evloop::{Acceptor, Context, EventLoop, Fleet, Listener, Sends, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
@@ -61,6 +61,7 @@ pub(super) struct LoopParts {
     pub(super) loops: usize,
     pub(super) demo: Option<MakePages>,
     pub(super) descriptors: Arc<Descriptors>,
+    pub(super) acceptor: Option<Acceptor>,
 }
 
 impl LoopParts {
@@ -273,6 +274,7 @@ impl LoopParts {
             access: self.access.as_ref().map(AccessLog::switch),
             service: self.service.clone(),
             descriptors: Arc::clone(&self.descriptors),
+            acceptor: self.acceptor.clone(),
             asked: AtomicU64::new(0),
         }
     }

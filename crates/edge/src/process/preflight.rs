@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use super::plans::resolve;
-use super::{privileges, store};
+use super::{privileges, store, tls};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
 use dwell_store_server::snapshot::SnapshotError;
@@ -18,6 +18,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     found.extend(store::limits(config).err());
     found.extend(Access::load(config, None).err().map(RunError::Access));
+    found.extend(tls::certificates(config).err());
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }

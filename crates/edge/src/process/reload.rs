@@ -8,6 +8,7 @@ use super::error::RunError;
 use super::listeners::listen_at;
 use super::plans::upstream_plan;
 use super::store::credentials;
+use super::tls;
 use crate::access::Access;
 use crate::config::{self, FlagValue};
 use crate::descriptors::Descriptors;
@@ -16,7 +17,7 @@ use crate::handoff::Handoff;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
 use crate::published::Published;
-use dwell_evloop::Fleet;
+use dwell_evloop::{Acceptor, Fleet};
 use dwell_store_server::{StoreService, snapshot};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub(crate) struct Reloader {
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
     pub(crate) descriptors: Arc<Descriptors>,
+    /// What the listeners under TLS share.
+    pub(crate) acceptor: Option<Acceptor>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
 }
@@ -135,6 +138,7 @@ impl Reloader {
             upstream_plan(&config, self.fleet.loops(), &self.descriptors)?
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
+        let certificates = tls::certificates(&config)?;
         let mut listeners: Vec<Listening> = (0..self.fleet.loops()).map(|_| Vec::new()).collect();
         let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
         for address in config.server.listen.iter().filter(is_new) {
@@ -161,6 +165,9 @@ impl Reloader {
         }
         if let (Some(service), Some(credentials)) = (&self.service, credentials) {
             service.change_credentials(credentials);
+        }
+        if let Some(acceptor) = &self.acceptor {
+            acceptor.set_certificates(certificates);
         }
         self.metrics.name_upstreams(&config.upstream.url);
         before.hand_on(&mut listeners, &config.server.listen);

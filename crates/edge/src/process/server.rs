@@ -128,8 +128,7 @@ impl EdgeServer {
         let parts = LoopParts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             presence: presence_of(&config),
-            waited: (!config.uses_embedded_store() && config.memcached.watch)
-                .then(|| WaitedKeys::new(loops)),
+            waited: waited_of(&config, loops),
             config,
             metrics,
             service,
@@ -141,6 +140,7 @@ impl EdgeServer {
             loops,
             demo,
             descriptors,
+            acceptor: bound.acceptor.take(),
         };
         let mut ready = Vec::with_capacity(loops);
         for (index, mut event_loop) in event_loops.into_iter().enumerate() {
@@ -268,6 +268,12 @@ fn tell_of_sends(config: &Config) {
         Ok(()) => tracing::debug!("answers to many are sent by io_uring"),
         Err(error) => tracing::debug!(%error, "answers to many are sent one by one: no io_uring"),
     }
+}
+
+/// The keys that are waited for, where memcached servers are asked to tell of their changes.
+fn waited_of(config: &Config, loops: usize) -> Option<Arc<WaitedKeys>> {
+    let watches = !config.uses_embedded_store() && config.memcached.watch;
+    watches.then(|| WaitedKeys::new(loops))
 }
 
 /// Makes the board of watched keys, if there is a webhook.

@@ -150,7 +150,7 @@ impl Proxy {
         let trusted = &self.config.server.trusted_proxies;
         let forwarded = ForwardedFor {
             peer: peer.map(|peer| peer.ip()),
-            proto: "http",
+            proto: if request.is_secure { "https" } else { "http" },
             is_trusted: is_trusted(peer, trusted),
         };
         let client = client_address(peer, head.fields, trusted).map(counted_as);

@@ -35,7 +35,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "dwell-tls",
         inside: &[],
-        outside: Some(&["aws-lc-rs", "rustls", "zeroize"]),
+        outside: Some(&["aws-lc-rs", "rustls", "rustls-webpki", "zeroize"]),
     },
     Layer {
         name: "dwell-store",
@@ -53,7 +53,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dwell-evloop",
-        inside: &["dwell-timers"],
+        inside: &["dwell-timers", "dwell-tls"],
         outside: None,
     },
     Layer {

@@ -236,8 +236,12 @@ impl App for State {
         let figure = match event {
             HttpEvent::Accepted => &mut self.statistics.accepted,
             HttpEvent::Refused | HttpEvent::Exhausted => &mut self.statistics.refused,
-            HttpEvent::Rejected(_) | HttpEvent::BodyTimeout => &mut self.statistics.rejected,
+            HttpEvent::Rejected(_)
+            | HttpEvent::BodyTimeout
+            | HttpEvent::HandshakeFailed
+            | HttpEvent::HandshakeTimeout => &mut self.statistics.rejected,
             HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,
+            HttpEvent::HandshakeDone => return,
         };
         *figure += 1;
     }

@@ -4,7 +4,7 @@ use super::Http;
 use super::visit::FIRST_REQUEST_TIMEOUT;
 use crate::Detached;
 use crate::app::{App, HttpEvent};
-use crate::connection::{Connection, Note};
+use crate::connection::{Connection, Note, Phase};
 use crate::limits::Limits;
 use dwell_evloop::{Accepted, Context, Listener, Peer, Slab, Stream, Token};
 use std::io;
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Listeners of one component.
 pub(super) const LISTENERS_MAX: usize = 64;
+/// Time for the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Batches of accepts when listening ends; enough for a full backlog of 4096 and more.
 const LAST_BATCHES_MAX: usize = 64;
 
@@ -246,7 +248,12 @@ pub(super) fn admit<'c>(
     peer: Peer<Note>,
     idle_timeout: Duration,
 ) -> Option<(Token, &'c Stream)> {
-    let token = connections.insert(Connection::new(peer)).ok()?;
+    let connection = Connection::new(peer);
+    let timeout = match connection.phase {
+        Phase::Handshake => HANDSHAKE_TIMEOUT,
+        _ => idle_timeout,
+    };
+    let token = connections.insert(connection).ok()?;
     if let Some(connection) = connections.get_mut(token)
         && context
             .register(&mut connection.peer.stream, token)
@@ -255,6 +262,6 @@ pub(super) fn admit<'c>(
         connections.remove(token);
         return None;
     }
-    context.arm(token, idle_timeout);
+    context.arm(token, timeout);
     Some((token, &connections.get(token)?.peer.stream))
 }

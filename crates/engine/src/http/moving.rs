@@ -32,7 +32,8 @@ impl Http {
     /// Shape: bytes that were not read stay in the socket, and no request is begun here any more. A
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
-    /// responses have been sent meanwhile. Held exchanges are the app's to answer.
+    /// responses have been sent meanwhile. Held exchanges are the app's to answer. A connection
+    /// under TLS is closed where another would leave: its keys stay here.
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -76,9 +77,13 @@ impl Http {
         let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
         let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
         for token in leaving {
-            if let Some(connection) = self.forget(context, token) {
-                let detached = super::unregistered(context, connection);
-                leave(context, detached);
+            if let Some(mut connection) = self.forget(context, token) {
+                if connection.peer.stream.is_secure() {
+                    connection.peer.stream.close_notify();
+                } else {
+                    let detached = super::unregistered(context, connection);
+                    leave(context, detached);
+                }
                 app.closed(context, token);
             }
         }
@@ -105,7 +110,13 @@ impl Http {
 
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection) -> bool {
-    matches!(connection.phase, Phase::Idle | Phase::Head)
+    let is_between = match connection.phase {
+        Phase::Idle => true,
+        // Where it cannot go on elsewhere, the request is to be answered here.
+        Phase::Head => !connection.peer.stream.is_secure(),
+        _ => false,
+    };
+    is_between
         && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()
         && !connection.finished

@@ -248,6 +248,7 @@ impl<A: App> Visit<'_, A> {
             body: brought.body,
             body_follows: brought.follows,
             trailers: brought.trailers,
+            is_secure: connection.peer.stream.is_secure(),
         };
         let (outcome, delivery) = self.with_reply(output, |context, app, reply| {
             app.request(context, &request, reply)

@@ -2,6 +2,7 @@
 //!
 //! | phase | leaves it when |
 //! |---|---|
+//! | `Handshake` | it is complete: `Idle`; it fails, or is too slow: closed |
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
 //! | `Held` | the answer is complete; the peer leaves; the connection leaves the component |
@@ -16,13 +17,18 @@ use crate::date::Start;
 use crate::http::{Accounts, Peers};
 use crate::limits::Limits;
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, Readiness, Token};
+use dwell_evloop::{Context, Flushed, Handshaking, Readiness, Token};
 use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for the head of a request that has begun when the server drains.
 const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The answer to HTTP without TLS on a listener that speaks TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\
+Content-Type: text/plain; charset=utf-8\r\nContent-Length: 46\r\n\r\n\
+This port speaks HTTPS: use https:// and TLS.\n";
 
 /// The fate of a connection after a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +94,9 @@ impl<A: App> Visit<'_, A> {
             // A reset: the peer reads no answer any more.
             return Fate::Close;
         }
+        if connection.phase == Phase::Handshake {
+            return self.handshake();
+        }
         if readiness.is_writable() && !connection.peer.stream.is_flushed() {
             return self.flush();
         }
@@ -103,7 +112,15 @@ impl<A: App> Visit<'_, A> {
 
     fn expired_now(&mut self) -> Fate {
         match self.connection.phase {
-            Phase::Idle | Phase::Lingering => Fate::Close,
+            Phase::Handshake => {
+                self.app.event(HttpEvent::HandshakeTimeout);
+                Fate::Close
+            }
+            Phase::Idle => {
+                self.connection.peer.stream.close_notify();
+                Fate::Close
+            }
+            Phase::Lingering => Fate::Close,
             Phase::Head => self.time_out(),
             Phase::Body => self.body_late(),
             Phase::Held if !self.bounds_held => Fate::Keep,
@@ -152,7 +169,46 @@ impl<A: App> Visit<'_, A> {
                 self.context.arm(self.token, self.header_timeout());
                 Fate::Keep
             }
-            Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
+            Phase::Handshake | Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
+        }
+    }
+
+    /// Goes on with the handshake of TLS.
+    fn handshake(&mut self) -> Fate {
+        let peer = &mut self.connection.peer;
+        if peer.stream.is_flushed() && !peer.is_unread() {
+            return Fate::Keep;
+        }
+        match peer.stream.handshake() {
+            Ok(Handshaking::Pending) => Fate::Keep,
+            Ok(Handshaking::Done) => {
+                self.app.event(HttpEvent::HandshakeDone);
+                // What came behind the handshake is read by now, and no readiness tells of it.
+                peer.set_unread();
+                self.receive(true);
+                self.advance()
+            }
+            Ok(Handshaking::Plain) => {
+                self.app.event(HttpEvent::HandshakeFailed);
+                self.refuse_plain()
+            }
+            Err(_) => {
+                self.app.event(HttpEvent::HandshakeFailed);
+                Fate::Close
+            }
+        }
+    }
+
+    /// Answers a client that speaks HTTP without TLS where TLS is wanted.
+    fn refuse_plain(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        connection.peer.set_unread();
+        connection.finished = true;
+        connection.phase = Phase::Idle;
+        if self.write_out(NOT_TLS) {
+            self.rest(true)
+        } else {
+            Fate::Close
         }
     }
 
@@ -160,7 +216,9 @@ impl<A: App> Visit<'_, A> {
     fn advance(&mut self) -> Fate {
         match self.connection.phase {
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
-            Phase::Idle | Phase::Head | Phase::Body | Phase::Writing => Fate::Keep,
+            Phase::Handshake | Phase::Idle | Phase::Head | Phase::Body | Phase::Writing => {
+                Fate::Keep
+            }
             Phase::Held if self.connection.can_take_body() => self.read(),
             Phase::Held => self.tell_closed(),
             Phase::Lingering => self.discard(),
@@ -352,6 +410,7 @@ impl<A> Visit<'_, A> {
             self.context.again(self.token, Readiness::default());
         } else if self.draining && self.connection.phase == Phase::Idle {
             if self.connection.sequence > 0 {
+                self.connection.peer.stream.close_notify();
                 return Fate::Close;
             }
             self.context.arm(self.token, FIRST_REQUEST_TIMEOUT);

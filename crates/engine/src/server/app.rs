@@ -199,8 +199,12 @@ impl<H: Handler> App for ServerApp<H> {
             HttpEvent::Accepted => &figures.accepted,
             HttpEvent::Refused => &figures.refused,
             HttpEvent::Exhausted => &figures.exhausted,
-            HttpEvent::Rejected(_) | HttpEvent::BodyTimeout => &figures.rejected,
+            HttpEvent::Rejected(_)
+            | HttpEvent::BodyTimeout
+            | HttpEvent::HandshakeFailed
+            | HttpEvent::HandshakeTimeout => &figures.rejected,
             HttpEvent::WriteTimeout => &figures.write_timeouts,
+            HttpEvent::HandshakeDone => return,
         };
         add(figure, 1);
     }

@@ -61,9 +61,8 @@ pub fn bind_unix(path: impl AsRef<Path>, options: ListenOptions) -> io::Result<L
         fs::set_permissions(path, fs::Permissions::from_mode(permissions))?;
     }
     socket.listen(options.backlog)?;
-    Ok(Listener {
-        socket: Socket::Unix(Some(Arc::new(file)), UnixListener::from_std(socket.into())),
-    })
+    let socket = UnixListener::from_std(socket.into());
+    Ok(Socket::Unix(Some(Arc::new(file)), socket).into())
 }
 
 /// Returns true if `path` is a socket without a listener.

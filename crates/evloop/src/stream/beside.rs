@@ -1,42 +1,75 @@
 //! The parts of a stream beside its socket, which most streams do not have.
 
 use super::queue::Queue;
+use super::tls::Tls;
 use std::any::Any;
 
-/// A queue while the socket refuses bytes, and what is kept for as long as the stream lives.
+/// A queue while the socket refuses bytes, the state of TLS, and what is kept for as long as the
+/// stream lives.
 #[derive(Debug, Default)]
 pub(super) struct Beside(Option<Box<Parts>>);
 
 #[derive(Debug, Default)]
 struct Parts {
-    queue: Option<Queue>,
+    queue: Option<Box<Queue>>,
+    tls: Option<Box<Tls>>,
     kept: Option<Box<dyn Any + Send>>,
 }
 
+/// The place of a queue that may be there.
+pub(super) type Place = Option<Box<Queue>>;
+
 impl Beside {
     pub(super) fn queue(&self) -> Option<&Queue> {
-        self.0.as_ref()?.queue.as_ref()
+        self.0.as_ref()?.queue.as_deref()
     }
 
     pub(super) fn queue_mut(&mut self) -> Option<&mut Queue> {
-        self.0.as_mut()?.queue.as_mut()
+        self.0.as_mut()?.queue.as_deref_mut()
     }
 
     /// The queue; where there is none, it begins by this.
     pub(super) fn queue_or_else(&mut self, begin: impl FnOnce() -> Queue) -> &mut Queue {
         let parts = self.0.get_or_insert_default();
-        parts.queue.get_or_insert_with(begin)
+        parts.queue.get_or_insert_with(|| Box::new(begin()))
+    }
+
+    /// The queue, if there is one, with the TLS that it is to go through.
+    pub(super) fn queue_and_tls(&mut self) -> Option<(&mut Queue, Option<&mut Tls>)> {
+        let parts = self.0.as_mut()?;
+        Some((parts.queue.as_deref_mut()?, parts.tls.as_deref_mut()))
     }
 
     /// Lets go of the queue, and of its memory.
     pub(super) fn drop_queue(&mut self) {
         match &mut self.0 {
-            Some(parts) if parts.kept.is_some() => parts.queue = None,
+            Some(parts) if parts.kept.is_some() || parts.tls.is_some() => parts.queue = None,
             parts => *parts = None,
         }
     }
 
     pub(super) fn keep(&mut self, kept: Box<dyn Any + Send>) {
         self.0.get_or_insert_default().kept = Some(kept);
+    }
+
+    pub(super) fn has_tls(&self) -> bool {
+        matches!(&self.0, Some(parts) if parts.tls.is_some())
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// The TLS, if there is one, with the place of the queue.
+    pub(super) fn tls(&mut self) -> Option<(&mut Tls, &mut Place)> {
+        let parts = self.0.as_mut()?;
+        Some((parts.tls.as_deref_mut()?, &mut parts.queue))
+    }
+
+    pub(super) fn set_tls(&mut self, tls: Option<Tls>) {
+        if tls.is_some() || self.0.is_some() {
+            self.0.get_or_insert_default().tls = tls.map(Box::new);
+        }
     }
 }

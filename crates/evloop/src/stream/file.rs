@@ -65,6 +65,24 @@ impl FileSlice {
         self.length -= bytes;
     }
 
+    /// Reads its first bytes, which are sealed before they are sent.
+    pub(super) fn piece(&self) -> io::Result<Vec<u8>> {
+        let count = usize::try_from(self.length).unwrap_or(usize::MAX);
+        let mut piece = vec![0; count.min(COPY_BYTES)];
+        let read = self.file.read_at(&mut piece, self.offset)?;
+        if read == 0 {
+            return Err(self.truncated());
+        }
+        piece.truncate(read);
+        Ok(piece)
+    }
+
+    fn truncated(&self) -> io::Error {
+        let missing_bytes = self.length;
+        let truncated = FileTruncated { missing_bytes };
+        io::Error::new(io::ErrorKind::UnexpectedEof, truncated)
+    }
+
     /// Gives `socket` at most `bytes_max` bytes, in one system call where the system can.
     ///
     /// Shape: zero when the socket is full. Never zero otherwise.
@@ -78,9 +96,7 @@ impl FileSlice {
             }
         };
         if sent == 0 {
-            let missing_bytes = self.length;
-            let truncated = FileTruncated { missing_bytes };
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, truncated));
+            return Err(self.truncated());
         }
         Ok(sent as u64)
     }

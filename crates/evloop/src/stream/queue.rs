@@ -2,6 +2,7 @@
 
 use super::file::FileSlice;
 use super::socket::{PARTS_PER_WRITE, Socket};
+use super::tls::Tls;
 use crate::Token;
 use crate::output::{Account, LoopOutput, Share};
 use bytes::{Buf, Bytes, BytesMut};
@@ -34,6 +35,8 @@ enum Segment {
     /// Copies of what was written in pieces, put together.
     Gathered(BytesMut),
     File(FileSlice),
+    /// Records of TLS, which come before all others: those are sealed when these are out.
+    Sealed(BytesMut),
 }
 
 /// Bytes of files that one call sends: so much keeps a loop from its other connections for about
@@ -94,7 +97,7 @@ impl Queue {
             match segment {
                 Segment::Shared(_, whole) if whole.1 >= SHARE_BYTES_MIN => shares.push(*whole),
                 Segment::Shared(bytes, _) => copied += bytes.len(),
-                Segment::Gathered(bytes) => copied += bytes.capacity(),
+                Segment::Gathered(bytes) | Segment::Sealed(bytes) => copied += bytes.capacity(),
                 Segment::File(_) => {}
             }
         }
@@ -107,6 +110,15 @@ impl Queue {
             self.file_bytes += slice.length;
             self.segments.push_back(Segment::File(slice));
         }
+    }
+
+    /// Queues records that the socket has refused, before all that is not sealed yet.
+    pub(super) fn push_sealed(&mut self, records: BytesMut) {
+        let is_sealed = |segment: &&Segment| matches!(segment, Segment::Sealed(_));
+        let place = self.segments.iter().take_while(is_sealed).count();
+        self.bytes += records.len();
+        self.segments.insert(place, Segment::Sealed(records));
+        self.refused = true;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -136,8 +148,15 @@ impl Queue {
     }
 
     /// Writes until nothing is left, the socket refuses, or the share of files is used up.
-    pub(super) fn flush(&mut self, socket: &Socket) -> io::Result<()> {
+    pub(super) fn flush(&mut self, socket: &Socket, tls: Option<&mut Tls>) -> io::Result<()> {
         self.refused = false;
+        match tls {
+            Some(tls) => self.flush_sealed(socket, tls),
+            None => self.flush_plain(socket),
+        }
+    }
+
+    fn flush_plain(&mut self, socket: &Socket) -> io::Result<()> {
         let mut file_bytes_left = FILE_BYTES_PER_FLUSH;
         while let Some(front) = self.segments.front_mut() {
             if let Segment::File(slice) = front {
@@ -167,15 +186,19 @@ impl Queue {
     fn flush_bytes(&mut self, socket: &Socket) -> io::Result<()> {
         let mut parts: [&[u8]; PARTS_PER_WRITE] = [&[]; PARTS_PER_WRITE];
         let (mut count, mut offered, mut more) = (0, 0, false);
+        let is_sealed = matches!(self.segments.front(), Some(Segment::Sealed(_)));
         for segment in &self.segments {
             let bytes: &[u8] = match segment {
                 Segment::Shared(bytes, _) => bytes,
-                Segment::Gathered(bytes) => bytes,
+                Segment::Gathered(bytes) | Segment::Sealed(bytes) => bytes,
                 Segment::File(_) => {
                     more = true;
                     break;
                 }
             };
+            if is_sealed != matches!(segment, Segment::Sealed(_)) {
+                break;
+            }
             if count == PARTS_PER_WRITE {
                 break;
             }
@@ -184,19 +207,19 @@ impl Queue {
             offered += bytes.len();
         }
         let written = socket.write_parts(&parts[..count], more)?;
-        self.advance(written);
+        self.forget(written);
+        self.taken += written as u64;
         self.refused = written < offered;
         Ok(())
     }
 
     /// Forgets the first `written` bytes, all of them in memory.
-    fn advance(&mut self, mut written: usize) {
+    fn forget(&mut self, mut written: usize) {
         self.bytes -= written;
-        self.taken += written as u64;
         while let Some(front) = self.segments.front_mut() {
             let front: &mut dyn Buf = match front {
                 Segment::Shared(bytes, _) => bytes,
-                Segment::Gathered(bytes) => bytes,
+                Segment::Gathered(bytes) | Segment::Sealed(bytes) => bytes,
                 Segment::File(_) => return,
             };
             if written < front.remaining() {
@@ -206,5 +229,84 @@ impl Queue {
             written -= front.remaining();
             self.segments.pop_front();
         }
+    }
+
+    /// Seals and writes until nothing is left, the socket refuses, or the share of files is used
+    /// up.
+    fn flush_sealed(&mut self, socket: &Socket, tls: &mut Tls) -> io::Result<()> {
+        let mut file_bytes_left = FILE_BYTES_PER_FLUSH;
+        loop {
+            match self.segments.front() {
+                None if !tls.owes() => return Ok(()),
+                Some(Segment::Sealed(_)) => self.flush_bytes(socket)?,
+                Some(Segment::File(_)) if file_bytes_left == 0 => return Ok(()),
+                Some(Segment::File(slice)) => {
+                    let piece = slice.piece()?;
+                    self.seal_file(socket, tls, &piece)?;
+                    file_bytes_left = file_bytes_left.saturating_sub(piece.len() as u64);
+                }
+                _ => self.seal_bytes(socket, tls)?,
+            }
+            if self.refused {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Seals the bytes at the front, up to the first file, or only what is owed.
+    fn seal_bytes(&mut self, socket: &Socket, tls: &mut Tls) -> io::Result<()> {
+        let mut parts: [&[u8]; PARTS_PER_WRITE] = [&[]; PARTS_PER_WRITE];
+        let mut count = 0;
+        for (part, segment) in parts.iter_mut().zip(&self.segments) {
+            *part = match segment {
+                Segment::Shared(bytes, _) => bytes,
+                Segment::Gathered(bytes) => bytes,
+                Segment::Sealed(_) | Segment::File(_) => break,
+            };
+            count += 1;
+        }
+        let mut sending = Sending::default();
+        let sealed = tls.seal(&parts[..count], |records| sending.send(socket, records))?;
+        self.forget(sealed);
+        self.sent(sending);
+        Ok(())
+    }
+
+    /// Seals a piece of the file at the front.
+    fn seal_file(&mut self, socket: &Socket, tls: &mut Tls, piece: &[u8]) -> io::Result<()> {
+        let mut sending = Sending::default();
+        let sealed = tls.seal(&[piece], |records| sending.send(socket, records))? as u64;
+        self.file_bytes -= sealed;
+        if let Some(Segment::File(slice)) = self.segments.front_mut() {
+            slice.advance(sealed);
+            if slice.length == 0 {
+                self.segments.pop_front();
+            }
+        }
+        self.sent(sending);
+        Ok(())
+    }
+
+    fn sent(&mut self, sending: Sending) {
+        self.taken += sending.written as u64;
+        if let Some(records) = sending.refused {
+            self.push_sealed(records);
+        }
+    }
+}
+
+/// Records on their way into the socket.
+#[derive(Default)]
+struct Sending {
+    written: usize,
+    refused: Option<BytesMut>,
+}
+
+impl Sending {
+    fn send(&mut self, socket: &Socket, records: &[u8]) -> io::Result<()> {
+        self.written = socket.write_parts(&[records], false)?;
+        let refused = &records[self.written..];
+        self.refused = (!refused.is_empty()).then(|| refused.into());
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The system's socket beneath a stream.
 
+use super::ReadOutcome;
 #[cfg(feature = "sim")]
 use crate::sim::SimSocket;
 use mio::event::Source;
@@ -31,6 +32,25 @@ impl Socket {
             Socket::Unix(socket) => (&*socket).read(buffer),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket.read(buffer),
+        }
+    }
+
+    /// One read that ends as [`Stream::read`](super::Stream::read) does.
+    pub(super) fn read_some(&self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+        let size = buffer.len();
+        loop {
+            return match self.read(buffer) {
+                Ok(0) if size > 0 => Ok(ReadOutcome::Closed),
+                // A stream that gives less than was asked has no more (epoll(7), on EPOLLET);
+                // the end of the stream is told by its own readiness.
+                Ok(read) if read < size => Ok(ReadOutcome::Drained(read)),
+                Ok(read) => Ok(ReadOutcome::More(read)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Ok(ReadOutcome::WouldBlock)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
         }
     }
 

@@ -111,14 +111,18 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "listen = \"x\"",
         "unknown section: `listen`",
-        "`server.listen` or `store.listen`",
+        "`server.listen` or `tls.listen` or `store.listen`",
     ),
     (
         "[limit]",
         "unknown section: `limit`",
         "did you mean `limits`?",
     ),
-    ("[tls]", "unknown section: `tls`", "server, route, store"),
+    (
+        "[quic]",
+        "unknown section: `quic`",
+        "server, tls, route, store",
+    ),
     ("server = 3", "`server` is a section", "[server]"),
     (
         "[route]\nprefix = \"/a/\"",

@@ -30,7 +30,7 @@ fn a_wait_comes_from_the_query_or_from_prefer_and_is_cut() {
     assert_eq!(seconds("GET /p", "Prefer: wait=soon\r\n"), 0);
     let lines = "Prefer: respond-async\r\nPrefer: wait=7\r\n";
     assert_eq!(seconds("GET /p", lines), 7_000);
-    assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().preferred);
+    assert!(ask("GET /p", "Prefer: wait=7\r\n").unwrap().form.prefers());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn cut(left_ms: Option<u64>, is_stream: bool) -> u32 {
         method: Method::Get,
         condition: Condition::None,
         wait_ms: 25_000,
-        preferred: false,
+        form: Form::default(),
         shareable: false,
         is_stream,
     };

@@ -1,6 +1,6 @@
 //! Keys of feeds, and of polls of several keys, that the application is asked for.
 
-use super::super::ask::{Ask, Method};
+use super::super::ask::{Ask, Form, Method};
 use super::super::tables::KeptRequest;
 use crate::config::RouteId;
 use crate::cursor::Condition;
@@ -72,7 +72,7 @@ impl OriginRequest {
             method: Method::Get,
             condition: Condition::None,
             wait_ms: 0,
-            preferred: false,
+            form: Form::default(),
             shareable: true,
             is_stream: true,
         };

@@ -1,6 +1,6 @@
 //! Waits without a connection, before an embedded store that is watched, and before memcached.
 
-use super::super::ask::{Ask, Method};
+use super::super::ask::{Ask, Form, Method};
 use super::super::decide::Content;
 use super::super::key_state::KeyState;
 use super::super::places::{Event, PollPlace};
@@ -65,7 +65,7 @@ fn ask() -> Ask {
         method: Method::Get,
         condition: Condition::Foreign,
         wait_ms: 50_000,
-        preferred: false,
+        form: Form::default(),
         shareable: true,
         is_stream: false,
     }

@@ -1,0 +1,341 @@
+//! Clients under TLS, on a simulated network.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use dwell_engine::{App, Body, BodyPlan, ExchangeId};
+use dwell_engine::{HttpDriver, HttpEvent, Limits, Outcome, Reply, Request};
+use dwell_evloop::sim::{SimNet, SimStream};
+use dwell_evloop::{Acceptor, Certificate, Context, EventLoop, ListenOptions, Stream, bind_group};
+use dwell_proto::http1::RequestHead;
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CERTIFICATE: &[u8] = include_bytes!("../../tls/tests/data/certificate.pem");
+const KEY: &[u8] = include_bytes!("../../tls/tests/data/key.pem");
+
+/// Answers with the path, at once or when it is told to, and counts what happens.
+#[derive(Default)]
+struct Echo {
+    held: Vec<ExchangeId>,
+    done: usize,
+    failed: usize,
+    late: usize,
+    closed: usize,
+}
+
+impl App for Echo {
+    fn body(
+        &mut self,
+        _: &mut Context,
+        _: ExchangeId,
+        _: &RequestHead<'_, '_>,
+        _: &Stream,
+    ) -> BodyPlan {
+        BodyPlan::Collect { bytes_max: 1 << 20 }
+    }
+
+    fn request(
+        &mut self,
+        _: &mut Context,
+        request: &Request<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        match request.head.path {
+            "/held" => {
+                self.held.push(request.exchange);
+                return Outcome::Held {
+                    tag: 0,
+                    timeout: None,
+                };
+            }
+            "/much" => reply.text(200, &"much".repeat(500_000)),
+            "/length" => reply.text(200, &request.body.len().to_string()),
+            path => reply.text(200, path),
+        }
+        Outcome::Answered
+    }
+
+    fn expired(&mut self, _: &mut Context, _: ExchangeId, _: u64, _: &mut Reply<'_>) -> Outcome {
+        Outcome::Close
+    }
+
+    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, _: u64) {}
+
+    fn closed(&mut self, _: &mut Context, _: dwell_evloop::Token) {
+        self.closed += 1;
+    }
+
+    fn event(&mut self, event: HttpEvent) {
+        match event {
+            HttpEvent::HandshakeDone => self.done += 1,
+            HttpEvent::HandshakeFailed => self.failed += 1,
+            HttpEvent::HandshakeTimeout => self.late += 1,
+            _ => {}
+        }
+    }
+}
+
+struct Rig {
+    network: SimNet,
+    event_loop: EventLoop<()>,
+    driver: HttpDriver<Echo>,
+    address: SocketAddr,
+}
+
+impl Rig {
+    fn new(seed: u64) -> Self {
+        let network = SimNet::new(seed);
+        let mut event_loop = EventLoop::new().unwrap();
+        let mut driver = HttpDriver::new(Limits::default(), Echo::default());
+        let any = ([127, 0, 0, 1], 0).into();
+        let mut listener = bind_group(any, 1, ListenOptions::default())
+            .unwrap()
+            .remove(0);
+        let certificate = Certificate::from_pem(CERTIFICATE, KEY).unwrap();
+        listener.secure(Acceptor::new(vec![certificate], 8));
+        let address = listener.address().unwrap();
+        let context = event_loop.context();
+        driver.http.listen_as(context, listener).unwrap();
+        Self {
+            network,
+            event_loop,
+            driver,
+            address,
+        }
+    }
+
+    fn turn(&mut self) {
+        let moment = Some(Duration::from_millis(1));
+        self.event_loop.turn(&mut self.driver, moment).unwrap();
+    }
+
+    fn client(&mut self, version: &'static SupportedProtocolVersion) -> Client {
+        Client::new(self.network.connect(self.address), version)
+    }
+
+    /// Turns until the client has read this; returns what came before it.
+    fn until(&mut self, client: &mut Client, end: &[u8]) -> Vec<u8> {
+        for _ in 0..5_000 {
+            client.exchange().unwrap();
+            if client.read.ends_with(end) {
+                return std::mem::take(&mut client.read);
+            }
+            self.turn();
+        }
+        panic!("{:?}", String::from_utf8_lossy(&client.read));
+    }
+}
+
+struct Client {
+    tls: ClientConnection,
+    socket: SimStream,
+    read: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Client {
+    fn new(socket: SimStream, version: &'static SupportedProtocolVersion) -> Self {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        roots.add(certificate).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("dwell.test").unwrap();
+        Self {
+            tls: ClientConnection::new(Arc::new(config), name).unwrap(),
+            socket,
+            read: Vec::new(),
+            has_ended: false,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(10_000) {
+            self.tls.writer().write_all(part).unwrap();
+            self.exchange().unwrap();
+        }
+    }
+
+    /// Sends and receives what can be.
+    fn exchange(&mut self) -> Result<(), rustls::Error> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        loop {
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => {
+                    self.has_ended = true;
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => panic!("{error}"),
+            }
+            let state = self.tls.process_new_packets()?;
+            let mut part = vec![0; state.plaintext_bytes_to_read()];
+            self.tls.reader().read_exact(&mut part).unwrap();
+            self.read.append(&mut part);
+        }
+    }
+}
+
+fn get(path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: dwell.test\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn requests_are_answered_whatever_the_network_does_to_them() {
+    for seed in 0..12 {
+        let version = [&version::TLS13, &version::TLS12][seed as usize % 2];
+        let mut rig = Rig::new(seed);
+        let mut client = rig.client(version);
+        client.write(&get("/first"));
+        rig.until(&mut client, b"\r\n\r\n/first\n");
+        client.write(&[get("/one"), get("/two"), get("/three")].concat());
+        let answers = rig.until(&mut client, b"\r\n\r\n/three\n");
+        let answers = String::from_utf8(answers).unwrap();
+        assert_eq!(answers.matches("HTTP/1.1 200").count(), 3);
+        client.write(&get("/much"));
+        let answer = rig.until(&mut client, b"much\n");
+        assert!(answer.len() > 2_000_000);
+        let body = vec![b'x'; 300_000];
+        client.write(b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n");
+        client.write(&body);
+        rig.until(&mut client, b"\r\n\r\n300000\n");
+        client.write(b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        rig.until(&mut client, b"\r\n\r\n/last\n");
+        for _ in 0..50 {
+            rig.turn();
+            client.exchange().unwrap();
+        }
+        assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+        assert!(client.has_ended);
+        let app = &rig.driver.app;
+        assert_eq!((app.done, app.failed, app.late), (1, 0, 0));
+    }
+}
+
+#[test]
+fn a_client_that_waits_is_answered_and_may_change_its_keys_meanwhile() {
+    let mut rig = Rig::new(3);
+    let mut client = rig.client(&version::TLS13);
+    for round in 0..5 {
+        client.write(&get("/held"));
+        while rig.driver.app.held.is_empty() {
+            rig.turn();
+            client.exchange().unwrap();
+        }
+        client.tls.refresh_traffic_keys().unwrap();
+        client.exchange().unwrap();
+        for _ in 0..5 {
+            rig.turn();
+        }
+        let exchange = rig.driver.app.held.remove(0);
+        let text = format!("answer {round}");
+        let http = &mut rig.driver.http;
+        http.with_reply(rig.event_loop.context(), exchange, |reply| {
+            reply.send(&dwell_engine::Response {
+                status: 200,
+                fields: &[],
+                body: Body::Slice(text.as_bytes()),
+            });
+        })
+        .unwrap();
+        rig.until(&mut client, text.as_bytes());
+    }
+}
+
+#[test]
+fn a_client_without_tls_is_told_to_use_it() {
+    let mut rig = Rig::new(4);
+    let mut socket = rig.network.connect(rig.address);
+    socket.write_all(&get("/")).unwrap();
+    let mut answer = Vec::new();
+    for _ in 0..100 {
+        rig.turn();
+        if !socket.read_all(&mut answer) {
+            break;
+        }
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 400 Bad Request\r\n"),
+        "{answer}"
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let length = format!("Content-Length: {}", body.len());
+    assert!(head.lines().any(|line| line == length), "{head}");
+    assert!(body.contains("HTTPS"));
+    assert_eq!(rig.driver.app.failed, 1);
+}
+
+#[test]
+fn a_client_that_stalls_in_its_handshake_is_closed_and_others_are_served() {
+    let mut rig = Rig::new(5);
+    let stalled: Vec<_> = (0..7).map(|_| rig.network.connect(rig.address)).collect();
+    let mut client = rig.client(&version::TLS13);
+    client.write(&get("/served"));
+    rig.until(&mut client, b"/served\n");
+    // One more than may be under way is refused.
+    let more: Vec<_> = (0..2).map(|_| rig.network.connect(rig.address)).collect();
+    rig.turn();
+    assert_eq!(rig.driver.http.connections(), 9);
+    let begin = rig.network.elapsed();
+    while rig.driver.app.late < 8 {
+        let second = Some(Duration::from_secs(1));
+        rig.event_loop.turn(&mut rig.driver, second).unwrap();
+        let passed = rig.network.elapsed().saturating_sub(begin);
+        assert!(passed < Duration::from_secs(11), "{passed:?}");
+    }
+    let passed = rig.network.elapsed().saturating_sub(begin);
+    assert!(passed > Duration::from_secs(9), "{passed:?}");
+    assert_eq!(rig.driver.http.connections(), 1);
+    drop((stalled, more));
+}
+
+#[test]
+fn an_idle_client_is_told_of_its_end() {
+    let mut rig = Rig::new(6);
+    let mut client = rig.client(&version::TLS13);
+    client.write(&get("/"));
+    rig.until(&mut client, b"/\n");
+    while rig.driver.app.closed == 0 {
+        let second = Some(Duration::from_secs(1));
+        rig.event_loop.turn(&mut rig.driver, second).unwrap();
+    }
+    for _ in 0..9 {
+        rig.turn();
+        client.exchange().unwrap();
+    }
+    assert!(client.has_ended);
+    assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+    assert!(rig.network.elapsed() >= Duration::from_secs(75));
+}
+
+#[test]
+fn a_connection_under_tls_does_not_leave_for_another_process() {
+    let mut rig = Rig::new(7);
+    let mut client = rig.client(&version::TLS13);
+    client.write(&get("/"));
+    rig.until(&mut client, b"/\n");
+    let HttpDriver { http, app } = &mut rig.driver;
+    http.hand_over(rig.event_loop.context(), app, |_, _| panic!("it has left"));
+    assert_eq!(http.connections(), 0);
+    for _ in 0..9 {
+        rig.turn();
+        client.exchange().unwrap();
+    }
+    assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+}

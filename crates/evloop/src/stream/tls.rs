@@ -1,0 +1,344 @@
+//! TLS between a stream and its socket.
+//!
+//! An idle connection of TLS 1.3 has its secrets here, and no buffer. What is read goes through a
+//! buffer of the thread, and only the beginning of a record and data for which the reader had no
+//! room stay. What is written is sealed in a buffer of the thread; only what the socket refuses is
+//! kept, at the front of the stream's queue.
+
+use super::ReadOutcome;
+use super::socket::Socket;
+pub use dwell_tls::{Acceptor, Certificate, CertificateError};
+use dwell_tls::{Established, Handshake, HandshakeError, Keys, TlsError};
+use std::cell::RefCell;
+use std::io;
+
+/// The TLS of one stream.
+#[derive(Debug)]
+pub(super) struct Tls {
+    state: State,
+    unread: Option<Box<Unread>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Handshake(Box<Handshake>),
+    Established(Established),
+    /// It has failed: nothing is read or written any more.
+    Failed,
+}
+
+/// What has come and was not read; at least one of them is not empty.
+#[derive(Debug, Default)]
+struct Unread {
+    /// The beginning of a record, or what a handshake needs more of.
+    record: Vec<u8>,
+    /// Data that was opened, of which the first `read` bytes were read.
+    data: Vec<u8>,
+    read: usize,
+}
+
+/// What the streams of a thread share.
+struct Local {
+    keys: Keys,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// Keys of the connections used last, of about 700 bytes each.
+const KEYS_MAX: usize = 512;
+
+/// Bytes that are read at once.
+const INPUT_BYTES: usize = 64 * 1024;
+
+/// Data that is sealed at once; what the socket refuses of it is kept.
+pub(super) const SEALED_AT_ONCE: usize = 64 * 1024;
+
+thread_local! {
+    static LOCAL: RefCell<Local> = RefCell::new(Local {
+        keys: Keys::new(KEYS_MAX),
+        input: vec![0; INPUT_BYTES],
+        output: Vec::new(),
+    });
+}
+
+impl Tls {
+    /// Begins a handshake; `None` where too many are under way.
+    pub(super) fn begin(acceptor: &Acceptor) -> Option<Self> {
+        let handshake = acceptor.begin()?;
+        Some(Self {
+            state: State::Handshake(Box::new(handshake)),
+            unread: None,
+        })
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        matches!(self.state, State::Handshake(_))
+    }
+
+    /// Goes on with the handshake as far as the input that is here goes. `send` is given what is to
+    /// be sent. Returns true when it is complete.
+    pub(super) fn shake(
+        &mut self,
+        socket: &Socket,
+        mut send: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        LOCAL.with_borrow_mut(|local| {
+            loop {
+                let State::Handshake(handshake) = &mut self.state else {
+                    return Ok(!matches!(self.state, State::Failed));
+                };
+                let have = take_record(&mut self.unread, &mut local.input);
+                let room = &mut local.input[have..];
+                let read = socket.read_some(room)?;
+                let (read, is_drained) = match read {
+                    ReadOutcome::More(read) => (read, false),
+                    ReadOutcome::Drained(read) => (read, true),
+                    ReadOutcome::WouldBlock => (0, true),
+                    ReadOutcome::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+                };
+                let input = &local.input[..have + read];
+                let received = handshake.receive(input).map_err(refused);
+                local.output.clear();
+                handshake.transmit(&mut local.output);
+                let outcome = match local.output.as_slice() {
+                    [] => Ok(()),
+                    output => send(output),
+                };
+                let used = match outcome.and(received) {
+                    Ok(used) => used,
+                    Err(error) => {
+                        self.state = State::Failed;
+                        return Err(error);
+                    }
+                };
+                keep_record(&mut self.unread, &input[used..]);
+                if handshake.is_done() {
+                    self.establish(&mut local.keys)?;
+                    return Ok(true);
+                }
+                if is_drained {
+                    return Ok(false);
+                }
+            }
+        })
+    }
+
+    fn establish(&mut self, keys: &mut Keys) -> io::Result<()> {
+        let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
+            return Ok(());
+        };
+        let mut established = handshake.finish().map_err(refused)?;
+        // Records that came with the last one of the handshake are the first data.
+        if let Some(unread) = &mut self.unread {
+            let opened = established.open(keys, &mut unread.record).map_err(fault)?;
+            unread.data = unread.record[..opened.data].to_vec();
+            unread.record.drain(..opened.used);
+            if unread.record.is_empty() && unread.data.is_empty() {
+                self.unread = None;
+            }
+        }
+        self.state = State::Established(established);
+        Ok(())
+    }
+
+    /// Reads once and opens what is whole.
+    ///
+    /// Shape: as [`Stream::read`](super::Stream::read), but with [`ReadOutcome::More`] also where
+    /// data is left here. More of 0 bytes says that records without data came.
+    pub(super) fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+        if let Some(read) = self.read_kept(buffer) {
+            return Ok(ReadOutcome::More(read));
+        }
+        let State::Established(established) = &mut self.state else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if established.is_ended() {
+            return Ok(ReadOutcome::Closed);
+        }
+        let unread = &mut self.unread;
+        let outcome =
+            LOCAL.with_borrow_mut(|local| local.read(established, unread, socket, buffer));
+        if outcome.is_err() {
+            self.fail();
+        }
+        outcome
+    }
+
+    /// Ends its use, and erases its keys.
+    fn fail(&mut self) {
+        if let State::Established(established) = &mut self.state {
+            // At the end of the thread its keys are gone already.
+            let _ = LOCAL.try_with(|local| {
+                if let Ok(mut local) = local.try_borrow_mut() {
+                    established.forget(&mut local.keys);
+                }
+            });
+        }
+        self.state = State::Failed;
+    }
+
+    /// Reads data that was opened before; `None` where there is none.
+    fn read_kept(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let unread = self.unread.as_mut()?;
+        let left = &unread.data[unread.read..];
+        if left.is_empty() {
+            return None;
+        }
+        let count = left.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&left[..count]);
+        unread.read += count;
+        if unread.read == unread.data.len() {
+            unread.data = Vec::new();
+            unread.read = 0;
+            if unread.record.is_empty() {
+                self.unread = None;
+            }
+        }
+        Some(count)
+    }
+
+    /// Returns true if an answer to the peer's records is to be sent.
+    pub(super) fn owes(&self) -> bool {
+        matches!(&self.state, State::Established(established) if established.owes())
+    }
+
+    /// Seals up to [`SEALED_AT_ONCE`] bytes of `parts` and gives the records to `send`, with what
+    /// is owed before them. Returns how many bytes those are.
+    pub(super) fn seal(
+        &mut self,
+        parts: &[&[u8]],
+        mut send: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let State::Established(established) = &mut self.state else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        LOCAL.with_borrow_mut(|local| {
+            local.output.clear();
+            let mut limited = [&[][..]; super::socket::PARTS_PER_WRITE];
+            let mut left = SEALED_AT_ONCE;
+            let mut count = 0;
+            for (place, part) in limited.iter_mut().zip(parts) {
+                *place = &part[..part.len().min(left)];
+                left -= place.len();
+                count += 1;
+            }
+            let sealed = established
+                .seal(&mut local.keys, &limited[..count], &mut local.output)
+                .map_err(fault)?;
+            if sealed == 0 && left < SEALED_AT_ONCE {
+                // Nothing may follow what was told to be the last.
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            if !local.output.is_empty() {
+                send(&local.output)?;
+            }
+            Ok(sealed)
+        })
+    }
+
+    /// Tells the peer that nothing more is sent.
+    pub(super) fn close(&mut self, socket: &Socket) {
+        let State::Established(established) = &mut self.state else {
+            return;
+        };
+        LOCAL.with_borrow_mut(|local| {
+            local.output.clear();
+            // A peer that does not hear of it sees the end of the connection all the same.
+            let closed = established.close(&mut local.keys, &mut local.output);
+            if closed.is_ok() && !local.output.is_empty() {
+                let _ = socket.write_parts(&[&local.output], false);
+            }
+        });
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.fail();
+    }
+}
+
+impl Local {
+    /// Reads once from the socket, opens what is whole, and keeps what is not, or finds no room.
+    fn read(
+        &mut self,
+        established: &mut Established,
+        unread: &mut Option<Box<Unread>>,
+        socket: &Socket,
+        buffer: &mut [u8],
+    ) -> io::Result<ReadOutcome> {
+        let have = take_record(unread, &mut self.input);
+        // Not much more than the reader has room for: the rest stays in the socket.
+        let want = buffer.len().max(dwell_tls::RECORD_BYTES_MAX);
+        let want = want.min(self.input.len());
+        let (read, is_drained) = match socket.read_some(&mut self.input[have..want])? {
+            ReadOutcome::More(read) => (read, false),
+            ReadOutcome::Drained(read) => (read, true),
+            other => {
+                keep_record(unread, &self.input[..have]);
+                return Ok(other);
+            }
+        };
+        let input = &mut self.input[..have + read];
+        let opened = match established.open(&mut self.keys, input) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.output.clear();
+                // The connection ends, whether or not the peer hears why.
+                let _ = established.abort(&mut self.keys, &error, &mut self.output);
+                if !self.output.is_empty() {
+                    let _ = socket.write_parts(&[&self.output], false);
+                }
+                return Err(fault(error));
+            }
+        };
+        keep_record(unread, &input[opened.used..]);
+        let (now, later) = input[..opened.data].split_at(opened.data.min(buffer.len()));
+        buffer[..now.len()].copy_from_slice(now);
+        if !later.is_empty() {
+            unread.get_or_insert_default().data = later.to_vec();
+        }
+        let has_more = !later.is_empty() || !is_drained || established.is_ended();
+        Ok(match now.len() {
+            read if has_more => ReadOutcome::More(read),
+            0 => ReadOutcome::WouldBlock,
+            read => ReadOutcome::Drained(read),
+        })
+    }
+}
+
+/// Puts the beginning of a record, if one is kept, into `input`; returns its size.
+fn take_record(unread: &mut Option<Box<Unread>>, input: &mut [u8]) -> usize {
+    let Some(kept) = unread else {
+        return 0;
+    };
+    let record = std::mem::take(&mut kept.record);
+    input[..record.len()].copy_from_slice(&record);
+    if kept.data.is_empty() {
+        *unread = None;
+    }
+    record.len()
+}
+
+fn keep_record(unread: &mut Option<Box<Unread>>, rest: &[u8]) {
+    if !rest.is_empty() {
+        unread.get_or_insert_default().record = rest.to_vec();
+    }
+}
+
+fn refused(error: HandshakeError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+fn fault(error: TlsError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Returns true if the error is that the client does not speak TLS.
+pub(super) fn is_plain(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(HandshakeError::NotTls))
+}
+
+#[cfg(test)]
+mod tests;

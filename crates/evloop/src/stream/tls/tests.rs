@@ -1,0 +1,370 @@
+//! Streams under TLS with a client of rustls at the other end.
+
+use crate::{Acceptor, FileSlice, Flushed, Handshaking, Peer, ReadOutcome, Readiness, Stream};
+use bytes::Bytes;
+use dwell_tls::Certificate;
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
+    version,
+};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+const CERTIFICATE: &[u8] = include_bytes!("../../../../tls/tests/data/certificate.pem");
+const KEY: &[u8] = include_bytes!("../../../../tls/tests/data/key.pem");
+
+fn acceptor() -> Acceptor {
+    Acceptor::new(vec![Certificate::from_pem(CERTIFICATE, KEY).unwrap()], 2)
+}
+
+/// A client with a socket that does not wait.
+struct Client {
+    tls: ClientConnection,
+    socket: UnixStream,
+    read: Vec<u8>,
+}
+
+impl Client {
+    fn new(socket: UnixStream, version: &'static SupportedProtocolVersion) -> Self {
+        socket.set_nonblocking(true).unwrap();
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        roots.add(certificate).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("dwell.test").unwrap();
+        let tls = ClientConnection::new(Arc::new(config), name).unwrap();
+        let read = Vec::new();
+        Self { tls, socket, read }
+    }
+
+    /// Writes what is to be sent.
+    fn send(&mut self) {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.socket).unwrap();
+        }
+    }
+
+    /// Reads what has come, and puts it behind what was read before.
+    fn receive(&mut self) -> Result<(), rustls::Error> {
+        loop {
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => panic!("{error}"),
+            }
+            let state = self.tls.process_new_packets()?;
+            let mut part = vec![0; state.plaintext_bytes_to_read()];
+            self.tls.reader().read_exact(&mut part).unwrap();
+            self.read.append(&mut part);
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.tls.writer().write_all(bytes).unwrap();
+        self.send();
+    }
+}
+
+/// A stream whose handshake is to come, and its client.
+fn begun(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut stream = Stream::from_descriptor(ours.into()).unwrap();
+    assert!(!stream.is_secure());
+    assert!(stream.secure(&acceptor()));
+    assert!(stream.is_secure() && stream.is_handshaking());
+    (stream, Client::new(theirs, version))
+}
+
+/// A stream whose handshake is over, and its client.
+fn pair(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
+    let (mut stream, mut client) = begun(version);
+    for _ in 0..9 {
+        client.send();
+        if stream.handshake().unwrap() == Handshaking::Done && !client.tls.is_handshaking() {
+            client.receive().unwrap();
+            return (stream, client);
+        }
+        client.receive().unwrap();
+    }
+    panic!("no end");
+}
+
+/// All that can be read now, by a buffer of this size.
+fn read_all(stream: &mut Stream, size: usize) -> io::Result<(Vec<u8>, ReadOutcome)> {
+    let (mut data, mut buffer) = (Vec::new(), vec![0; size]);
+    loop {
+        match stream.read(&mut buffer)? {
+            ReadOutcome::More(read) => data.extend_from_slice(&buffer[..read]),
+            ReadOutcome::Drained(read) => {
+                data.extend_from_slice(&buffer[..read]);
+                return Ok((data, ReadOutcome::Drained(read)));
+            }
+            other => return Ok((data, other)),
+        }
+    }
+}
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+
+#[test]
+fn an_idle_stream_under_tls_is_small() {
+    assert!(
+        size_of::<super::Tls>() <= 176,
+        "{}",
+        size_of::<super::Tls>()
+    );
+}
+
+#[test]
+fn data_is_read_whatever_the_size_of_the_buffer() {
+    for version in VERSIONS {
+        let (mut stream, mut client) = pair(version);
+        for size in [1, 100, 16_384, 100_000] {
+            let data: Vec<u8> = (0..50_000_u32).map(|at| (at * 7) as u8).collect();
+            for part in data.chunks(25_000) {
+                client.write(part);
+            }
+            let (read, end) = read_all(&mut stream, size).unwrap();
+            assert!(read == data, "{} of {}", read.len(), data.len());
+            // Where less is left than the buffer takes, the last read says that it was the last.
+            assert!(matches!(
+                end,
+                ReadOutcome::Drained(_) | ReadOutcome::WouldBlock
+            ));
+            let again = stream.read(&mut [0; 9]).unwrap();
+            assert_eq!(again, ReadOutcome::WouldBlock);
+        }
+    }
+}
+
+#[test]
+fn a_request_that_comes_with_the_handshake_is_the_first_data() {
+    let (mut stream, mut client) = begun(&version::TLS13);
+    client.send();
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
+    client.receive().unwrap();
+    client.write(b"at once");
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Done);
+    let (read, _) = read_all(&mut stream, 99).unwrap();
+    assert_eq!(read, b"at once");
+}
+
+#[test]
+fn a_reader_that_knows_nothing_of_tls_has_the_handshake_done() {
+    let (stream, mut client) = begun(&version::TLS13);
+    let mut peer = Peer::<()>::new(stream);
+    let mut read = Vec::new();
+    for _ in 0..9 {
+        client.send();
+        peer.observe(Readiness::READABLE);
+        let mut buffer = [0; 16];
+        let count = peer.read(&mut buffer).unwrap();
+        read.extend_from_slice(&buffer[..count]);
+        client.receive().unwrap();
+        if !client.tls.is_handshaking() && read.is_empty() {
+            client.write(b"hello");
+        }
+    }
+    assert_eq!(read, b"hello");
+}
+
+/// Lets the client read until the stream has sent all.
+fn drain(stream: &mut Stream, client: &mut Client) {
+    for _ in 0..10_000 {
+        client.receive().unwrap();
+        if stream.flush().unwrap() == Flushed::All {
+            client.receive().unwrap();
+            return;
+        }
+    }
+    panic!("it does not end");
+}
+
+#[test]
+fn what_the_socket_refuses_is_sealed_when_its_turn_comes() {
+    for version in VERSIONS {
+        let (mut stream, mut client) = pair(version);
+        let body: Bytes = (0..3_000_000_u32).map(|at| (at * 3) as u8).collect();
+        let mut expected = Vec::new();
+        for round in 0..3 {
+            let head = [b'0' + round; 40];
+            stream.write_shared(&head, body.clone()).unwrap();
+            stream.write(b"small").unwrap();
+            expected.extend_from_slice(&head);
+            expected.extend_from_slice(&body);
+            expected.extend_from_slice(b"small");
+        }
+        assert_eq!(stream.flushed(), Flushed::Blocked);
+        // Little of it is kept sealed: the rest refers to the one body.
+        assert!(stream.queued_bytes() > 8_000_000);
+        drain(&mut stream, &mut client);
+        assert_eq!(stream.queued_bytes(), 0);
+        assert!(client.read == expected);
+        assert!(stream.is_secure(), "the queue has gone, and nothing else");
+        client.write(b"next");
+        assert_eq!(read_all(&mut stream, 9).unwrap().0, b"next");
+    }
+}
+
+#[test]
+fn files_are_sealed_in_pieces() {
+    use std::io::Seek;
+    let (mut stream, mut client) = pair(&version::TLS13);
+    let data: Vec<u8> = (0..2_500_000_u32).map(|at| (at * 11) as u8).collect();
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&data).unwrap();
+    file.rewind().unwrap();
+    let slice = FileSlice {
+        file: Arc::new(file),
+        offset: 1_000,
+        length: 2_400_000,
+    };
+    stream.write_file(b"head", slice.clone()).unwrap();
+    stream.write(b"behind").unwrap();
+    drain(&mut stream, &mut client);
+    let expected = [b"head", &data[1_000..2_401_000], b"behind"].concat();
+    assert!(client.read == expected, "{}", client.read.len());
+    let beyond = FileSlice {
+        offset: 2_499_999,
+        ..slice
+    };
+    let mut failed = stream.write_file(b"", beyond).err();
+    for _ in 0..9 {
+        failed = failed.or_else(|| stream.flush().err());
+    }
+    assert_eq!(failed.unwrap().kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_key_update_is_answered_at_once_or_behind_what_waits() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    client.tls.refresh_traffic_keys().unwrap();
+    client.write(b"one");
+    assert_eq!(read_all(&mut stream, 99).unwrap().0, b"one");
+    stream.write(b"two").unwrap();
+    client.receive().unwrap();
+    assert_eq!(client.read, b"two");
+    // Now the socket is full, and what waits was sealed by the old key in part.
+    let much = vec![b'm'; 1_000_000];
+    stream.write(&much).unwrap();
+    assert_eq!(stream.flushed(), Flushed::Blocked);
+    client.tls.refresh_traffic_keys().unwrap();
+    client.write(b"three");
+    assert_eq!(read_all(&mut stream, 99).unwrap().0, b"three");
+    stream.write(b"end").unwrap();
+    drain(&mut stream, &mut client);
+    assert!(client.read == [b"two", &much[..], b"end"].concat());
+    // An update comes alone, with no data before or behind it.
+    client.tls.refresh_traffic_keys().unwrap();
+    client.send();
+    assert_eq!(stream.read(&mut [0; 9]).unwrap(), ReadOutcome::WouldBlock);
+    client.receive().unwrap();
+    stream.write(b"!").unwrap();
+    client.receive().unwrap();
+    assert!(client.read.ends_with(b"end!"));
+}
+
+#[test]
+fn the_end_is_told_both_ways() {
+    for version in VERSIONS {
+        let (mut stream, mut client) = pair(version);
+        stream.write(b"last").unwrap();
+        stream.shutdown_write().unwrap();
+        assert_eq!(
+            stream.write(b"late").unwrap_err().kind(),
+            ErrorKind::BrokenPipe
+        );
+        client.receive().unwrap();
+        assert_eq!(client.read, b"last");
+        assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+        client.tls.writer().write_all(b"bye").unwrap();
+        client.tls.send_close_notify();
+        client.send();
+        let (read, end) = read_all(&mut stream, 99).unwrap();
+        assert_eq!((&read[..], end), (&b"bye"[..], ReadOutcome::Closed));
+    }
+}
+
+#[test]
+fn a_client_that_just_leaves_has_ended() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    client.write(b"half");
+    drop(client);
+    let (read, end) = read_all(&mut stream, 99).unwrap();
+    assert_eq!((&read[..], end), (&b"half"[..], ReadOutcome::Drained(4)));
+    assert_eq!(stream.read(&mut [0]).unwrap(), ReadOutcome::Closed);
+    let (mut stream, client) = begun(&version::TLS13);
+    drop(client);
+    let error = stream.handshake().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn an_altered_record_ends_the_connection_with_an_alert() {
+    for (version, alert) in [
+        (&version::TLS13, AlertDescription::BadRecordMac),
+        (&version::TLS12, AlertDescription::BadRecordMac),
+    ] {
+        let (mut stream, mut client) = pair(version);
+        client.tls.writer().write_all(b"data").unwrap();
+        let mut wire = Vec::new();
+        client.tls.write_tls(&mut wire).unwrap();
+        *wire.last_mut().unwrap() ^= 1;
+        client.socket.write_all(&wire).unwrap();
+        let error = stream.read(&mut [0; 99]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        let told = client.receive().unwrap_err();
+        assert_eq!(told, rustls::Error::AlertReceived(alert));
+        assert!(stream.read(&mut [0; 99]).is_err(), "it stays failed");
+    }
+}
+
+#[test]
+fn a_client_without_tls_is_told_apart() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let mut stream = Stream::from_descriptor(ours.into()).unwrap();
+    stream.secure(&acceptor());
+    theirs.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Plain);
+    assert!(!stream.is_secure());
+    stream.write(b"plain").unwrap();
+    let mut answer = [0; 5];
+    theirs.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"plain");
+}
+
+#[test]
+fn nothing_goes_around_tls() {
+    let (mut stream, _client) = begun(&version::TLS13);
+    assert_eq!(
+        stream.write(b"early").unwrap_err().kind(),
+        ErrorKind::NotConnected
+    );
+    let (stream, _client) = pair(&version::TLS13);
+    assert!(stream.descriptor().is_none());
+    let error = stream.into_blocking().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn handshakes_beyond_the_bound_are_refused() {
+    let acceptor = acceptor();
+    let mut streams: Vec<_> = (0..3)
+        .map(|_| UnixStream::pair().unwrap())
+        .map(|(ours, theirs)| (Stream::from_descriptor(ours.into()).unwrap(), theirs))
+        .collect();
+    let begun: Vec<bool> = streams
+        .iter_mut()
+        .map(|(stream, _)| stream.secure(&acceptor))
+        .collect();
+    assert_eq!(begun, [true, true, false]);
+}

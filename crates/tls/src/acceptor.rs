@@ -1,0 +1,226 @@
+//! What all handshakes of a listener share: certificates, tickets, and their number.
+
+use crate::handshake::{Capture, Handshake};
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, ServerConfig};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// A certificate chain with its private key.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    names: Vec<String>,
+}
+
+/// An error of a certificate or its key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// No certificate is in the PEM file, or one that cannot be read.
+    Certificate(String),
+    /// No private key is in the PEM file, or one that cannot be read or is of an unknown kind.
+    Key(String),
+    /// The private key is that of another certificate.
+    Mismatch,
+}
+
+/// Begins the handshakes of a listener.
+///
+/// Shape: cloned for each loop; the clones share certificates and the bound of
+/// handshakes under way.
+///
+/// ```
+/// use dwell_tls::{Acceptor, Certificate};
+///
+/// let certificate = include_bytes!("../tests/data/certificate.pem");
+/// let key = include_bytes!("../tests/data/key.pem");
+/// let certificate = Certificate::from_pem(certificate, key)?;
+/// assert_eq!(certificate.names(), ["dwell.test", "localhost"]);
+/// let acceptor = Acceptor::new(vec![certificate], 1);
+/// let handshake = acceptor.begin().expect("none is under way");
+/// assert!(acceptor.begin().is_none());
+/// drop(handshake);
+/// assert!(acceptor.begin().is_some());
+/// # Ok::<(), dwell_tls::CertificateError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Acceptor(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+    handshakes: Arc<AtomicUsize>,
+    handshakes_max: usize,
+}
+
+/// Counts a handshake for as long as it is under way.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<AtomicUsize>);
+
+impl Acceptor {
+    /// Offers these certificates: the first one for clients that ask for a name of none, or for no
+    /// name. At most `handshakes_max` are under way at once.
+    ///
+    /// Shape: TLS 1.3 and 1.2, `http/1.1` by ALPN, tickets that hold their session.
+    ///
+    /// # Panics
+    /// Never: the protocol versions are those that the cryptography supports.
+    pub fn new(certificates: Vec<Certificate>, handshakes_max: usize) -> Self {
+        let certificates = Arc::new(Certificates::new(certificates));
+        let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider has suites of both versions");
+        let mut config = config
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        // Without tickets every connection has a whole handshake, which is no fault.
+        if let Ok(ticketer) = provider::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(Capture);
+        Self(Arc::new(Shared {
+            config: Arc::new(config),
+            certificates,
+            handshakes: Arc::default(),
+            handshakes_max,
+        }))
+    }
+
+    /// Offers other certificates from now on, in all clones.
+    pub fn set_certificates(&self, certificates: Vec<Certificate>) {
+        self.0.certificates.set(certificates);
+    }
+
+    /// Begins a handshake; `None` where as many are under way as may be.
+    pub fn begin(&self) -> Option<Handshake> {
+        let permit = Permit(Arc::clone(&self.0.handshakes));
+        let before = permit.0.fetch_add(1, Ordering::Relaxed);
+        if before >= self.0.handshakes_max {
+            return None;
+        }
+        Handshake::new(self, permit).ok()
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.config)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Certificate {
+    /// Reads a chain, the certificate of the server first, and its private key.
+    ///
+    /// # Errors
+    /// When either cannot be read or the key does not belong to the certificate.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
+        let wrong = |error: &dyn fmt::Display| CertificateError::Certificate(error.to_string());
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(&error))?;
+        let Some(first) = chain.first() else {
+            return Err(wrong(&"no certificate in the file"));
+        };
+        let parsed = webpki::EndEntityCert::try_from(first).map_err(|error| wrong(&error))?;
+        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
+        let names: Vec<String> = names.collect();
+        let wrong = |error: &dyn fmt::Display| CertificateError::Key(error.to_string());
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(&error))?;
+        let key = provider::sign::any_supported_type(&key).map_err(|error| wrong(&error))?;
+        let key = CertifiedKey::new(chain, key);
+        match key.keys_match() {
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(CertificateError::Mismatch),
+        }
+        let key = Arc::new(key);
+        Ok(Self { key, names })
+    }
+
+    /// The host names that it is for, in lower case; one may begin with `*.`.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(error) => write!(f, "certificate cannot be read: {error}"),
+            Self::Key(error) => write!(f, "private key cannot be read: {error}"),
+            Self::Mismatch => f.write_str("private key does not belong to the certificate"),
+        }
+    }
+}
+
+impl std::error::Error for CertificateError {}
+
+/// The certificates that are offered now. Their lock is taken for an instant by a handshake.
+#[derive(Debug)]
+struct Certificates(RwLock<Offered>);
+
+#[derive(Debug)]
+struct Offered {
+    default: Option<Arc<CertifiedKey>>,
+    by_name: HashMap<String, Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    fn new(certificates: Vec<Certificate>) -> Self {
+        Self(RwLock::new(Offered::new(certificates)))
+    }
+
+    fn set(&self, certificates: Vec<Certificate>) {
+        let offered = Offered::new(certificates);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = offered;
+    }
+}
+
+impl Offered {
+    fn new(certificates: Vec<Certificate>) -> Self {
+        let mut by_name = HashMap::new();
+        let default = certificates.first().map(|first| Arc::clone(&first.key));
+        for certificate in certificates {
+            for name in certificate.names {
+                by_name
+                    .entry(name)
+                    .or_insert_with(|| Arc::clone(&certificate.key));
+            }
+        }
+        Self { default, by_name }
+    }
+
+    /// The one for exactly this name, then the one for all names beside it, then the first.
+    fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let found = name.and_then(|name| {
+            let exact = self.by_name.get(name);
+            exact.or_else(|| {
+                let (_, domain) = name.split_once('.')?;
+                self.by_name.get(&format!("*.{domain}"))
+            })
+        });
+        found.or(self.default.as_ref()).cloned()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let offered = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        offered.find(name.as_deref())
+    }
+}

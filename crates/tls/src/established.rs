@@ -1,0 +1,210 @@
+//! Connections whose handshake is over.
+
+use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, Opened, RECORD_BYTES_MAX};
+use crate::{Session, TlsError};
+use rustls::ServerConnection;
+use std::io::{Read, Write};
+
+/// The record layer of a connection whose handshake is over.
+#[derive(Debug)]
+pub enum Established {
+    /// TLS 1.3: our own record layer.
+    Frozen(Session),
+    /// TLS 1.2: that of rustls, some kilobytes.
+    Kept(Box<Kept>),
+}
+
+/// A connection of TLS 1.2.
+pub struct Kept {
+    connection: ServerConnection,
+    is_ended: bool,
+    is_closed: bool,
+}
+
+impl Established {
+    /// Opens the records at the front of `input` that are whole, as [`Session::open`] does.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn open(&mut self, keys: &mut Keys, input: &mut [u8]) -> Result<Opened, TlsError> {
+        match self {
+            Self::Frozen(session) => session.open(keys, input),
+            Self::Kept(kept) => kept.open(input),
+        }
+    }
+
+    /// Appends records with the data of all `parts` to `out`, as [`Session::seal`] does.
+    ///
+    /// # Errors
+    /// As [`Session::seal`].
+    pub fn seal(
+        &mut self,
+        keys: &mut Keys,
+        parts: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<usize, TlsError> {
+        match self {
+            Self::Frozen(session) => session.seal(keys, parts, out),
+            Self::Kept(kept) => kept.seal(parts, out),
+        }
+    }
+
+    /// Returns true if the peer has said that it sends no more.
+    pub fn is_ended(&self) -> bool {
+        match self {
+            Self::Frozen(session) => session.is_ended(),
+            Self::Kept(kept) => kept.is_ended,
+        }
+    }
+
+    /// Returns true if something is to be sent that is no data.
+    pub fn owes(&self) -> bool {
+        match self {
+            Self::Frozen(session) => session.owes(),
+            Self::Kept(kept) => kept.connection.wants_write(),
+        }
+    }
+
+    /// Appends to `out` what is [owed](Self::owes).
+    ///
+    /// # Errors
+    /// As [`Session::seal`].
+    pub fn answer(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        match self {
+            Self::Frozen(session) => session.answer(keys, out),
+            Self::Kept(kept) => kept.transmit(out),
+        }
+    }
+
+    /// Appends to `out` that nothing more is sent; at most once.
+    ///
+    /// # Errors
+    /// As [`Session::seal`].
+    pub fn close(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        match self {
+            Self::Frozen(session) => session.close(keys, out),
+            Self::Kept(kept) => kept.close(out),
+        }
+    }
+
+    /// Appends the alert that an error calls for to `out`.
+    ///
+    /// # Errors
+    /// As [`Session::seal`].
+    pub fn abort(
+        &mut self,
+        keys: &mut Keys,
+        error: &TlsError,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TlsError> {
+        match self {
+            Self::Frozen(session) => session.abort(keys, error, out),
+            // rustls has its alert among what it sends.
+            Self::Kept(kept) => kept.transmit(out),
+        }
+    }
+
+    /// Drops the keys, as [`Session::forget`] does.
+    pub fn forget(&mut self, keys: &mut Keys) {
+        if let Self::Frozen(session) = self {
+            session.forget(keys);
+        }
+    }
+}
+
+impl Kept {
+    pub(crate) fn new(connection: ServerConnection) -> Self {
+        Self {
+            connection,
+            is_ended: false,
+            is_closed: false,
+        }
+    }
+
+    fn open(&mut self, input: &mut [u8]) -> Result<Opened, TlsError> {
+        let (mut used, mut data) = (0, 0);
+        while !self.is_ended {
+            let [_, _, _, high, low, ..] = input[used..] else {
+                return Ok(Opened { used, data });
+            };
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            // TLS 1.2 allows for longer records than 1.3; no suite of ours needs that.
+            if length > RECORD_BYTES_MAX - HEADER_BYTES {
+                return Err(TlsError::RecordTooLong(length));
+            }
+            let end = used + HEADER_BYTES + length;
+            if end > input.len() {
+                return Ok(Opened { used, data });
+            }
+            self.take(&input[used..end])?;
+            // A record is longer than its data.
+            while let Ok(read @ 1..) = self.connection.reader().read(&mut input[data..end]) {
+                data += read;
+            }
+            used = end;
+        }
+        let used = input.len();
+        Ok(Opened { used, data })
+    }
+
+    fn take(&mut self, mut record: &[u8]) -> Result<(), TlsError> {
+        while !record.is_empty() {
+            if self.connection.read_tls(&mut record).is_err() {
+                return Err(TlsError::BadRecord);
+            }
+            let state = self
+                .connection
+                .process_new_packets()
+                .map_err(|error| fault(&error))?;
+            self.is_ended = state.peer_has_closed();
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) -> Result<usize, TlsError> {
+        if self.is_closed {
+            return Ok(0);
+        }
+        let mut total = 0;
+        for piece in parts
+            .iter()
+            .flat_map(|part| part.chunks(FRAGMENT_BYTES_MAX))
+        {
+            let written = self.connection.writer().write_all(piece);
+            written.map_err(|_| TlsError::Keys)?;
+            total += piece.len();
+            self.transmit(out)?;
+        }
+        Ok(total)
+    }
+
+    fn close(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        if !self.is_closed {
+            self.is_closed = true;
+            self.connection.send_close_notify();
+        }
+        self.transmit(out)
+    }
+
+    fn transmit(&mut self, out: &mut Vec<u8>) -> Result<(), TlsError> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(out).map_err(|_| TlsError::Keys)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fault that rustls has found, which sends the alert itself.
+fn fault(error: &rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::AlertReceived(alert) => TlsError::PeerAlert((*alert).into()),
+        rustls::Error::DecryptError => TlsError::BadRecord,
+        _ => TlsError::Protocol,
+    }
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Kept")
+    }
+}

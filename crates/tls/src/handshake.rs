@@ -1,0 +1,240 @@
+//! Handshakes, which rustls does, and what is kept of them.
+
+use crate::acceptor::{Acceptor, Permit};
+use crate::established::{Established, Kept};
+use crate::{HEADER_BYTES, RECORD_BYTES_MAX, Secrets, Session, Suite, TlsError};
+use rustls::{CipherSuite, KeyLog, ProtocolVersion, ServerConnection};
+use std::cell::RefCell;
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// A handshake that is under way.
+///
+/// Shape: fed by [`receive`](Self::receive), whose output [`transmit`](Self::transmit) has; when it
+/// [is done](Self::is_done), [`finish`](Self::finish) leaves what the connection needs from then
+/// on. It holds the objects of rustls, some tens of kilobytes.
+#[derive(Debug)]
+pub struct Handshake {
+    connection: ServerConnection,
+    secrets: Captured,
+    received: usize,
+    _permit: Permit,
+}
+
+/// An error of a handshake, which ends the connection.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The first byte that the client sent is not that of a TLS handshake.
+    NotTls,
+    /// The client sent more bytes than a handshake may have: so many.
+    TooLong(usize),
+    /// The client does not follow the protocol, or has nothing in common with us.
+    Refused(rustls::Error),
+    /// The record layer cannot go on where the handshake has ended.
+    Record(TlsError),
+}
+
+/// Bytes of all records that a client sends in a handshake, at most.
+const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
+
+impl Handshake {
+    pub(crate) fn new(acceptor: &Acceptor, permit: Permit) -> Result<Self, HandshakeError> {
+        let mut connection = ServerConnection::new(acceptor.config())?;
+        connection.set_buffer_limit(None);
+        Ok(Self {
+            connection,
+            secrets: Captured::default(),
+            received: 0,
+            _permit: permit,
+        })
+    }
+
+    /// Takes the records at the front of `input` that are whole, up to the end of the handshake.
+    /// Returns the number of bytes that they have. What is behind them is to be given again with
+    /// what follows it, or belongs to what comes after the handshake.
+    ///
+    /// # Errors
+    /// Of the client. The alert for it is in what [`transmit`](Self::transmit) gives.
+    pub fn receive(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
+        let mut used = 0;
+        while self.connection.is_handshaking() {
+            let Some(length) = self.record_bytes(&input[used..])? else {
+                break;
+            };
+            let Some(mut record) = input.get(used..used + length) else {
+                break;
+            };
+            self.received += length;
+            if self.received > HANDSHAKE_BYTES_MAX {
+                return Err(HandshakeError::TooLong(self.received));
+            }
+            while !record.is_empty() {
+                // Reading from memory fails only where rustls takes no more.
+                let taken = self.connection.read_tls(&mut record);
+                let is_full = taken.is_err();
+                CAPTURED.with_borrow_mut(|captured| *captured = Some(Captured::default()));
+                let processed = self.connection.process_new_packets();
+                if let Some(captured) = CAPTURED.take() {
+                    self.secrets.add(captured);
+                }
+                processed?;
+                if is_full {
+                    return Err(HandshakeError::TooLong(self.received));
+                }
+            }
+            used += length;
+        }
+        Ok(used)
+    }
+
+    /// The size of the record at the front of `input` with its header; `None` if that is not whole.
+    fn record_bytes(&self, input: &[u8]) -> Result<Option<usize>, HandshakeError> {
+        let [kind, rest @ ..] = input else {
+            return Ok(None);
+        };
+        match *kind {
+            22 => {}
+            20 | 21 | 23 if self.received > 0 => {}
+            _ if self.received == 0 => return Err(HandshakeError::NotTls),
+            other => return Err(HandshakeError::Record(TlsError::RecordType(other))),
+        }
+        let [_, _, high, low, ..] = *rest else {
+            return Ok(None);
+        };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length > RECORD_BYTES_MAX - HEADER_BYTES {
+            return Err(HandshakeError::Record(TlsError::RecordTooLong(length)));
+        }
+        Ok(Some(HEADER_BYTES + length))
+    }
+
+    /// Appends what is to be sent to `out`.
+    pub fn transmit(&mut self, out: &mut Vec<u8>) {
+        while self.connection.wants_write() {
+            // Writing to memory cannot fail.
+            if self.connection.write_tls(out).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns true if it is complete.
+    pub fn is_done(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// Keeps what an established connection needs: of TLS 1.3 the secrets and counters, of TLS 1.2
+    /// the objects of rustls.
+    ///
+    /// # Errors
+    /// If it is not complete, or not everything was [transmitted](Self::transmit).
+    pub fn finish(self) -> Result<Established, HandshakeError> {
+        if !self.is_done() {
+            return Err(rustls::Error::HandshakeNotComplete.into());
+        }
+        if self.connection.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+            return Ok(Established::Kept(Box::new(Kept::new(self.connection))));
+        }
+        let chosen = self.connection.negotiated_cipher_suite();
+        let suite = match chosen.map(|suite| suite.suite()) {
+            Some(CipherSuite::TLS13_AES_128_GCM_SHA256) => Suite::Aes128Gcm,
+            Some(CipherSuite::TLS13_AES_256_GCM_SHA384) => Suite::Aes256Gcm,
+            Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256) => Suite::ChaCha20Poly1305,
+            _ => return Err(HandshakeError::Record(TlsError::Keys)),
+        };
+        let extracted = self.connection.dangerous_extract_secrets()?;
+        let secrets = Secrets {
+            receiving: &self.secrets.client,
+            sending: &self.secrets.server,
+            received: extracted.rx.0,
+            sent: extracted.tx.0,
+        };
+        let session = Session::new(suite, secrets).map_err(HandshakeError::Record)?;
+        Ok(Established::Frozen(session))
+    }
+}
+
+impl From<rustls::Error> for HandshakeError {
+    fn from(error: rustls::Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTls => f.write_str("client does not speak TLS"),
+            Self::TooLong(bytes) => {
+                write!(f, "handshake exceeds {HANDSHAKE_BYTES_MAX} bytes: {bytes}")
+            }
+            Self::Refused(_) => f.write_str("handshake failed"),
+            Self::Record(_) => f.write_str("record of a handshake failed"),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Refused(error) => Some(error),
+            Self::Record(error) => Some(error),
+            Self::NotTls | Self::TooLong(_) => None,
+        }
+    }
+}
+
+/// The traffic secrets that rustls has logged for a connection.
+#[derive(Default)]
+struct Captured {
+    client: Zeroizing<Vec<u8>>,
+    server: Zeroizing<Vec<u8>>,
+}
+
+thread_local! {
+    /// What is logged while a handshake of this thread is fed. rustls logs within that call.
+    static CAPTURED: RefCell<Option<Captured>> = const { RefCell::new(None) };
+}
+
+impl Captured {
+    fn add(&mut self, other: Self) {
+        if !other.client.is_empty() {
+            self.client = other.client;
+        }
+        if !other.server.is_empty() {
+            self.server = other.server;
+        }
+    }
+}
+
+impl fmt::Debug for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Captured")
+    }
+}
+
+/// Gives the traffic secrets of a handshake to the one that is fed, and to nothing else.
+#[derive(Debug)]
+pub(crate) struct Capture;
+
+const CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
+
+impl KeyLog for Capture {
+    fn log(&self, label: &str, _: &[u8], secret: &[u8]) {
+        CAPTURED.with_borrow_mut(|captured| {
+            let Some(captured) = captured else {
+                return;
+            };
+            match label {
+                CLIENT => captured.client = Zeroizing::new(secret.to_vec()),
+                SERVER => captured.server = Zeroizing::new(secret.to_vec()),
+                _ => {}
+            }
+        });
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, CLIENT | SERVER)
+    }
+}

@@ -1,0 +1,260 @@
+//! Handshakes with clients of rustls, and what they leave.
+
+use super::{CERTIFICATE, KEY};
+use crate::{
+    Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError, Keys, TlsError,
+};
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{
+    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SupportedProtocolVersion, version,
+};
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+const OTHER_CERTIFICATE: &[u8] = include_bytes!("../../tests/data/other.pem");
+const OTHER_KEY: &[u8] = include_bytes!("../../tests/data/other_key.pem");
+
+fn certificate() -> Certificate {
+    Certificate::from_pem(CERTIFICATE, KEY).unwrap()
+}
+
+fn config(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    for pem in [CERTIFICATE, OTHER_CERTIFICATE] {
+        roots
+            .add(CertificateDer::from_pem_slice(pem).unwrap())
+            .unwrap();
+    }
+    ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+fn client(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
+    let name = ServerName::try_from(name).unwrap();
+    ClientConnection::new(Arc::clone(config), name).unwrap()
+}
+
+fn sent(client: &mut ClientConnection) -> Vec<u8> {
+    let mut wire = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut wire).unwrap();
+    }
+    wire
+}
+
+/// Gives the client what is sent to it; returns the data that it reads.
+fn give(client: &mut ClientConnection, mut wire: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+    let mut data = Vec::new();
+    while !wire.is_empty() {
+        client.read_tls(&mut wire).unwrap();
+        let state = client.process_new_packets()?;
+        let mut part = vec![0; state.plaintext_bytes_to_read()];
+        client.reader().read_exact(&mut part).unwrap();
+        data.append(&mut part);
+    }
+    Ok(data)
+}
+
+/// Brings a handshake to its end, in pieces of this size, with `behind` glued to the client's last
+/// record. Returns what it leaves, and the input that it has not used.
+fn finish(
+    mut handshake: Handshake,
+    client: &mut ClientConnection,
+    piece: usize,
+    behind: &[u8],
+) -> Result<(Established, Vec<u8>), HandshakeError> {
+    let mut input = Vec::new();
+    for _ in 0..9 {
+        if !client.is_handshaking() {
+            client.writer().write_all(behind).unwrap();
+        }
+        let wire = sent(client);
+        for part in wire.chunks(piece.max(1)) {
+            input.extend_from_slice(part);
+            let received = handshake.receive(&input);
+            let mut out = Vec::new();
+            handshake.transmit(&mut out);
+            // What a client finds wrong is what it sends next.
+            let _ = give(client, &out);
+            input.drain(..received?);
+        }
+        if handshake.is_done() {
+            return Ok((handshake.finish()?, input));
+        }
+    }
+    panic!("no end");
+}
+
+/// Speaks both ways over what a handshake has left.
+fn speak(established: &mut Established, client: &mut ClientConnection, input: &mut [u8]) {
+    let mut keys = Keys::new(2);
+    let opened = established.open(&mut keys, input).unwrap();
+    assert_eq!(&input[..opened.data], b"request");
+    let mut out = Vec::new();
+    let answer = vec![b'a'; 40_000];
+    let parts: [&[u8]; 2] = [b"head", &answer];
+    assert_eq!(
+        established.seal(&mut keys, &parts, &mut out).unwrap(),
+        40_004
+    );
+    assert_eq!(give(client, &out).unwrap(), parts.concat());
+    client.writer().write_all(b"more").unwrap();
+    client.send_close_notify();
+    let mut wire = sent(client);
+    let opened = established.open(&mut keys, &mut wire).unwrap();
+    assert_eq!(&wire[..opened.data], b"more");
+    assert!(established.is_ended());
+    out.clear();
+    established.close(&mut keys, &mut out).unwrap();
+    let told = give(client, &out);
+    assert!(told.is_ok() && client.process_new_packets().unwrap().peer_has_closed());
+    established.forget(&mut keys);
+    assert!(keys.is_empty());
+}
+
+#[test]
+fn a_request_behind_the_handshake_is_read_and_answered() {
+    for (version, is_frozen) in [(&version::TLS13, true), (&version::TLS12, false)] {
+        for piece in [1, 7, 100_000] {
+            let mut config = config(&[version]);
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            let mut client = client(&Arc::new(config), "dwell.test");
+            let handshake = Acceptor::new(vec![certificate()], 1).begin().unwrap();
+            let (mut established, mut input) =
+                finish(handshake, &mut client, piece, b"request").unwrap();
+            assert_eq!(client.alpn_protocol(), Some(&b"http/1.1"[..]));
+            let frozen = matches!(established, Established::Frozen(_));
+            assert_eq!(frozen, is_frozen);
+            if input.is_empty() {
+                client.writer().write_all(b"request").unwrap();
+                input = sent(&mut client);
+            } else if piece < 100_000 {
+                // What was left of the pieces comes too.
+                input.extend(sent(&mut client));
+            }
+            speak(&mut established, &mut client, &mut input);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_comes_again_is_resumed() {
+    for version in [&version::TLS13, &version::TLS12] {
+        let acceptor = Acceptor::new(vec![certificate()], 1);
+        let config = Arc::new(config(&[version]));
+        let mut kinds = Vec::new();
+        for _ in 0..2 {
+            let mut client = client(&config, "localhost");
+            let handshake = acceptor.begin().unwrap();
+            let (mut established, mut input) =
+                finish(handshake, &mut client, 100_000, b"request").unwrap();
+            if input.is_empty() {
+                client.writer().write_all(b"request").unwrap();
+                input = sent(&mut client);
+            }
+            kinds.push(client.handshake_kind());
+            speak(&mut established, &mut client, &mut input);
+        }
+        assert_eq!(kinds[1], Some(HandshakeKind::Resumed), "{kinds:?}");
+    }
+}
+
+#[test]
+fn the_name_chooses_the_certificate() {
+    let other = Certificate::from_pem(OTHER_CERTIFICATE, OTHER_KEY).unwrap();
+    assert_eq!(other.names(), ["*.other.test", "other.test"]);
+    let acceptor = Acceptor::new(vec![certificate(), other.clone()], 1);
+    let config = Arc::new(config(&[&version::TLS13]));
+    let cases = [
+        ("dwell.test", CERTIFICATE),
+        ("localhost", CERTIFICATE),
+        ("other.test", OTHER_CERTIFICATE),
+        ("www.other.test", OTHER_CERTIFICATE),
+    ];
+    let shown = |acceptor: &Acceptor, name| {
+        let mut client = client(&config, name);
+        let handshake = acceptor.begin().unwrap();
+        finish(handshake, &mut client, 100_000, b"").unwrap();
+        client.peer_certificates().unwrap()[0].clone()
+    };
+    for (name, pem) in cases {
+        let expected = CertificateDer::from_pem_slice(pem).unwrap();
+        assert_eq!(shown(&acceptor, name), expected, "{name}");
+    }
+    // Names of none get the first one, whose names the client finds to be others.
+    let mut stranger = client(&config, "a.b.other.test");
+    let error = finish(acceptor.begin().unwrap(), &mut stranger, 100_000, b"").unwrap_err();
+    assert!(matches!(error, HandshakeError::Refused(_)), "{error}");
+    let clone = acceptor.clone();
+    acceptor.set_certificates(vec![other]);
+    let expected = CertificateDer::from_pem_slice(OTHER_CERTIFICATE).unwrap();
+    assert_eq!(shown(&clone, "other.test"), expected);
+}
+
+#[test]
+fn what_is_no_handshake_is_refused() {
+    let acceptor = Acceptor::new(vec![certificate()], 9);
+    let refused = |input: &[u8]| acceptor.begin().unwrap().receive(input).unwrap_err();
+    for plain in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        b"\x80\x2e\x01",
+        b"\0",
+        b"\x17\x03\x03",
+    ] {
+        assert_eq!(refused(plain), HandshakeError::NotTls);
+    }
+    let error = refused(&[22, 3, 1, 0x41, 1]);
+    assert_eq!(
+        error,
+        HandshakeError::Record(TlsError::RecordTooLong(0x4101))
+    );
+    let nonsense = refused(&[22, 3, 1, 0, 4, 9, 9, 9, 9]);
+    assert!(matches!(nonsense, HandshakeError::Refused(_)), "{nonsense}");
+    let mut config = config(&[&version::TLS13]);
+    config.alpn_protocols = vec![b"spdy/1".to_vec()];
+    let mut client = client(&Arc::new(config), "dwell.test");
+    let error = finish(acceptor.begin().unwrap(), &mut client, 100_000, b"").unwrap_err();
+    let expected = HandshakeError::Refused(rustls::Error::NoApplicationProtocol);
+    assert_eq!(error, expected);
+    assert!(!error.to_string().is_empty());
+}
+
+#[test]
+fn handshakes_are_bounded_in_bytes_and_in_number() {
+    let acceptor = Acceptor::new(vec![certificate()], 2);
+    let mut handshake = acceptor.begin().unwrap();
+    // The beginning of a client's message of 60,000 bytes, and then one of 60,000 more, and so on.
+    let record = [&[22, 3, 1, 0x40, 0][..], &vec![1; 0x4000]].concat();
+    let error = (0..9).find_map(|_| handshake.receive(&record).err());
+    assert!(error.is_some());
+    let second = acceptor.begin();
+    assert!(second.is_some() && acceptor.begin().is_none());
+    drop((handshake, second));
+    assert!(acceptor.begin().is_some());
+    let unfinished = acceptor.begin().unwrap().finish().unwrap_err();
+    let expected = rustls::Error::HandshakeNotComplete;
+    assert_eq!(unfinished, HandshakeError::Refused(expected));
+}
+
+#[test]
+fn a_certificate_that_is_of_no_use_is_refused() {
+    let refused = |chain, key| Certificate::from_pem(chain, key).unwrap_err();
+    assert_eq!(refused(CERTIFICATE, OTHER_KEY), CertificateError::Mismatch);
+    for (chain, key) in [(KEY, KEY), (&b""[..], KEY)] {
+        let error = refused(chain, key);
+        assert!(matches!(error, CertificateError::Certificate(_)), "{error}");
+    }
+    for key in [
+        CERTIFICATE,
+        b"",
+        b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+    ] {
+        let error = refused(CERTIFICATE, key);
+        assert!(matches!(error, CertificateError::Key(_)), "{error}");
+    }
+}

@@ -1,0 +1,309 @@
+"""Clients under TLS: handshakes, key updates, certificates and their reload."""
+
+import contextlib
+import pathlib
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+from support import ports
+from support.browser import find
+from support.dwell import BINARY
+from support.wait import until
+
+GO_CLIENT = pathlib.Path(__file__).parent / "clients" / "tls" / "main.go"
+
+
+def make_certificate(folder, name, *names):
+    """A self-signed certificate for these names; returns it and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    alternatives = ",".join(f"DNS:{one}" for one in names)
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", f"/CN={names[0]}", "-keyout", key, "-out", certificate,
+         "-addext", f"subjectAltName={alternatives}", "-addext",
+         "basicConstraints=critical,CA:FALSE"],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    return certificate, key
+
+
+class Secure:
+    """An edge that speaks TLS at `address`, for `one.test`."""
+
+    def __init__(self, start_dwell, folder, **sections):
+        self.folder = folder
+        self.address = ports.free_address()
+        self.certificate, self.key = make_certificate(folder, "one", "one.test", "*.wild.test")
+        tls = {
+            "listen": ports.text(self.address),
+            "certificate": str(self.certificate),
+            "key": str(self.key),
+        }
+        self.edge = start_dwell(tls=tls, **sections)
+
+    def context(self, certificate=None):
+        return ssl.create_default_context(cafile=certificate or self.certificate)
+
+    def connect(self, name="one.test", context=None):
+        plain = socket.create_connection(self.address, timeout=20)
+        try:
+            return (context or self.context()).wrap_socket(plain, server_hostname=name)
+        except BaseException:
+            plain.close()
+            raise
+
+
+@pytest.fixture
+def secure(start_dwell, tmp_path, app):
+    return Secure(start_dwell, tmp_path, upstream={"url": app.url})
+
+
+@pytest.fixture
+def lone(start_dwell, tmp_path):
+    """One without an application, so a poll for a key that has no value waits."""
+    return Secure(start_dwell, tmp_path)
+
+
+def ask(connection, target):
+    connection.sendall(f"GET {target} HTTP/1.1\r\nHost: one.test\r\n\r\n".encode())
+
+
+def answer(connection):
+    """The body of one response."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65536)
+        assert part, received
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
+    while len(body) < length:
+        part = connection.recv(65536)
+        assert part, body
+        body += part
+    return body
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_poll_waits_and_is_answered_under_tls(lone, version):
+    context = lone.context()
+    context.minimum_version = context.maximum_version = version
+    store = lone.edge.store()
+    store.set("/poll/a", "first")
+    with lone.connect(context=context) as connection:
+        for _ in range(3):
+            ask(connection, "/poll/a")
+            assert answer(connection) == b"first"
+        ask(connection, "/poll/b?wait=20")
+        lone.edge.await_waiters(1)
+        store.set("/poll/b", "x" * 300_000)
+        assert answer(connection) == b"x" * 300_000
+    lone.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="done")
+
+
+def test_one_change_wakes_plain_and_secure_clients_together(lone):
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(lone.connect()) for _ in range(30)]
+        for client in clients:
+            ask(client, "/poll/a?wait=20")
+        plain = [
+            stack.enter_context(socket.create_connection(lone.edge.address)) for _ in range(30)
+        ]
+        for client in plain:
+            client.settimeout(20)
+            ask(client, "/poll/a?wait=20")
+        lone.edge.await_waiters(60)
+        lone.edge.store().set("/poll/a", "news")
+        assert [answer(client) for client in clients + plain] == [b"news"] * 60
+
+
+def test_an_event_stream_goes_on_over_a_key_update(lone):
+    with lone.connect() as connection:
+        connection.sendall(
+            b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nAccept: text/event-stream\r\n\r\n"
+        )
+        lone.edge.await_metric(1, "dwell_streams_open")
+        received = b""
+        for word in (b"one", b"two", b"three"):
+            lone.edge.store().set("/poll/a", word)
+            while word not in received:
+                part = connection.recv(65536)
+                assert part, received
+                received += part
+
+
+@pytest.mark.skipif(find() is None, reason="Chromium is not installed")
+@pytest.mark.xdist_group("browser")
+def test_chromium_shows_a_value(secure):
+    secure.edge.store().set("/poll/a", "a value for Chromium")
+    command = [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+               "--ignore-certificate-errors", f"--user-data-dir={secure.folder / 'profile'}",
+               "--dump-dom", f"https://{ports.text(secure.address)}/poll/a"]  # fmt: skip
+    page = subprocess.run(command, capture_output=True, timeout=120, check=True)
+    assert b"a value for Chromium" in page.stdout
+
+
+def test_the_application_is_told_of_https(secure, app):
+    with secure.connect() as connection:
+        ask(connection, "/page")
+        assert answer(connection) == b"from the app"
+        ask(connection, "/poll/missing")
+        answer(connection)
+    secure.edge.get("/poll/missing")
+    told = [dict(request.fields)["X-Forwarded-Proto"] for request in app.requests]
+    assert told == ["https", "https", "http"]
+
+
+def test_curl_gets_a_value(secure):
+    secure.edge.store().set("/poll/a", "value")
+    host, port = secure.address
+    ask_curl = ["curl", "-sS", "--max-time", "20", "--resolve", f"one.test:{port}:{host}"]
+    url = f"https://one.test:{port}/poll/a"
+    for extra in (["--http1.1"], ["--tls-max", "1.2"], ["--compressed"]):
+        command = [*ask_curl, *extra, "--cacert", secure.certificate, url, url]
+        assert subprocess.check_output(command, timeout=60) == b"valuevalue"
+    refused = subprocess.run([*ask_curl, url], capture_output=True, timeout=60, check=False)
+    assert refused.returncode == 60, refused.stderr
+
+
+def test_openssl_changes_its_keys_and_asks_for_ours(secure):
+    secure.edge.store().set("/poll/a", "value")
+    command = ["openssl", "s_client", "-connect", ports.text(secure.address), "-servername",
+               "one.test", "-CAfile", secure.certificate, "-verify_return_error"]  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+            )
+        )
+        stack.callback(client.kill)
+        timer = threading.Timer(60, client.kill)
+        timer.start()
+        stack.callback(timer.cancel)
+
+        def read_to(end):
+            seen = b""
+            while not seen.endswith(end):
+                part = client.stdout.read(1)
+                assert part, seen
+                seen += part
+
+        read_to(b"Verify return code: 0 (ok)")
+        for command in (b"", b"k\n", b"K\n", b"k\n", b"K\n"):
+            if command:
+                client.stdin.write(command)
+                read_to(b"KEYUPDATE\n")
+            client.stdin.write(b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\n\r\n")
+            read_to(b"\r\n\r\nvalue")
+
+
+def test_a_session_is_resumed_by_its_ticket(secure):
+    secure.edge.store().set("/poll/a", "value")
+    for version in (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2):
+        context = secure.context()
+        context.minimum_version = context.maximum_version = version
+        with secure.connect(context=context) as connection:
+            ask(connection, "/poll/a")
+            assert answer(connection) == b"value"
+            session = connection.session
+        plain = socket.create_connection(secure.address, timeout=20)
+        with context.wrap_socket(plain, server_hostname="one.test", session=session) as again:
+            assert again.session_reused
+            ask(again, "/poll/a")
+            assert answer(again) == b"value"
+
+
+@pytest.mark.xdist_group("go")
+def test_a_go_client_waits_on_many_connections(secure):
+    secure.edge.store().set("/poll/a", "value")
+    program = secure.folder / "client"
+    subprocess.run(
+        ["go", "build", "-o", program, GO_CLIENT],
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    command = [program, ports.text(secure.address), secure.certificate]
+    output = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    assert (output.returncode, output.stdout) == (0, b"50 of 50\n"), output.stderr
+
+
+def test_plain_http_is_told_to_use_tls(secure):
+    with socket.create_connection(secure.address, timeout=20) as connection:
+        ask(connection, "/poll/a")
+        received = b""
+        while part := connection.recv(65536):
+            received += part
+    assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"use https://" in received
+    secure.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="failed")
+
+
+def test_the_end_is_told_when_the_server_drains(secure):
+    with secure.connect() as connection:
+        ask(connection, "/poll/a")
+        answer(connection)
+        secure.edge.signal(signal.SIGTERM)
+        # Without a close_notify this would be an error of its own.
+        assert connection.recv(1) == b""
+
+
+def test_names_choose_certificates_and_a_reload_takes_new_ones(lone, tmp_path):
+    other, other_key = make_certificate(tmp_path, "other", "two.test")
+    both = {
+        "certificate": [str(lone.certificate), str(other)],
+        "key": [str(lone.key), str(other_key)],
+    }
+
+    def is_shown(certificate, name):
+        try:
+            lone.connect(name, lone.context(certificate)).close()
+        except ssl.SSLCertVerificationError:
+            return False
+        return True
+
+    assert is_shown(lone.certificate, "a.wild.test")
+    assert not is_shown(other, "two.test")
+    waiting = lone.connect()
+    ask(waiting, "/poll/w?wait=20")
+    lone.edge.await_waiters(1)
+    lone.edge.rewrite(tls=both)
+    lone.edge.signal(signal.SIGHUP)
+    until(lambda: is_shown(other, "two.test"), "the second certificate is shown for its name")
+    assert is_shown(lone.certificate, "one.test")
+    # A key that does not fit changes nothing, and is named.
+    lone.edge.rewrite(tls={**both, "key": [str(other_key), str(lone.key)]})
+    lone.edge.signal(signal.SIGHUP)
+    words = "private key does not belong to the certificate"
+    until(lambda: words in lone.edge.output(), "the reload is refused")
+    assert is_shown(other, "two.test")
+    lone.edge.store().set("/poll/w", "woken")
+    with waiting:
+        assert answer(waiting) == b"woken"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ('listen = "127.0.0.1:1"', "needs a certificate"),
+        ('certificate = "a.pem"', "has 1 files"),
+        ('listen = "127.0.0.1:1"\ncertificate = "none.pem"\nkey = "none.key"', "none.pem"),
+    ],
+)
+def test_a_check_names_what_is_wrong(tmp_path, options, words):
+    config = tmp_path / "dwell.toml"
+    config.write_text(f"[tls]\n{options}\n")
+    command = [BINARY, "check", config]
+    checked = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert checked.returncode != 0
+    assert words in (checked.stdout + checked.stderr).decode()
