@@ -24,7 +24,7 @@ pub(super) struct Network {
     pub(super) link: Link,
     pub(super) calendar: Calendar,
     /// The handle of the first of the places.
-    first: u32,
+    pub(super) first: u32,
     places: Vec<Place>,
     ports: u16,
     pub(super) trace: Trace,
@@ -488,13 +488,23 @@ impl Network {
                 self.mark(client);
             }
             Event::Arrives { end } => self.arrives(end),
-            Event::Room { end } => self.mark(end),
+            Event::Room { end } => self.has_room(end),
             Event::Wake { event_loop } => {
                 if let Some(waiting) = self.waiting(event_loop) {
                     waiting.is_woken = true;
                 }
             }
             Event::Serve { end } => self.unmark(end),
+        }
+    }
+
+    /// A writer that was refused is told of room, unless the window has become smaller since.
+    fn has_room(&mut self, handle: u32) {
+        let other = self.end(handle).map(|end| end.other);
+        let room = other.and_then(|other| self.end(other));
+        match (room.map(|other| other.incoming.room()), self.end(handle)) {
+            (Some(0), Some(end)) => end.is_refused = true,
+            _ => self.mark(handle),
         }
     }
 
@@ -576,22 +586,5 @@ impl Network {
             Segment::Reset => end.phase = Phase::Failed(io::ErrorKind::ConnectionReset),
         }
         self.mark(handle);
-    }
-
-    pub(super) fn note(&mut self, what: &str, handle: u32, number: u64) {
-        let mut kind = [0; 8];
-        kind[..what.len()].copy_from_slice(what.as_bytes());
-        let handle = u64::from(handle - self.first);
-        let entry = [self.elapsed, u64::from_le_bytes(kind), handle, number];
-        self.trace.note(entry);
-        self.remark(|| format!("  net {what} {handle} {number}"));
-    }
-
-    /// Keeps a line, if lines are kept.
-    pub(super) fn remark(&mut self, line: impl FnOnce() -> String) {
-        let seconds = self.elapsed().as_secs_f64();
-        if let Some(record) = &mut self.record {
-            record.push(format!("{seconds:12.6} {}", line()));
-        }
     }
 }
