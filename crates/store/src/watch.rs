@@ -170,6 +170,10 @@ pub(crate) struct Watches {
 /// the keys, and a shard has few slots that are not used.
 #[derive(Debug, Default)]
 struct Slots {
+    #[expect(
+        clippy::vec_box,
+        reason = "blocks stay where they are when there are more"
+    )]
     blocks: Vec<Box<[Option<Watch>; BLOCK_SLOTS]>>,
     /// Slots that were used.
     len: usize,
@@ -401,17 +405,17 @@ mod tests {
     #[test]
     fn slots_are_used_again_and_need_not_be_in_order() {
         let mut watches = Watches::default();
-        let watcher = WatcherId(3);
+        let of_loop = WatcherId(3);
         let name = |number: u32| number.to_string().into_bytes();
         let add = |watches: &mut Watches, number: u32| {
             let key = name(number);
-            watches.add(number, &key, || SharedKey::from(&key[..]), watcher);
+            watches.add(number, &key, || SharedKey::from(&key[..]), of_loop);
         };
         for number in 0..100 {
             add(&mut watches, number);
         }
         for number in (0..100).step_by(3) {
-            assert!(watches.remove(number, &name(number), watcher));
+            assert!(watches.remove(number, &name(number), of_loop));
         }
         for number in 100..134 {
             add(&mut watches, number);
@@ -420,7 +424,7 @@ mod tests {
         for number in 0..134 {
             let is_there = number % 3 != 0 || number >= 100;
             assert_eq!(watches.find(number, &name(number)).is_some(), is_there);
-            assert_eq!(watches.remove(number, &name(number), watcher), is_there);
+            assert_eq!(watches.remove(number, &name(number), of_loop), is_there);
         }
         assert_eq!((watches.len(), watches.slots.blocks.len()), (0, 0));
     }

@@ -38,6 +38,10 @@ pub(super) enum Waits {
 
 /// An entry of the table; what an idle WebSocket costs.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "marks that are set apart from one another"
+)]
 pub(super) struct Connection {
     /// The socket, and the input that was not used.
     pub(super) peer: Peer,

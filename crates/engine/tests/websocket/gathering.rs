@@ -89,11 +89,11 @@ fn peers_that_are_gone_end_and_the_others_are_told() {
     let (mut fixture, mut clients) = gathering(10);
     let mut stays = clients.split_off(9);
     let tokens: Vec<_> = clients.iter().map(|(_, token)| *token).collect();
-    clients.iter().for_each(|(peer, _)| {
+    for (peer, _) in &clients {
         socket2::SockRef::from(peer)
             .set_linger(Some(std::time::Duration::ZERO))
             .unwrap();
-    });
+    }
     drop(clients);
     gather(&mut fixture, 10);
     let message = Broadcast::new(KIND, b"news");

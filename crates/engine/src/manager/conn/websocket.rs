@@ -285,13 +285,10 @@ impl Conn<'_> {
         })
     }
 
-    fn on_socket<D>(
-        &mut self,
-        data: &D,
-        send: impl FnOnce(&D, &mut WebSocketRef<'_>) -> Result<(), WebSocketSendError> + Send + 'static,
-    ) -> Result<(), ConnError>
+    fn on_socket<D, S>(&mut self, data: &D, send: S) -> Result<(), ConnError>
     where
         D: ToOwned<Owned: Send + 'static> + ?Sized,
+        S: FnOnce(&D, &mut WebSocketRef<'_>) -> Result<(), WebSocketSendError> + Send + 'static,
     {
         self.websocket_place()?;
         self.now_or_later(data, |conn, data| {
