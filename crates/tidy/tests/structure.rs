@@ -39,7 +39,7 @@ const CRATES: &[Bounds] = &[
         name: "edge",
         ring: 3,
         banned: 0,
-        wide: &[("polls/mod.rs Polls", FIELDS_MAX, 15)],
+        wide: &[("polls/mod.rs Polls", FIELDS_MAX, 5)],
     },
     Bounds {
         name: "engine",

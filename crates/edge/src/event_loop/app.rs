@@ -249,8 +249,8 @@ impl App for Front {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_expired(context, poll, reply),
             Held::Stream(stream) => self.polls.event_streams().expired(context, stream, reply),
-            Held::MultiPoll(poll) => self.polls.multi_poll_expired(context, poll, reply),
-            Held::Publish(publish) => self.polls.publish_expired(publish),
+            Held::MultiPoll(poll) => self.polls.multi_polls().expired(context, poll, reply),
+            Held::Publish(publish) => self.polls.publications().expired(publish),
             Held::Proxied(proxied) => self.proxy.expired(proxied, reply),
         }
     }
@@ -276,7 +276,7 @@ impl App for Front {
         match Held::from_bits(tag) {
             Held::Poll(poll) => !self.polls.is_owed(poll),
             Held::Stream(_) => true,
-            Held::MultiPoll(poll) => !self.polls.is_asking(poll),
+            Held::MultiPoll(poll) => !self.polls.multi_polls().is_asking(poll),
             Held::Publish(_) => false,
             Held::Proxied(proxied) => self.proxy.peer_closed(proxied),
         }
@@ -286,7 +286,7 @@ impl App for Front {
         match Held::from_bits(tag) {
             Held::Poll(poll) => self.polls.poll_abandoned(poll),
             Held::Stream(stream) => self.polls.event_streams().abandoned(stream),
-            Held::MultiPoll(poll) => self.polls.multi_poll_abandoned(poll),
+            Held::MultiPoll(poll) => self.polls.multi_polls().abandoned(poll),
             Held::Publish(_) => {}
             Held::Proxied(proxied) => self.proxy.abandoned(context, proxied),
         }

@@ -59,8 +59,8 @@ impl Servers {
                 self.http.ready(context, token, readiness, front);
             }
             kind::WEBSOCKET => {
-                let polls = &mut front.polls;
-                self.websockets.ready(context, token, readiness, polls);
+                let messages = &mut front.polls.messages();
+                self.websockets.ready(context, token, readiness, messages);
             }
             kind::TUNNEL => self.tunnels.ready(context, token, readiness),
             kind::STORE | kind::STORE_LISTENER => {
@@ -79,7 +79,10 @@ impl Servers {
     fn expired(&mut self, context: &mut Context, token: Token, front: &mut Front) {
         match token.kind() {
             kind::CLIENT | kind::CLIENT_LISTENER => self.http.expired(context, token, front),
-            kind::WEBSOCKET => self.websockets.expired(context, token, &mut front.polls),
+            kind::WEBSOCKET => {
+                let messages = &mut front.polls.messages();
+                self.websockets.expired(context, token, messages);
+            }
             kind::TUNNEL => self.tunnels.expired(context, token),
             kind::STORE | kind::STORE_LISTENER => {
                 if let Some(store) = &mut self.store {
@@ -175,7 +178,8 @@ impl Servers {
     pub(super) fn close_all(&mut self, context: &mut Context, front: &mut Front) {
         self.http.close_all(context, front);
         self.tunnels.close_all(context);
-        self.websockets.close_all(context, &mut front.polls);
+        self.websockets
+            .close_all(context, &mut front.polls.messages());
         if let Some(store) = &mut self.store {
             store.close_all(context);
         }
@@ -192,7 +196,10 @@ impl Servers {
         for token in tokens {
             let is_cut = match token.kind() {
                 kind::CLIENT => self.http.cut(context, *token, front),
-                kind::WEBSOCKET => self.websockets.cut(context, *token, &mut front.polls),
+                kind::WEBSOCKET => {
+                    let messages = &mut front.polls.messages();
+                    self.websockets.cut(context, *token, messages)
+                }
                 kind::STORE => {
                     let store = self.store.as_mut();
                     store.is_some_and(|store| store.cut(context, *token))

@@ -179,7 +179,7 @@ impl EdgeLoop {
         self.tell_joins(context);
         let (polls, servers) = (&mut self.front.polls, &mut self.servers);
         self.cache.send_fills(context, polls, &mut servers.http);
-        polls.answer_ready(context, &mut servers.http);
+        polls.multi_polls().answer_ready(context, &mut servers.http);
         polls.tell_changes(context, &mut servers.http, &mut servers.websockets);
         polls.begin_turn();
         if self.front.has_left() {
@@ -192,11 +192,12 @@ impl EdgeLoop {
         let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
         if let Some(admin) = &mut self.servers.admin {
             for (exchange, request, key, value) in admin.publish_requests() {
-                polls.publish_for_admin(context, exchange, request, &key, &value);
+                let mut publications = polls.publications();
+                publications.take_for_admin(context, exchange, request, &key, &value);
             }
         }
         self.cache.send_publishes(context, polls, http);
-        let of_admin = polls.answer_publishers(context, http);
+        let of_admin = polls.publications().answer(context, http);
         if let Some(admin) = &mut self.servers.admin {
             for (exchange, finished) in of_admin {
                 admin.publish_ended(context, exchange, &finished);
@@ -211,7 +212,8 @@ impl EdgeLoop {
             if join.leader.is_none() && !self.upstreams.may_be_given(fetch) {
                 continue;
             }
-            let client = self.front.polls.client_of_join(&self.servers.http, &join);
+            let fetching = self.front.polls.fetching();
+            let client = fetching.client_of_join(&self.servers.http, &join);
             let Some(client) = client else { continue };
             match join.leader {
                 Some(LoopFetch { of_loop, fetch }) => {

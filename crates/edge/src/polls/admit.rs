@@ -1,17 +1,34 @@
 //! The admission of requests: what the [gate](crate::access::Gate) decides, answered.
 
-use super::Polls;
 use super::ask::Admitted;
-use crate::access::{CorsGrant, Denial, Identity, Limited, Refused, RequestTime, TokenRefusal};
-use crate::config::RouteId;
-use crate::metrics::PollOutcome;
-use crate::responder::Responder;
+use super::misses::Misses;
+use super::spread::Spread;
+use super::waiters::Waiters;
+use crate::access::{
+    CorsGrant, Denial, Gate, Identity, Limited, Refused, RequestTime, TokenRefusal,
+};
+use crate::config::{Config, RouteId, Routes};
+use crate::metrics::{LoopMetrics, PollOutcome};
+use crate::responder::{Responder, Responses};
 use dwell_engine::{Body, Outcome, Request, Response};
 use dwell_evloop::Context;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Polls {
+/// Checks of access, with the parts of the loop that they touch: the cache is not among them, nor
+/// what is told of changes.
+pub(super) struct AccessChecks<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) responses: &'a Arc<Responses>,
+    pub(super) gate: &'a mut Gate,
+    pub(super) misses: &'a mut Misses,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) spread: &'a mut Spread,
+}
+
+impl AccessChecks<'_> {
     /// Identifies the client of a request on a guarded route, as far as that asks for it.
     ///
     /// # Errors
@@ -58,8 +75,8 @@ impl Polls {
         if rules.access.publish {
             methods.push_str(", PUT, DELETE");
         }
-        let (responses, head) = (Arc::clone(&self.responses), request.head);
-        let granted = responses.cors.preflight(route, origin, head, &methods);
+        let head = request.head;
+        let granted = self.responses.cors.preflight(route, origin, head, &methods);
         let Some(fields) = granted else { return false };
         to.send(
             context,

@@ -1,11 +1,12 @@
 //! The answers a poll can get.
 
 use super::ask::Ask;
-use super::decide::Content;
+use super::decide::{Content, Decision};
 use super::tables::Poll;
 use crate::access::CorsGrant;
 use crate::config::{EmptyAnswer, RouteConfig, RouteId};
 use crate::cursor::{Condition, Cursor, CursorText};
+use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use bytes::Bytes;
 use dwell_engine::{Body, Response, SharedFields};
@@ -146,8 +147,38 @@ pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ET
 pub(super) const HIT: &[u8] = b"dwell; hit";
 pub(super) const FETCHED: &[u8] = b"dwell; fwd=miss";
 
+/// Sends the answer that `decision` names; a miss is not one of them.
+pub(super) fn conclude(
+    to: &mut Responder<'_, '_>,
+    context: &mut Context,
+    route: &RouteConfig,
+    ask: &Ask,
+    decision: Decision,
+    found: Option<&Found<'_>>,
+) {
+    match (decision, found) {
+        (Decision::Value, Some(found)) => {
+            to.ends(if found.content.is_empty {
+                PollOutcome::Empty
+            } else {
+                PollOutcome::Hit
+            });
+            value(to, context, route, ask, found);
+        }
+        (Decision::NotModified(status), _) => {
+            to.ends(PollOutcome::NotModified);
+            let current = found.map(|found| found.content.cursor);
+            not_modified(to, context, ask, current, status);
+        }
+        _ => {
+            to.ends(PollOutcome::NotFound);
+            to.text(context, 404, "no such key");
+        }
+    }
+}
+
 /// Sends the value.
-pub(crate) fn value(
+fn value(
     to: &mut Responder<'_, '_>,
     context: &mut Context,
     route: &RouteConfig,
@@ -303,7 +334,7 @@ pub(super) fn not_modified_by(
 const HELD: &[u8] = b"no-store";
 
 /// The `Cache-Control` of the answer to a poll.
-fn control(ask: &Ask) -> &'static [u8] {
+pub(super) fn control(ask: &Ask) -> &'static [u8] {
     if ask.waits() {
         HELD
     } else {

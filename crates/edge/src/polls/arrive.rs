@@ -1,28 +1,41 @@
 //! A request arrives: route, key, lookup, and an answer if it can be given at once.
 
+use super::Polls;
+use super::admit::deny;
 use super::answers::{self, Found};
 use super::ask::{Admitted, Arrival, Ask, wants_events};
+use super::auth::AuthResult;
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
 use super::feeds::{Known, Opening};
+use super::fetch::{Missed, head_limits};
+use super::fetched::tell_failure;
 use super::follow::NamedKey;
+use super::hold::{Keep, record};
+use super::lookups::seconds;
+use super::owed::OVERDUE;
 use super::poll_error::{AMBIGUOUS, PollError};
+use super::publishing::{is_publish, may_publish};
+use super::sockets::NotOpened;
 use super::tables::Poll;
-use super::{Polls, seconds};
+use crate::access::{AuthDecision, Identity};
 use crate::config::RouteId;
-use crate::ids::{PollId, StreamId};
+use crate::ids::{PollId, StreamId, SubrequestId};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{BodyPlan, Detached, Outcome, Reply, Request};
-use dwell_evloop::Context;
-use dwell_proto::http1::RequestHead;
+use dwell_engine::{BodyPlan, Detached, Http, Outcome, Reply, Request};
+use dwell_evloop::{Context, Id};
+use dwell_proto::http1::{FieldStorage, RequestHead, Trailers};
+use dwell_upstream::UpstreamEvent;
+use std::sync::Arc;
+use std::time::Duration;
 
 impl Polls {
     /// The plan for the body of a request on a route.
     pub(crate) fn body_plan(&self, route: RouteId, head: &RequestHead<'_, '_>) -> BodyPlan {
         let config = &self.config;
-        let bytes_max = if self.may_publish(self.routes.get(route), head) {
+        let bytes_max = if may_publish(&self.gate, self.routes.get(route), head) {
             config.publish.value_bytes_max
         } else {
             config.limits.poll_body_bytes_max
@@ -40,12 +53,12 @@ impl Polls {
     ) -> Outcome {
         let rules = self.routes.get(route);
         if rules.access.publish && is_publish(request.head.method) {
-            return self.publish(context, route, request, reply);
+            return self.publications().request(context, route, request, reply);
         }
         let is_guarded = rules.is_guarded;
         let mut to = Responder::now(reply, request, &self.responses, context);
         let identity = if is_guarded {
-            match self.admit(context, route, request, &mut to) {
+            match self.access_checks().admit(context, route, request, &mut to) {
                 Ok(identity) => Some(identity),
                 Err(outcome) => return outcome,
             }
@@ -100,6 +113,25 @@ impl Polls {
         } else {
             Outcome::Close
         }
+    }
+
+    /// Resumes a poll whose time is over and that waits for no change, or answers it with 504.
+    fn owed_expired(
+        &mut self,
+        context: &mut Context,
+        token: PollId,
+        reply: &mut Reply<'_>,
+    ) -> Outcome {
+        if let Some(outcome) = self.resume_granted(context, token, reply) {
+            return outcome;
+        }
+        let Some(poll) = self.waiters.remove(token) else {
+            return Outcome::Close;
+        };
+        let mut to = Responder::ended(reply, &poll, &self.responses);
+        to.ends(PollOutcome::Failed);
+        to.text(context, 504, OVERDUE);
+        Outcome::Answered
     }
 
     /// Returns true if a poll waits for an answer rather than for a change.
@@ -176,7 +208,8 @@ impl Polls {
                 Outcome::Answered
             }
             Ok((ask, keys)) => {
-                self.count_further_keys(context, admitted, keys.len(), to);
+                self.access_checks()
+                    .count_further_keys(context, admitted, keys.len(), to);
                 self.open_socket(context, admitted, &ask, keys, to)
             }
             Err(error) => {
@@ -198,14 +231,62 @@ impl Polls {
         if !self.are_within_key_rate(context, route, &keys, to) {
             return Outcome::Answered;
         }
-        self.count_further_keys(context, admitted, keys.len(), to);
+        self.access_checks()
+            .count_further_keys(context, admitted, keys.len(), to);
         match self.read_ask(context, admitted) {
             Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, keys, to),
-            Ok(ask) => self.begin_multi_poll(context, admitted, ask, keys, to),
+            Ok(ask) => self.multi_polls().begin(context, admitted, ask, keys, to),
             Err(error) => {
                 error.refuse(context, to);
                 Outcome::Answered
             }
+        }
+    }
+
+    /// Begins a stream of several keys, or answers why not.
+    fn open_set(
+        &mut self,
+        context: &mut Context,
+        admitted: Admitted<'_>,
+        ask: &Ask,
+        keys: Vec<NamedKey>,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        let opened = self.event_streams().open_set(context, admitted, keys, to);
+        let set = match opened {
+            Ok(set) => set,
+            Err(outcome) => return outcome,
+        };
+        self.sub_fetches()
+            .seek_all(context, set.into(), admitted, ask, to);
+        self.event_streams().begin_set(context, set, to)
+    }
+
+    /// Makes a WebSocket of the connection of a poll, or answers why not.
+    fn open_socket(
+        &mut self,
+        context: &mut Context,
+        admitted: Admitted<'_>,
+        ask: &Ask,
+        keys: Vec<NamedKey>,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        let left = admitted.time_left(context.unix_seconds());
+        let (lifetime, most) = (
+            self.config.limits.stream_lifetime,
+            left.unwrap_or(Duration::MAX),
+        );
+        let ends = self.spread.end_of_life(context.tick(), lifetime, most);
+        let mut sockets = self.socket_streams();
+        match sockets.open(context, admitted, ask, keys, ends, to) {
+            Ok(stream) => {
+                self.sub_fetches()
+                    .seek_all(context, stream, admitted, ask, to);
+                let tag = stream.to_bits();
+                Outcome::Detach { tag }
+            }
+            Err(NotOpened::NoRoom(reason)) => self.spread.refused(context, to, reason),
+            Err(NotOpened::Answered) => Outcome::Answered,
         }
     }
 
@@ -216,8 +297,9 @@ impl Polls {
         keys: &[NamedKey],
         to: &mut Responder<'_, '_>,
     ) -> bool {
+        let checks = self.access_checks();
         keys.iter()
-            .all(|one| self.is_within_key_rate(context, route, &one.name, to))
+            .all(|one| checks.is_within_key_rate(context, route, &one.name, to))
     }
 
     /// Reads from a request how it asks.
@@ -251,11 +333,14 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let is_counted = self.routes.get(arrival.route).access.rate_per_key.is_some();
-        if is_counted && !self.is_within_key_rate(context, arrival.route, arrival.name, to) {
-            return Outcome::Answered;
+        if is_counted {
+            let checks = self.access_checks();
+            if !checks.is_within_key_rate(context, arrival.route, arrival.name, to) {
+                return Outcome::Answered;
+            }
         }
         if !self.lookups.is_immediate() {
-            return self.ask_memcached(context, arrival, to);
+            return self.holding().ask_memcached(context, arrival, to);
         }
         // A small value is copied to where the last one was, and so takes no memory of its own.
         let mut copy = std::mem::take(&mut self.scratch.value);
@@ -297,7 +382,7 @@ impl Polls {
             Stage::Arrived,
             rules,
         ) {
-            Decision::Wait => match self.begin_wait(context, arrival, to) {
+            Decision::Wait => match self.holding().begin_wait(context, arrival, to) {
                 Ok(outcome) => outcome,
                 // The key has changed since, and what there is now ends the wait.
                 Err(newer) => {
@@ -307,47 +392,152 @@ impl Polls {
             },
             Decision::Miss => self.miss(context, arrival, to),
             decision => {
-                self.conclude(context, &ask, route, decision, found, to);
+                answers::conclude(to, context, self.routes.get(route), &ask, decision, found);
                 Outcome::Answered
             }
         }
     }
 
-    /// Gives the answer that `decision` names; a miss is not one of them.
-    pub(super) fn conclude(
-        &self,
+    /// A poll whose key has no value, as it arrives.
+    fn miss(
+        &mut self,
         context: &mut Context,
-        ask: &Ask,
-        route: RouteId,
-        decision: Decision,
-        found: Option<&Found<'_>>,
+        arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        // A client that is told to come back must not have been forwarded.
+        if self.waiters.polls().is_full() {
+            return self.spread.refuse_busy(context, to);
+        }
+        let Arrival {
+            ask, route, name, ..
+        } = arrival;
+        let missed = Missed {
+            name,
+            ask: &ask,
+            route,
+            head: arrival.request.head,
+            body: arrival.request.body,
+            peer: &|| to.peer_address(),
+        };
+        let Some(fetch) = self.fetching().fetch_for(context.now(), &missed) else {
+            return self.spread.refuse_busy(context, to);
+        };
+        // What is sent as it came is never sent a second time; but a stream takes its key from it
+        // once more, and one that waits may be held on.
+        let keep = if ask.is_shared(self.routes.get(route)) || ask.is_stream || ask.waits() {
+            Keep::Request
+        } else {
+            Keep::Line
+        };
+        let poll = record(&self.config, &self.responses.log, context, &arrival, keep);
+        self.place_in_fetch(context, poll, fetch, to.exchange())
+    }
+
+    /// Handles the response to an access subrequest, or its failure.
+    pub(crate) fn subrequest_event(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        subrequest: SubrequestId,
+        event: &UpstreamEvent,
     ) {
-        match (decision, found) {
-            (Decision::Value, Some(found)) => {
-                to.ends(if found.content.is_empty {
-                    PollOutcome::Empty
-                } else {
-                    PollOutcome::Hit
-                });
-                answers::value(to, context, self.routes.get(route), ask, found);
-            }
-            (Decision::NotModified(status), _) => {
-                to.ends(PollOutcome::NotModified);
-                let current = found.map(|found| found.content.cursor);
-                answers::not_modified(to, context, ask, current, status);
-            }
-            _ => {
-                to.ends(PollOutcome::NotFound);
-                to.text(context, 404, "no such key");
+        let ended = self.access_checks().ended(context, subrequest, event);
+        let Some((waiting, decision)) = ended else {
+            return;
+        };
+        for poll in waiting {
+            let mut checks = self.access_checks();
+            if let Ok(Some(AuthDecision::Granted(granted))) = &decision
+                && checks.is_upgrade(poll)
+            {
+                checks.resume_later(context, http, poll, granted);
+            } else if let Some(poll) = self.waiters.remove(poll) {
+                self.resume(context, http, &poll, &decision);
             }
         }
     }
-}
 
-/// Returns true if requests of this method publish, on a route that lets them.
-pub(super) fn is_publish(method: &str) -> bool {
-    matches!(method, "PUT" | "POST" | "DELETE")
+    /// Resumes a request on which the application has decided.
+    fn resume(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: &Poll,
+        decision: &AuthResult<'_>,
+    ) {
+        let responses = Arc::clone(&self.responses);
+        let mut to = Responder::held(http, poll, &responses);
+        let decision = match decision {
+            Ok(Some(decision)) => decision.clone(),
+            Ok(None) => {
+                to.ends(PollOutcome::Failed);
+                let text = "the application says neither yes nor no";
+                return to.text(context, 502, text);
+            }
+            Err(error) => return tell_failure(&mut self.spread, context, error, &mut to),
+        };
+        self.arrives_again(context, poll, decision, &mut to);
+    }
+
+    /// Handles a kept request as if it arrived now.
+    fn arrives_again(
+        &mut self,
+        context: &mut Context,
+        poll: &Poll,
+        decision: AuthDecision,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        // A reload has removed the route, and with it the rules for its clients.
+        if !self.routes.is_current(poll.route) {
+            self.spread.refuse(context, to, "the route is gone");
+            return Outcome::Answered;
+        }
+        let mut storage = FieldStorage::new();
+        let kept = poll.request.as_deref();
+        let head = kept.and_then(|kept| kept.parse(&mut storage, &head_limits(&self.config)));
+        // What was parsed within these limits once is within them again.
+        let (Some(kept), Some(head)) = (kept, head) else {
+            return Outcome::Close;
+        };
+        let request = Request {
+            exchange: poll.exchange,
+            head: &head,
+            head_bytes: kept.head(),
+            body: kept.body(),
+            body_follows: false,
+            trailers: Trailers::NONE,
+            is_secure: poll.ask.form.is_secure(),
+        };
+        let mut identity = Identity::of(poll.origin);
+        let rules = self.routes.get(poll.route);
+        let now = context.unix_seconds();
+        let verified = self.gate.verify(rules, &head, now, &mut identity);
+        if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {
+            return deny(context, &denial, to);
+        }
+        let admitted = Admitted {
+            route: poll.route,
+            request: &request,
+            identity: Some(&identity),
+        };
+        self.admitted(context, admitted, to)
+    }
+
+    /// Resumes a WebSocket request at its deadline; `None` if its access is not granted.
+    fn resume_granted(
+        &mut self,
+        context: &mut Context,
+        token: PollId,
+        reply: &mut Reply<'_>,
+    ) -> Option<Outcome> {
+        let kept = self.waiters.polls().get(token)?.request.as_ref()?;
+        let decision = AuthDecision::Granted(Arc::clone(kept.granted.as_ref()?));
+        let poll = self.waiters.remove(token)?;
+        let responses = Arc::clone(&self.responses);
+        let mut to = Responder::ended(reply, &poll, &responses);
+        Some(self.arrives_again(context, &poll, decision, &mut to))
+    }
 }
 
 /// Returns true if a query may have a parameter `k`; a check without allocation.

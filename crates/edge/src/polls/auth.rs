@@ -1,30 +1,34 @@
 //! Routes on which the application decides on access.
 //!
 //! A decision is cached for a while, and concurrent requests with the same credential share one
-//! subrequest. A request that waits for it is a [`Poll`] with its whole request, which arrives
-//! again when the application has answered.
+//! subrequest. A request that waits for it is a [`Poll`](super::tables::Poll) with its whole
+//! request, which arrives again when the application has answered.
 
-use super::admit::deny;
+use super::FetchRequest;
+use super::admit::{AccessChecks, deny};
 use super::ask::{Admitted, plain_ask};
-use super::hold::Keep;
+use super::fetch::head_limits;
+use super::hold::{Keep, record};
+use super::owed::owed_time;
 use super::places::Event;
-use super::tables::Poll;
-use super::{FetchRequest, Polls};
 use crate::access::{AuthDecision, Digest, Granted, Identity, auth_request};
 use crate::config::RouteId;
 use crate::held::hold;
 use crate::ids::{PollId, SubrequestId};
-use crate::metrics::{AuthOutcome, PollOutcome};
+use crate::metrics::AuthOutcome;
 use crate::responder::Responder;
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{Http, Outcome, Reply, Request};
+use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
-use dwell_proto::http1::{FieldStorage, Trailers};
+use dwell_proto::http1::FieldStorage;
 use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
 use std::time::Duration;
 
-impl Polls {
+/// The decision of the application; `None` for a response that is none.
+pub(super) type AuthResult<'e> = Result<Option<AuthDecision>, &'e UpstreamError>;
+
+impl AccessChecks<'_> {
     /// Completes an identity by the decision of the application on the client.
     ///
     /// # Errors
@@ -57,21 +61,21 @@ impl Polls {
             identity: Some(&identity),
         };
         if self.waiters.polls().is_full() {
-            return Err(self.refuse_busy(context, to));
+            return Err(self.spread.refuse_busy(context, to));
         }
         let Some(subrequest) = self.auth_subrequest(admitted, path, credential, to) else {
-            return Err(self.refuse_busy(context, to));
+            return Err(self.spread.refuse_busy(context, to));
         };
         let mut ask = plain_ask(request.head);
         ask.form.set_secure(request.is_secure);
-        let arrival = admitted.arrival(ask, &[]);
-        let mut poll = self.record(context, &arrival, Keep::Request);
+        let (arrival, log) = (admitted.arrival(ask, &[]), &self.responses.log);
+        let mut poll = record(self.config, log, context, &arrival, Keep::Request);
         poll.place.moves(Event::AccessUnknown, subrequest);
-        let poll = self.waiters.insert(poll).ok();
-        if let Some(poll) = poll {
-            self.gate.subrequests.join(subrequest, poll);
-        }
-        Err(self.hold_or_refuse(context, poll, to))
+        let Ok(poll) = self.waiters.insert(poll) else {
+            return Err(self.spread.refuse_busy(context, to));
+        };
+        self.gate.subrequests.join(subrequest, poll);
+        Err(to.hold(context, poll.to_bits(), owed_time(self.config)))
     }
 
     /// The subrequest that decides on a request: an open one, or a new one if there is room.
@@ -100,31 +104,23 @@ impl Polls {
         Some(fetch)
     }
 
-    /// Handles the response to a subrequest, or its failure.
-    pub(crate) fn subrequest_event(
+    /// Ends a subrequest by its response, or its failure; returns the polls that it was for.
+    pub(super) fn ended<'e>(
         &mut self,
-        context: &mut Context,
-        http: &mut Http,
+        context: &Context,
         subrequest: SubrequestId,
-        event: &UpstreamEvent,
-    ) {
+        event: &'e UpstreamEvent,
+    ) -> Option<(Vec<PollId>, AuthResult<'e>)> {
         let decision_of = |names: &mut dyn Iterator<Item = &str>| match event {
             UpstreamEvent::Answer { answer, .. } => Ok(AuthDecision::of(answer, names)),
             UpstreamEvent::Failed { error, .. } => Err(error),
             // A response this large is no decision.
             _ => Ok(None),
         };
-        let Some(ended) = self.gate.subrequests.end(subrequest) else {
-            return;
-        };
-        let route = ended
-            .waiting
-            .iter()
-            .find_map(|poll| self.waiters.polls().get(*poll))
-            .map(|poll| poll.route);
-        let Some(rules) = route.map(|route| self.routes.get(route)) else {
-            return;
-        };
+        let ended = self.gate.subrequests.end(subrequest)?;
+        let mut waiting = ended.waiting.iter();
+        let poll = waiting.find_map(|poll| self.waiters.polls().get(*poll))?;
+        let rules = self.routes.get(poll.route);
         let time = rules.access.auth_time;
         let decision = decision_of(&mut rules.key.granted_names());
         let outcome = match &decision {
@@ -137,98 +133,24 @@ impl Polls {
             let subrequests = &mut self.gate.subrequests;
             subrequests.remember(&ended, decision, time, context.now());
         }
-        for poll in ended.waiting {
-            if let Ok(Some(AuthDecision::Granted(granted))) = &decision
-                && self.is_upgrade(poll)
-            {
-                self.resume_later(context, http, poll, granted);
-            } else if let Some(poll) = self.waiters.remove(poll) {
-                self.resume(context, http, &poll, &decision);
-            }
-        }
-    }
-
-    /// Resumes a request on which the application has decided.
-    fn resume(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        poll: &Poll,
-        decision: &Result<Option<AuthDecision>, &UpstreamError>,
-    ) {
-        let responses = Arc::clone(&self.responses);
-        let mut to = Responder::held(http, poll, &responses);
-        let decision = match decision {
-            Ok(Some(decision)) => decision.clone(),
-            Ok(None) => {
-                to.ends(PollOutcome::Failed);
-                let text = "the application says neither yes nor no";
-                return to.text(context, 502, text);
-            }
-            Err(error) => return self.tell_failure(context, error, &mut to),
-        };
-        self.look_at_kept(context, poll, decision, &mut to);
-    }
-
-    /// Handles a kept request as if it arrived now.
-    fn look_at_kept(
-        &mut self,
-        context: &mut Context,
-        poll: &Poll,
-        decision: AuthDecision,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        // A reload has removed the route, and with it the rules for its clients.
-        if !self.routes.is_current(poll.route) {
-            self.refuse(context, to, "the route is gone");
-            return Outcome::Answered;
-        }
-        let mut storage = FieldStorage::new();
-        let kept = poll.request.as_deref();
-        let head = kept.and_then(|kept| kept.parse(&mut storage, &self.head_limits()));
-        // What was parsed within these limits once is within them again.
-        let (Some(kept), Some(head)) = (kept, head) else {
-            return Outcome::Close;
-        };
-        let request = Request {
-            exchange: poll.exchange,
-            head: &head,
-            head_bytes: kept.head(),
-            body: kept.body(),
-            body_follows: false,
-            trailers: Trailers::NONE,
-            is_secure: poll.ask.form.is_secure(),
-        };
-        let mut identity = Identity::of(poll.origin);
-        let rules = self.routes.get(poll.route);
-        let now = context.unix_seconds();
-        let verified = self.gate.verify(rules, &head, now, &mut identity);
-        if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {
-            return deny(context, &denial, to);
-        }
-        let admitted = Admitted {
-            route: poll.route,
-            request: &request,
-            identity: Some(&identity),
-        };
-        self.admitted(context, admitted, to)
+        Some((ended.waiting, decision))
     }
 
     /// Returns true if a kept request asks for a WebSocket.
-    fn is_upgrade(&self, poll: PollId) -> bool {
+    pub(super) fn is_upgrade(&self, poll: PollId) -> bool {
         let kept = self
             .waiters
             .polls()
             .get(poll)
             .and_then(|poll| poll.request.as_deref());
         let mut storage = FieldStorage::new();
-        let head = kept.and_then(|kept| kept.parse(&mut storage, &self.head_limits()));
+        let head = kept.and_then(|kept| kept.parse(&mut storage, &head_limits(self.config)));
         matches!(head, Some(head) if head.method == "GET" && is_upgrade(&head))
     }
 
     /// Resumes a WebSocket request, whose access is granted, at its next deadline: only then does
     /// the engine hand over a connection.
-    fn resume_later(
+    pub(super) fn resume_later(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -243,20 +165,5 @@ impl Polls {
         };
         kept.granted = Some(Arc::clone(granted));
         hold(http, context, exchange, token.to_bits(), Duration::ZERO);
-    }
-
-    /// Resumes a WebSocket request at its deadline; `None` if its access is not granted.
-    pub(super) fn resume_granted(
-        &mut self,
-        context: &mut Context,
-        token: PollId,
-        reply: &mut Reply<'_>,
-    ) -> Option<Outcome> {
-        let kept = self.waiters.polls().get(token)?.request.as_ref()?;
-        let decision = AuthDecision::Granted(Arc::clone(kept.granted.as_ref()?));
-        let poll = self.waiters.remove(token)?;
-        let responses = Arc::clone(&self.responses);
-        let mut to = Responder::ended(reply, &poll, &responses);
-        Some(self.look_at_kept(context, &poll, decision, &mut to))
     }
 }

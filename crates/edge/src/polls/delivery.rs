@@ -13,6 +13,7 @@ use super::decide::Content;
 use super::encodings::Encodings;
 use super::events::SharedEvent;
 use super::lookups::Lookups;
+use super::misses::FetchedValue;
 use super::parts::Parts;
 use super::waiters::Waiters;
 use super::{events, frames};
@@ -77,6 +78,33 @@ impl Delivery {
         let kept = found.filter(|_| !lookups.is_immediate());
         let change = kept.map(|found| (found.content, found.to_bytes()));
         self.changes.note(key, change, due);
+    }
+
+    /// Has a feed told when the turn ends what the application has said of its key.
+    pub(super) fn note_answer(
+        &mut self,
+        lookups: &mut Lookups,
+        waiters: &mut Waiters,
+        token: FeedId,
+        value: FetchedValue,
+    ) {
+        let feeds = &mut waiters.feeds;
+        let Some(feed) = feeds.get(token).filter(|feed| feed.is_asking) else {
+            // It is gone, or the cache has had a value since, which is newer.
+            return;
+        };
+        let key = feed.key;
+        match value {
+            FetchedValue::Value(body, flags) => feeds.keep_answer(token, body, flags),
+            FetchedValue::Nothing => {
+                feeds.end_asking(token);
+                if lookups.reads_later(&mut waiters.keys, key) {
+                    return;
+                }
+            }
+            FetchedValue::Unknown => return feeds.give_up_asking(token),
+        }
+        self.answered.push(token);
     }
 
     /// The event that tells a feed of a value of its key.

@@ -1,18 +1,13 @@
 //! Misses as they begin: what goes to the upstream, and which polls share it.
 
-use super::Polls;
-use super::ask::{Arrival, Ask};
+use super::ask::Ask;
 use super::common::{Common, encode};
-use super::hold::Keep;
-use super::misses::{FetchRequest, FetchSubject, SubFetch};
-use super::places::Event;
+use super::misses::{FetchRequest, FetchSubject, Misses, SubFetch};
 use super::tables::{KeptRequest, Poll};
-use crate::config::RouteId;
-use crate::ids::{FetchId, KeyId};
-use crate::metrics::PollOutcome;
-use crate::responder::{Exchange, Responder};
-use dwell_engine::{Http, Outcome};
-use dwell_evloop::{Context, Id};
+use super::waiters::Waiters;
+use crate::access::Gate;
+use crate::config::{Config, RouteId, Routes};
+use crate::ids::FetchId;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead};
 use dwell_upstream::{Wants, is_idempotent};
 use std::net::SocketAddr;
@@ -74,86 +69,22 @@ impl<'a> Kept<'a> {
     }
 }
 
-impl Polls {
-    /// A poll whose key has no value, as it arrives.
-    pub(super) fn miss(
-        &mut self,
-        context: &mut Context,
-        arrival: Arrival<'_>,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        // A client that is told to come back must not have been forwarded.
-        if self.waiters.polls().is_full() {
-            return self.refuse_busy(context, to);
-        }
-        let Arrival {
-            ask, route, name, ..
-        } = arrival;
-        let missed = Missed {
-            name,
-            ask: &ask,
-            route,
-            head: arrival.request.head,
-            body: arrival.request.body,
-            peer: &|| to.peer_address(),
-        };
-        let Some(fetch) = self.fetch_for(context.now(), &missed) else {
-            return self.refuse_busy(context, to);
-        };
-        // What is sent as it came is never sent a second time; but a stream takes its key from it
-        // once more, and one that waits may be held on.
-        let keep = if ask.is_shared(self.routes.get(route)) || ask.is_stream || ask.waits() {
-            Keep::Request
-        } else {
-            Keep::Line
-        };
-        let poll = self.record(context, &arrival, keep);
-        self.place_in_fetch(context, poll, fetch, to.exchange())
-    }
+/// Requests to the application for polls, with the parts of the loop that they touch: no client is
+/// answered by them, and the cache is not read.
+pub(crate) struct Fetching<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) gate: &'a Gate,
+    pub(super) misses: &'a mut Misses,
+    pub(super) waiters: &'a mut Waiters,
+}
 
-    /// A poll that was held, and whose key has no value.
-    pub(super) fn miss_later(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        key: KeyId,
-        poll: Poll,
-    ) {
-        let name = self.waiters.keys.get(key).map(|key| key.name.clone());
-        let mut storage = FieldStorage::new();
-        let limits = self.head_limits();
-        let kept = poll.request.as_deref();
-        let kept = kept.and_then(|kept| Some((kept, kept.parse(&mut storage, &limits)?)));
-        let Some((kept, head)) = kept else {
-            let mut to = Responder::held(http, &poll, &self.responses);
-            to.ends(PollOutcome::NotFound);
-            return to.text(context, 404, "no such key");
-        };
-        let fetch = self.fetch_for(
-            context.now(),
-            &Missed {
-                name: name.as_deref().unwrap_or_default(),
-                ask: &poll.ask,
-                route: poll.route,
-                head: &head,
-                body: kept.body(),
-                peer: &|| http.peer_address(poll.exchange),
-            },
-        );
-        let Some(fetch) = fetch else {
-            let mut to = Responder::held(http, &poll, &self.responses);
-            self.refuse_busy(context, &mut to);
-            return;
-        };
-        let exchange = Exchange::Held(http, poll.exchange);
-        self.place_in_fetch(context, poll, fetch, exchange);
-    }
-
+impl Fetching<'_> {
     /// The fetch that brings an answer for a request: from memory, under way, or begun; `None`
     /// where there is no room.
     pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<FetchId> {
         let (name, route) = (missed.name, missed.route);
-        let common = self.common_of(missed.head, missed.ask, route);
+        let common = common_of(self.routes, self.misses, missed.head, missed.ask, route);
         let is_shared = missed.ask.is_shared(self.routes.get(route));
         if !is_shared {
             return self.begin_fetch(missed, common, is_shared);
@@ -203,39 +134,6 @@ impl Polls {
             .open(&mut self.waiters.keys, key, subject, request)
     }
 
-    /// Puts a poll among those that a fetch answers.
-    fn place_in_fetch(
-        &mut self,
-        context: &mut Context,
-        mut poll: Poll,
-        fetch: FetchId,
-        mut exchange: Exchange<'_, '_>,
-    ) -> Outcome {
-        poll.place.moves(Event::Missing, fetch);
-        match self.waiters.insert(poll) {
-            Ok(token) => {
-                self.misses.join(fetch, token.into());
-                exchange.hold(context, token.to_bits(), self.owed_time())
-            }
-            // There is room: it was looked for, or the poll was taken out a moment ago.
-            Err(poll) => {
-                let mut to = Responder::of(exchange, &poll, &self.responses);
-                self.refuse_busy(context, &mut to)
-            }
-        }
-    }
-
-    /// The properties that a request has if it is shared.
-    pub(super) fn common_of(
-        &self,
-        head: &RequestHead<'_, '_>,
-        ask: &Ask,
-        route: RouteId,
-    ) -> Common {
-        let rules = self.routes.get(route);
-        Common::of(rules, head, wants(ask), ask, self.misses.hasher())
-    }
-
     /// The request that the application gets: for all who ask the same, or as it came.
     pub(super) fn encode(&self, missed: &Missed<'_>, is_shared: bool) -> FetchRequest {
         let Missed { ask, head, .. } = *missed;
@@ -244,7 +142,7 @@ impl Polls {
         let body = missed.body;
         FetchRequest {
             bytes: encode(
-                &self.config,
+                self.config,
                 shared_on,
                 head,
                 body,
@@ -257,14 +155,37 @@ impl Polls {
             client: self.gate.client_of(head, peer),
         }
     }
+}
 
-    /// Limits for parsing a kept request again: it was within them before.
-    pub(super) fn head_limits(&self) -> HeadLimits {
-        HeadLimits {
-            head_bytes_max: self.config.limits.head_bytes_max,
-            target_bytes_max: self.config.limits.target_bytes_max,
-            field_count_max: self.config.limits.header_count_max,
-        }
+/// The properties that a request has if it is shared.
+pub(super) fn common_of(
+    routes: &Routes,
+    misses: &Misses,
+    head: &RequestHead<'_, '_>,
+    ask: &Ask,
+    route: RouteId,
+) -> Common {
+    let rules = routes.get(route);
+    Common::of(rules, head, wants(ask), ask, misses.hasher())
+}
+
+/// The digest of the request of a poll; 0 where that is not kept.
+pub(super) fn digest_of(config: &Config, routes: &Routes, misses: &Misses, poll: &Poll) -> u64 {
+    let mut storage = FieldStorage::new();
+    let kept = poll.request.as_deref();
+    let head = kept.and_then(|kept| kept.parse(&mut storage, &head_limits(config)));
+    head.map_or(0, |head| {
+        let common = common_of(routes, misses, &head, &poll.ask, poll.route);
+        common.variant.digest
+    })
+}
+
+/// Limits for parsing a kept request again: it was within them before.
+pub(super) fn head_limits(config: &Config) -> HeadLimits {
+    HeadLimits {
+        head_bytes_max: config.limits.head_bytes_max,
+        target_bytes_max: config.limits.target_bytes_max,
+        field_count_max: config.limits.header_count_max,
     }
 }
 

@@ -1,19 +1,25 @@
 //! Misses as they end: which poll gets the answer of a fetch, and which asks once more.
 
 use super::Polls;
-use super::answers::{self, FETCHED};
+use super::answers::{self, FETCHED, Found};
 use super::ask::Method;
+use super::decide::{Decision, Stage, decide};
 use super::feeds::Known;
+use super::fetch::{Missed, head_limits};
 use super::large::TooLarge;
-use super::misses::{SubFetch, UpstreamResult};
-use super::recall::StaleReason;
+use super::lookups::seconds;
+use super::misses::{CachedOutcome, Fetch, FetchedValue, StaleValue, SubFetch, UpstreamResult};
+use super::places::Event;
+use super::queued::left_to_ask;
+use super::spread::Spread;
 use super::tables::Poll;
 use crate::cursor::{Cursor, CursorText};
-use crate::ids::{FetchId, FetchMember, Packed};
+use crate::ids::{FetchId, FetchMember, KeyId, Packed, SubFetchAsker};
 use crate::metrics::{PollOutcome, UpstreamOutcome};
-use crate::responder::Responder;
-use dwell_engine::{Body, Http, Response};
-use dwell_evloop::Context;
+use crate::responder::{Exchange, Responder};
+use dwell_engine::{Body, Http, Outcome, Response};
+use dwell_evloop::{Context, Id};
+use dwell_proto::http1::FieldStorage;
 use dwell_upstream::{Answer, UpstreamError, UpstreamEvent};
 
 /// The `Cache-Status` of the further answers of a fetch.
@@ -71,6 +77,66 @@ impl Polls {
         None
     }
 
+    /// A poll that was held, and whose key has no value.
+    pub(super) fn miss_later(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: KeyId,
+        poll: Poll,
+    ) {
+        let name = self.waiters.keys.get(key).map(|key| key.name.clone());
+        let mut storage = FieldStorage::new();
+        let limits = head_limits(&self.config);
+        let kept = poll.request.as_deref();
+        let kept = kept.and_then(|kept| Some((kept, kept.parse(&mut storage, &limits)?)));
+        let Some((kept, head)) = kept else {
+            let mut to = Responder::held(http, &poll, &self.responses);
+            to.ends(PollOutcome::NotFound);
+            return to.text(context, 404, "no such key");
+        };
+        let fetch = self.fetching().fetch_for(
+            context.now(),
+            &Missed {
+                name: name.as_deref().unwrap_or_default(),
+                ask: &poll.ask,
+                route: poll.route,
+                head: &head,
+                body: kept.body(),
+                peer: &|| http.peer_address(poll.exchange),
+            },
+        );
+        let Some(fetch) = fetch else {
+            let mut to = Responder::held(http, &poll, &self.responses);
+            self.spread.refuse_busy(context, &mut to);
+            return;
+        };
+        let exchange = Exchange::Held(http, poll.exchange);
+        self.place_in_fetch(context, poll, fetch, exchange);
+    }
+
+    /// Puts a poll among those that a fetch answers.
+    pub(super) fn place_in_fetch(
+        &mut self,
+        context: &mut Context,
+        mut poll: Poll,
+        fetch: FetchId,
+        mut exchange: Exchange<'_, '_>,
+    ) -> Outcome {
+        poll.place.moves(Event::Missing, fetch);
+        match self.waiters.insert(poll) {
+            Ok(token) => {
+                self.misses.join(fetch, token.into());
+                exchange.hold(context, token.to_bits(), self.owed_time())
+            }
+            // There is room: it was looked for, or the poll was taken out a moment ago.
+            Err(poll) => {
+                let mut to = Responder::of(exchange, &poll, &self.responses);
+                self.spread.refuse_busy(context, &mut to)
+            }
+        }
+    }
+
     /// Gives everything that shares a fetch its result, or the value that stands for it.
     pub(super) fn result_came(
         &mut self,
@@ -88,13 +154,15 @@ impl Polls {
             let rules = self.routes.get(fetch.route);
             let lifetime = self.misses.remember(rules, &fetch, result, context.now());
             if let (Some(lifetime), Ok(answer)) = (lifetime, result) {
-                self.fill(context, &fetch.name, &answer.body, lifetime);
+                self.lookups
+                    .fill(&fetch.name, &answer.body, lifetime, seconds(context));
             }
         }
         let rules = self.routes.get(fetch.route);
         let stale = self.misses.instead_of(rules, &fetch, result, context.now());
         let mut members = fetch.members.clone();
-        self.queue_up(context, http, &fetch, result, &mut members);
+        let queued = left_to_ask(&fetch, result, &mut members);
+        self.each_for_itself(context, http, &fetch, &queued);
         let shared = Shared {
             // An app that answers with the value it has stored saves its client the same value
             // again.
@@ -108,7 +176,8 @@ impl Polls {
             let poll = match self.take_member(token) {
                 Some(Member::Poll(poll)) => poll,
                 Some(Member::Key(sub_fetch)) => {
-                    self.key_fetched(context, http, &sub_fetch, result, stale.as_ref());
+                    let value = FetchedValue::of(&sub_fetch, result, stale.as_ref());
+                    self.tell_asker(context, http, sub_fetch.asker(), value);
                     continue;
                 }
                 None => continue,
@@ -132,14 +201,87 @@ impl Polls {
                 }
                 Err(error) => {
                     let mut to = Responder::held(http, &poll, &self.responses);
-                    self.tell_failure(context, error, &mut to);
+                    tell_failure(&mut self.spread, context, error, &mut to);
                 }
             }
         }
-        if let Some(key) = fetch.key {
-            self.waiters.keys.release(key);
+        self.end_fetch(context, http, &fetch);
+    }
+
+    /// Answers the members of a fetch from memory.
+    pub(crate) fn cached_came(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        fetch: FetchId,
+        outcome: CachedOutcome,
+    ) {
+        let known = match outcome {
+            CachedOutcome::Stale(known) => known,
+            CachedOutcome::Result(result) => {
+                return self.result_came(context, http, fetch, &result, true);
+            }
+        };
+        let Some(fetch) = self.misses.close(&mut self.waiters.keys, fetch) else {
+            return;
+        };
+        for token in fetch.members {
+            match self.take_member(token) {
+                Some(Member::Poll(poll)) => {
+                    let reason = StaleReason::Memory;
+                    self.answer_stale(context, http, poll, &fetch.name, &known, &reason);
+                }
+                Some(Member::Key(sub_fetch)) => {
+                    let value = FetchedValue::Value(known.body.clone(), known.flags);
+                    self.tell_asker(context, http, sub_fetch.asker(), value);
+                }
+                None => {}
+            }
         }
-        self.next_in_queue(context, http, fetch.queue);
+    }
+
+    /// Answers a poll by a value that is stale; one whose client has it is held on.
+    pub(super) fn answer_stale(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        poll: Poll,
+        name: &[u8],
+        known: &StaleValue,
+        reason: &StaleReason<'_>,
+    ) {
+        if poll.ask.is_stream {
+            let known = Known::Answered(&known.body);
+            return self.stream_later(context, http, &poll, name, known);
+        }
+        let found = Found::remembered(known.body.clone(), known.flags);
+        let waited = context.now().saturating_duration_since(poll.arrived);
+        let stage = if poll.ask.waits() && waited >= poll.ask.wait() {
+            Stage::Ended
+        } else {
+            Stage::Arrived
+        };
+        match decide(
+            &poll.ask,
+            Some(found.content),
+            stage,
+            self.routes.get(poll.route).rules,
+        ) {
+            Decision::Wait => self.holding().wait_on(context, http, poll, name),
+            decision => {
+                let status = reason.cache_status(known);
+                let mut to = Responder::held(http, &poll, &self.responses);
+                to.ends(PollOutcome::Stale);
+                let status = status.as_bytes();
+                if let Decision::NotModified(code) = decision {
+                    let cursor = Some(found.content.cursor);
+                    answers::not_modified_by(&mut to, context, &poll.ask, cursor, code, status);
+                } else {
+                    let rules = self.routes.get(poll.route);
+                    answers::value_by(&mut to, context, rules, &poll.ask, &found, status);
+                }
+            }
+        }
     }
 
     /// Takes a member of a fetch out of its table, if its client is still there.
@@ -174,60 +316,76 @@ impl Polls {
             true => FETCHED,
             false => COLLAPSED,
         };
-        self.pass_on(context, http, poll, answer, shared.cursor.as_ref(), status);
-    }
-
-    /// Gives one client the upstream's answer.
-    fn pass_on(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        poll: &Poll,
-        answer: &Answer,
-        cursor: Option<&CursorText>,
-        cache_status: &[u8],
-    ) {
-        let mut fields: Vec<(&str, &[u8])> = answer
-            .fields
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_ref()))
-            .collect();
-        fields.push(("Cache-Status", cache_status));
-        // A HEAD brought no body to take the cursor of.
-        let has_cursor = poll.ask.method != Method::Head;
-        if let (true, Some(cursor)) = (has_cursor, cursor) {
-            fields.push(("Poll-Cursor", cursor.bare()));
-            fields.push(answers::EXPOSED);
-        }
-        let body = match (poll.ask.method, answer.content_length) {
-            (Method::Head, length) => Body::Absent(length),
-            _ => Body::Shared(answer.body.clone()),
-        };
         let mut to = Responder::held(http, poll, &self.responses);
-        to.ends(PollOutcome::Miss);
-        to.send(
+        pass_on(
             context,
-            &Response {
-                status: answer.status,
-                fields: &fields,
-                body,
-            },
+            poll,
+            answer,
+            shared.cursor.as_ref(),
+            status,
+            &mut to,
         );
     }
 
-    /// Tells one client that the application gave no answer.
-    pub(super) fn tell_failure(
+    /// Has each of these ask for itself; those for which nothing can be sent are turned away.
+    fn each_for_itself(
         &mut self,
         context: &mut Context,
-        error: &UpstreamError,
-        to: &mut Responder<'_, '_>,
+        http: &mut Http,
+        fetch: &Fetch,
+        members: &[Packed<FetchMember>],
     ) {
-        to.ends(PollOutcome::Failed);
-        let (status, text) = (error.status(), format!("upstream: {error}"));
-        if status == 503 {
-            self.refuse(context, to, &text);
-        } else {
-            to.text(context, status, &text);
+        let left = self.fetching().each_for_itself(http, fetch, members);
+        self.turn_away(context, http, left);
+    }
+
+    /// Ends what is common to the members of a fetch that has ended.
+    fn end_fetch(&mut self, context: &mut Context, http: &mut Http, fetch: &Fetch) {
+        if let Some(key) = fetch.key {
+            self.waiters.keys.release(key);
+        }
+        let left = self.fetching().next_in_queue(http, fetch.queue);
+        self.turn_away(context, http, left);
+    }
+
+    /// Answers members for which nothing can be sent, as far as they are still there.
+    fn turn_away(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        members: Vec<Packed<FetchMember>>,
+    ) {
+        for member in members {
+            match self.take_member(member) {
+                Some(Member::Poll(poll)) => {
+                    let mut to = Responder::held(http, &poll, &self.responses);
+                    self.spread.refuse_busy(context, &mut to);
+                }
+                Some(Member::Key(sub_fetch)) => {
+                    self.tell_asker(context, http, sub_fetch.asker(), FetchedValue::Unknown);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Tells the feed or poll that asks for a key what the application has said of it.
+    fn tell_asker(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        (asker, place): (SubFetchAsker, usize),
+        value: FetchedValue,
+    ) {
+        match asker {
+            SubFetchAsker::MultiPoll(poll) => {
+                let mut polls = self.multi_polls();
+                polls.fetched(context, http, poll, place, &value);
+            }
+            SubFetchAsker::Feed(feed) => {
+                let (lookups, waiters) = (&mut self.lookups, &mut self.waiters);
+                self.delivery.note_answer(lookups, waiters, feed, value);
+            }
         }
     }
 
@@ -244,9 +402,8 @@ impl Polls {
         let is_key =
             |member: &mut Packed<FetchMember>| matches!(member.id(), FetchMember::SubFetch(_));
         let mut others = fetch.members.clone();
-        for token in others.extract_if(.., is_key).collect::<Vec<_>>() {
-            self.turn_away(context, http, token);
-        }
+        let keys = others.extract_if(.., is_key).collect();
+        self.turn_away(context, http, keys);
         let sender = fetch.members.first();
         let sender = sender.filter(|sender| others.first() == Some(*sender));
         let own = sender.and_then(|member| match member.id() {
@@ -258,10 +415,7 @@ impl Polls {
             self.metrics.polls.increment(PollOutcome::Miss);
         }
         self.each_for_itself(context, http, &fetch, &others);
-        if let Some(key) = fetch.key {
-            self.waiters.keys.release(key);
-        }
-        self.next_in_queue(context, http, fetch.queue);
+        self.end_fetch(context, http, &fetch);
         own
     }
 
@@ -274,7 +428,7 @@ impl Polls {
     ) {
         if let Some(poll) = &large.poll {
             let mut to = Responder::held(http, poll, &self.responses);
-            self.refuse_busy(context, &mut to);
+            self.spread.refuse_busy(context, &mut to);
         }
     }
 
@@ -294,9 +448,7 @@ impl Polls {
             return;
         };
         self.each_for_itself(context, http, &fetch, &fetch.members);
-        if let Some(key) = fetch.key {
-            self.waiters.keys.release(key);
-        }
+        self.end_fetch(context, http, &fetch);
     }
 
     /// Looks whether the loops that this one follows still ask: the bound on the cost of a lost
@@ -311,12 +463,88 @@ impl Polls {
                 match self.take_member(token) {
                     Some(Member::Poll(poll)) => self.miss_later(context, http, key, poll),
                     Some(Member::Key(sub_fetch)) => {
-                        self.ask_again(context, http, &fetch.name, sub_fetch);
+                        let asker = sub_fetch.asker();
+                        if !self.sub_fetches().ask_for(context, &fetch.name, sub_fetch) {
+                            self.tell_asker(context, http, asker, FetchedValue::Unknown);
+                        }
                     }
                     None => {}
                 }
             }
             self.waiters.keys.release(key);
+        }
+    }
+}
+
+/// Gives one client the upstream's answer.
+fn pass_on(
+    context: &mut Context,
+    poll: &Poll,
+    answer: &Answer,
+    cursor: Option<&CursorText>,
+    cache_status: &[u8],
+    to: &mut Responder<'_, '_>,
+) {
+    let mut fields: Vec<(&str, &[u8])> = answer
+        .fields
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_ref()))
+        .collect();
+    fields.push(("Cache-Status", cache_status));
+    // A HEAD brought no body to take the cursor of.
+    let has_cursor = poll.ask.method != Method::Head;
+    if let (true, Some(cursor)) = (has_cursor, cursor) {
+        fields.push(("Poll-Cursor", cursor.bare()));
+        fields.push(answers::EXPOSED);
+    }
+    let body = match (poll.ask.method, answer.content_length) {
+        (Method::Head, length) => Body::Absent(length),
+        _ => Body::Shared(answer.body.clone()),
+    };
+    to.ends(PollOutcome::Miss);
+    to.send(
+        context,
+        &Response {
+            status: answer.status,
+            fields: &fields,
+            body,
+        },
+    );
+}
+
+/// Tells one client that the application gave no answer.
+pub(super) fn tell_failure(
+    spread: &mut Spread,
+    context: &mut Context,
+    error: &UpstreamError,
+    to: &mut Responder<'_, '_>,
+) {
+    to.ends(PollOutcome::Failed);
+    let (status, text) = (error.status(), format!("upstream: {error}"));
+    if status == 503 {
+        spread.refuse(context, to, &text);
+    } else {
+        to.text(context, status, &text);
+    }
+}
+
+/// The reason for a stale value, as `Cache-Status` gives it (RFC 9211).
+pub(super) enum StaleReason<'a> {
+    /// The application was not asked.
+    Memory,
+    /// It answered with this status.
+    Answered(u16),
+    /// It did not answer.
+    Failed(&'a UpstreamError),
+}
+
+impl StaleReason<'_> {
+    /// Source: RFC 9211 section 2: a hit that is stale has a negative `ttl`.
+    fn cache_status(&self, known: &StaleValue) -> String {
+        match self {
+            Self::Memory => format!("dwell; hit; ttl=-{}", known.staleness.as_secs()),
+            Self::Answered(status) => format!("dwell; fwd=stale; fwd-status={status}"),
+            Self::Failed(error) => format!("dwell; fwd=stale; detail=\"{error}\""),
         }
     }
 }

@@ -1,20 +1,23 @@
 //! Records of polls that cannot be answered at once.
 
-use super::answers::Found;
+use super::answers::{self, Found};
 use super::ask::{Arrival, Ask};
 use super::decide::{Decision, Stage, decide};
+use super::lookups::{Lookups, seconds};
+use super::owed::owed_time;
 use super::places::{Event, PollPlace};
+use super::spread::Spread;
 use super::tables::{KeptRequest, Poll};
-use super::waiters::{BUSY, TOO_MANY_WAIT, Watch};
-use super::{Polls, seconds};
-use crate::config::{OnDelete, RouteId};
+use super::waiters::{TOO_MANY_WAIT, Waiters, Watch};
+use crate::config::{Config, OnDelete, RouteId, Routes};
 use crate::cursor::Condition;
 use crate::held::hold;
 use crate::ids::{KeyId, PollId};
-use crate::responder::{Exchange, Responder};
+use crate::responder::{Exchange, Responder, ResponseLog, Responses};
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
 use dwell_store::Item;
+use std::sync::Arc;
 
 /// The part of a request that its record keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,18 @@ pub(super) enum Keep {
     Line,
 }
 
-impl Polls {
+/// Polls that cannot be answered at once, with the parts of the loop that take them in: no request
+/// to the application is among them, and nothing that decides on access.
+pub(super) struct Holding<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) responses: &'a Arc<Responses>,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) spread: &'a mut Spread,
+}
+
+impl Holding<'_> {
     /// Registers a wait in the embedded store and then looks again.
     ///
     /// # Errors
@@ -48,7 +62,7 @@ impl Polls {
             }
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
-        let poll = self.record(context, &arrival, keep);
+        let poll = record(self.config, &self.responses.log, context, &arrival, keep);
         Ok(self.hold(context, poll, key, to.exchange()))
     }
 
@@ -74,7 +88,7 @@ impl Polls {
         }
         let key = self.waiters.keys.enter(name);
         if key.is_none() {
-            self.refuse_busy(context, to);
+            self.spread.refuse_busy(context, to);
         }
         key
     }
@@ -109,8 +123,8 @@ impl Polls {
             Ok(token) => exchange.hold(context, token.to_bits(), timeout),
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
-                let mut to = Responder::of(exchange, &poll, &self.responses);
-                self.refuse(context, &mut to, TOO_MANY_WAIT);
+                let mut to = Responder::of(exchange, &poll, self.responses);
+                self.spread.refuse(context, &mut to, TOO_MANY_WAIT);
                 Outcome::Answered
             }
         }
@@ -125,7 +139,7 @@ impl Polls {
         poll: Poll,
         name: &[u8],
     ) {
-        let mut to = Responder::held(http, &poll, &self.responses);
+        let mut to = Responder::held(http, &poll, self.responses);
         let Some(key) = self.room_to_wait(context, name, &mut to) else {
             return;
         };
@@ -138,7 +152,8 @@ impl Polls {
             if decision != Decision::Wait {
                 self.waiters.give_up(key);
                 let (ask, route) = (poll.ask, poll.route);
-                return self.conclude(context, &ask, route, decision, Some(&found), &mut to);
+                let (route, found) = (self.routes.get(route), Some(&found));
+                return answers::conclude(&mut to, context, route, &ask, decision, found);
             }
         }
         let exchange = Exchange::Held(http, poll.exchange);
@@ -163,7 +178,7 @@ impl Polls {
             let Some(poll) = self.waiters.remove(token) else {
                 return;
             };
-            let mut to = Responder::held(http, &poll, &self.responses);
+            let mut to = Responder::held(http, &poll, self.responses);
             self.spread.refused(context, &mut to, reason);
             return;
         }
@@ -186,73 +201,60 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if self.waiters.polls().is_full() {
-            return self.refuse_busy(context, to);
+            return self.spread.refuse_busy(context, to);
         }
         let Some(key) = self.waiters.keys.enter(arrival.name) else {
-            return self.refuse_busy(context, to);
+            return self.spread.refuse_busy(context, to);
         };
         let Some(lookup) = self.lookups.ask(&mut self.waiters.keys, key) else {
             self.waiters.keys.release(key);
-            return self.refuse_busy(context, to);
+            return self.spread.refuse_busy(context, to);
         };
-        let mut poll = self.record(context, &arrival, Keep::Request);
+        let log = &self.responses.log;
+        let mut poll = record(self.config, log, context, &arrival, Keep::Request);
         poll.place.moves(Event::Unread, lookup);
         let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
             self.lookups.join(lookup, token.into());
         }
-        self.hold_or_refuse(context, token, to)
-    }
-
-    /// Holds the exchange that became `poll` for as long as the deadlines of memcached or of the
-    /// upstream let it, or answers that there is no room.
-    pub(super) fn hold_or_refuse(
-        &mut self,
-        context: &mut Context,
-        poll: Option<PollId>,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        match poll {
-            Some(poll) => to.hold(context, poll.to_bits(), self.owed_time()),
-            None => self.refuse_busy(context, to),
+        match token {
+            Some(token) => to.hold(context, token.to_bits(), owed_time(self.config)),
+            None => self.spread.refuse_busy(context, to),
         }
     }
+}
 
-    /// Answers that no further request can be taken on.
-    pub(super) fn refuse_busy(
-        &mut self,
-        context: &mut Context,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        self.spread.refused(context, to, BUSY)
-    }
-
-    /// The record of a request at hand.
-    pub(super) fn record(&self, context: &Context, arrival: &Arrival<'_>, keep: Keep) -> Poll {
-        let Request {
-            head_bytes, body, ..
-        } = *arrival.request;
-        let kept = if keep == Keep::Request && self.config.has_upstream() {
-            // A stream takes its key from it once more.
-            let name = if arrival.ask.is_stream {
-                arrival.name
-            } else {
-                &[]
-            };
-            Some(KeptRequest::new(head_bytes, body, name))
-        } else if self.responses.log.is_written() {
-            Some(KeptRequest::request_line(head_bytes))
+/// The record of a request at hand.
+pub(super) fn record(
+    config: &Config,
+    log: &ResponseLog,
+    context: &Context,
+    arrival: &Arrival<'_>,
+    keep: Keep,
+) -> Poll {
+    let Request {
+        head_bytes, body, ..
+    } = *arrival.request;
+    let kept = if keep == Keep::Request && config.has_upstream() {
+        // A stream takes its key from it once more.
+        let name = if arrival.ask.is_stream {
+            arrival.name
         } else {
-            None
+            &[]
         };
-        Poll {
-            exchange: arrival.request.exchange,
-            ask: arrival.ask,
-            place: PollPlace::default(),
-            arrived: context.now(),
-            request: kept.map(Box::new),
-            route: arrival.route,
-            origin: arrival.origin,
-        }
+        Some(KeptRequest::new(head_bytes, body, name))
+    } else if log.is_written() {
+        Some(KeptRequest::request_line(head_bytes))
+    } else {
+        None
+    };
+    Poll {
+        exchange: arrival.request.exchange,
+        ask: arrival.ask,
+        place: PollPlace::default(),
+        arrived: context.now(),
+        request: kept.map(Box::new),
+        route: arrival.route,
+        origin: arrival.origin,
     }
 }

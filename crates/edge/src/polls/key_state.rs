@@ -141,6 +141,12 @@ impl MultiPoll {
         is_news
     }
 
+    /// Has it wait for a change; the application is not asked any more.
+    pub(super) fn begin_wait(&mut self) {
+        self.is_held = true;
+        self.unasked = None;
+    }
+
     /// Tells whether it waits neither for a change nor for an answer: it is answered when the turn
     /// ends.
     pub(super) fn is_stuck(&self) -> bool {

@@ -15,6 +15,7 @@ use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The cache that values are read from.
 #[derive(Clone, Debug)]
@@ -175,9 +176,13 @@ impl Lookups {
 
     /// Puts an answer of the application into the cache, unless something is there already: what
     /// the application has stored by itself is newer.
-    ///
-    /// Units: `lifetime` is seconds.
-    pub(super) fn fill(&mut self, name: &[u8], body: &Bytes, lifetime: u32, now: u32) {
+    pub(super) fn fill(&mut self, name: &[u8], body: &Bytes, lifetime: Duration, now: u32) {
+        let lifetime = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
+        let lifetime = lifetime.min(MONTH_SECONDS);
+        if lifetime == 0 {
+            return;
+        }
+        self.metrics.fills.increment();
         match &self.source {
             Source::Embedded(store, _) => {
                 let options = StoreOptions {
@@ -352,6 +357,9 @@ impl Lookups {
 pub(crate) fn seconds(context: &Context) -> u32 {
     dwell_store_server::seconds(context.steady_seconds())
 }
+
+/// memcached takes a longer time for a date.
+const MONTH_SECONDS: u32 = 30 * 24 * 60 * 60;
 
 /// The label that one lookup counts under.
 fn lookup_outcome(outcome: &Outcome<'_>) -> LookupOutcome {

@@ -2,25 +2,42 @@
 
 use super::ask::KEYS_MAX;
 use super::budget::Now;
+use super::delivery::Delivery;
+use super::fetch::Fetching;
 use super::frames::{self, Command};
-use super::misses::OriginRequest;
+use super::lookups::{Lookups, seconds};
+use super::misses::{Misses, OriginRequest};
+use super::missing::SubFetches;
 use super::publishing::Asker;
-use super::sockets::has;
-use super::waiters::TOO_MANY_WAIT;
-use super::{Polls, seconds};
-use crate::access::RateKey;
-use crate::config::Rate;
+use super::sockets::{Sockets, has};
+use super::waiters::{TOO_MANY_WAIT, Waiters};
+use crate::access::{Gate, RateKey};
+use crate::config::{Config, Rate, Routes};
 use crate::cursor::{Condition, Cursor};
 use crate::ids::StreamId;
-use crate::metrics::{ClientTimeout, PublishOutcome, StreamEnd};
-use crate::publish::{self, Finished, Operation, Precondition, PublishRequest, PublishResult};
+use crate::metrics::{ClientTimeout, LoopMetrics, PublishOutcome, StreamEnd};
+use crate::publish::{self, Operation, Precondition, PublishRequest, PublishResult, Publisher};
 use dwell_engine::websocket::{
     CloseCode, Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
 use dwell_evloop::{Context, Id, Token};
 use std::collections::HashMap;
 
-impl WebSocketApp for Polls {
+/// Messages of WebSocket clients, with the parts of the loop that they touch: no exchange of HTTP
+/// is answered by them.
+pub(crate) struct Messages<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) gate: &'a Gate,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) misses: &'a mut Misses,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) delivery: &'a mut Delivery,
+    pub(super) publisher: &'a mut Publisher<Asker>,
+}
+
+impl WebSocketApp for Messages<'_> {
     fn puts_off(&mut self, context: &Context) -> bool {
         self.delivery.is_busy(Now::of(context))
     }
@@ -32,7 +49,7 @@ impl WebSocketApp for Polls {
         message: Message<'_>,
     ) {
         let stream = StreamId::from_bits(socket.tag());
-        if self.socket_streams().ends_by_age(context, stream, socket) {
+        if self.sockets().ends_by_age(context, stream, socket) {
             return;
         }
         if message.kind == MessageKind::Binary {
@@ -72,13 +89,13 @@ impl WebSocketApp for Polls {
     ) {
         if !matches!(control, Control::Close { .. }) {
             let stream = StreamId::from_bits(socket.tag());
-            self.socket_streams().ends_by_age(context, stream, socket);
+            self.sockets().ends_by_age(context, stream, socket);
         }
     }
 
     fn drained(&mut self, context: &mut Context, socket: &mut WebSocketRef<'_>) {
         let stream = StreamId::from_bits(socket.tag());
-        let mut sockets = self.socket_streams();
+        let mut sockets = self.sockets();
         if !sockets.ends_by_age(context, stream, socket) {
             sockets.tell_all(Now::of(context), stream, socket);
         }
@@ -98,7 +115,30 @@ impl WebSocketApp for Polls {
     }
 }
 
-impl Polls {
+impl Messages<'_> {
+    fn sockets(&mut self) -> Sockets<'_> {
+        Sockets {
+            routes: self.routes,
+            metrics: self.metrics,
+            lookups: self.lookups,
+            waiters: self.waiters,
+            delivery: self.delivery,
+        }
+    }
+
+    fn sub_fetches(&mut self) -> SubFetches<'_> {
+        SubFetches {
+            fetching: Fetching {
+                config: self.config,
+                routes: self.routes,
+                gate: self.gate,
+                misses: self.misses,
+                waiters: self.waiters,
+            },
+            lookups: self.lookups,
+        }
+    }
+
     /// Closes a WebSocket; it waits for nothing from now on, however long its client takes.
     fn dismiss(
         &mut self,
@@ -147,7 +187,7 @@ impl Polls {
         label: &str,
         has: Condition,
     ) -> Result<(), String> {
-        let Some(key) = self.socket_streams().new_key(socket, stream, label)? else {
+        let Some(key) = self.sockets().new_key(socket, stream, label)? else {
             return Ok(());
         };
         let (set, now, peer) = (key.set, Now::of(context), socket.peer_address());
@@ -159,7 +199,7 @@ impl Polls {
             counted.map_err(|limited| format!("more than {}", limited.rate))?;
         }
         let has = self.waiters.feeds.still_has(set, label, has);
-        let mut sockets = self.socket_streams();
+        let mut sockets = self.sockets();
         let feed = sockets.subscribe(now, set, Some(label.into()), &key.name, has);
         let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
         if self.config.has_upstream()
@@ -167,9 +207,9 @@ impl Polls {
         {
             let (path, route) = (&socket_set.path, socket_set.route);
             let origin_request = OriginRequest::nameless(path, route, peer);
-            self.seek(context, feed, &origin_request);
+            self.sub_fetches().seek(context, feed, &origin_request);
         }
-        self.socket_streams().tell(now, feed, socket);
+        self.sockets().tell(now, feed, socket);
         Ok(())
     }
 
@@ -202,7 +242,7 @@ impl Polls {
         value: &[u8],
     ) {
         let label = key.as_deref();
-        let name = match self.socket_streams().publishable(stream, label) {
+        let name = match self.sockets().publishable(stream, label) {
             Ok(name) => name,
             Err(why) => return self.refuse_frame(socket, &why, label),
         };
@@ -217,7 +257,7 @@ impl Polls {
         if let Some(store) = self.lookups.store() {
             let published = publish::carry_out(store, order, &name, value, seconds(context));
             self.metrics.publishes.increment(published.outcome());
-            let frame = answer(&published, Cursor::of(value, 0), label);
+            let frame = frame_of(&published, Cursor::of(value, 0), label);
             let _ = socket.text(&frame);
             return;
         }
@@ -234,21 +274,10 @@ impl Polls {
         let taken = self.gate.take_share(context.now(), route, who, rate);
         taken.is_err().then_some(rate)
     }
-
-    /// memcached has answered for what a WebSocket has published.
-    pub(super) fn socket_published(
-        &mut self,
-        socket: Token,
-        label: Option<&str>,
-        finished: &Finished<()>,
-    ) {
-        let frame = answer(&finished.published, finished.cursor, label);
-        self.delivery.replies.push((socket, frame));
-    }
 }
 
 /// The frame that says what came of a value that was published.
-fn answer(published: &PublishResult, cursor: Cursor, label: Option<&str>) -> String {
+pub(super) fn frame_of(published: &PublishResult, cursor: Cursor, label: Option<&str>) -> String {
     match published {
         PublishResult::Created | PublishResult::Replaced => frames::published(label, cursor),
         PublishResult::TooLarge => frames::error("the value is too large for the store", label),

@@ -12,7 +12,6 @@ mod sub_fetch;
 pub(crate) use joins::Join;
 pub(super) use memory::StaleValue;
 pub(crate) use memory::{CachedOutcome, LoopFetch, Memory, UpstreamResult};
-pub(super) use remembered::is_whole_value;
 pub(super) use sub_fetch::{FetchedValue, OriginRequest, SubFetch};
 
 use super::common::{Common, Variant};

@@ -30,6 +30,7 @@ mod hold;
 mod json;
 mod key_state;
 mod large;
+mod looked_up;
 mod lookups;
 mod messages;
 mod misses;
@@ -41,7 +42,6 @@ mod places;
 mod poll_error;
 mod publishing;
 mod queued;
-mod recall;
 mod sharing;
 mod sockets;
 mod spread;
@@ -62,19 +62,28 @@ pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::config::{Config, Routes};
-use crate::ids::KeyId;
+use crate::ids::{KeyId, LookupId};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
-use crate::responder::{Responder, ResponseLog, Responses};
+use crate::responder::{ResponseLog, Responses};
+use admit::AccessChecks;
 use delivery::Delivery;
 use dwell_evloop::Context;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::Item;
 use feeds::EventStreams;
+use fetch::Fetching;
+use hold::Holding;
+use messages::Messages;
+use missing::SubFetches;
+use multi_poll::MultiPolls;
+use owed::owed_time;
+use publishing::Publications;
 use sockets::Sockets;
 use spread::Spread;
 use std::sync::Arc;
+use std::time::Duration;
 use waiters::Waiters;
 
 /// The place of a loop among the others, and the memory that they share.
@@ -261,6 +270,39 @@ impl Polls {
         self.waiters.is_idle()
     }
 
+    /// The server ends: no further polls are held.
+    pub(crate) fn refuse_waits(&mut self) {
+        self.waiters.refuse_waits();
+    }
+
+    /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
+    pub(crate) fn lookup_sent(&mut self, lookup: LookupId) -> Option<&[u8]> {
+        self.lookups.sent(&mut self.waiters.keys, lookup)
+    }
+
+    /// Returns true if an exchange waits for its response.
+    pub(crate) fn owes(&self) -> bool {
+        self.waiters.owes()
+    }
+
+    /// Longest time for a response that depends on memcached and the application.
+    pub(crate) fn owed_time(&self) -> Duration {
+        owed_time(&self.config)
+    }
+
+    /// Returns true if the end of a turn has left something to be sent: a step may produce work for
+    /// one before it.
+    pub(crate) fn has_left(&self) -> bool {
+        let is_sent = !self.lookups.has_left() && !self.misses.has_left();
+        let has_orders = self.publisher.has_commands() || self.publisher.has_finished();
+        !is_sent || self.delivery.has_left() || has_orders
+    }
+
+    /// The name of a key that is still waited for.
+    pub(crate) fn waited_name(&self, key: KeyId) -> Option<&[u8]> {
+        self.waiters.keys.waited_name(key)
+    }
+
     /// Streams of events.
     pub(crate) fn event_streams(&mut self) -> EventStreams<'_> {
         EventStreams {
@@ -285,9 +327,102 @@ impl Polls {
         }
     }
 
-    /// The embedded store's item under `name`; memcached would have to be asked.
-    fn stored(&self, context: &Context, name: &[u8]) -> Option<Item> {
-        self.lookups.stored(name, seconds(context))
+    /// Polls that cannot be answered at once.
+    fn holding(&mut self) -> Holding<'_> {
+        Holding {
+            config: &self.config,
+            routes: &self.routes,
+            responses: &self.responses,
+            lookups: &mut self.lookups,
+            waiters: &mut self.waiters,
+            spread: &mut self.spread,
+        }
+    }
+
+    /// Checks of access.
+    fn access_checks(&mut self) -> AccessChecks<'_> {
+        AccessChecks {
+            config: &self.config,
+            routes: &self.routes,
+            metrics: &self.metrics,
+            responses: &self.responses,
+            gate: &mut self.gate,
+            misses: &mut self.misses,
+            waiters: &mut self.waiters,
+            spread: &mut self.spread,
+        }
+    }
+
+    /// Requests to the application.
+    pub(crate) fn fetching(&mut self) -> Fetching<'_> {
+        Fetching {
+            config: &self.config,
+            routes: &self.routes,
+            gate: &self.gate,
+            misses: &mut self.misses,
+            waiters: &mut self.waiters,
+        }
+    }
+
+    /// Keys that the application is asked for beside polls.
+    fn sub_fetches(&mut self) -> SubFetches<'_> {
+        SubFetches {
+            fetching: Fetching {
+                config: &self.config,
+                routes: &self.routes,
+                gate: &self.gate,
+                misses: &mut self.misses,
+                waiters: &mut self.waiters,
+            },
+            lookups: &mut self.lookups,
+        }
+    }
+
+    /// Polls of several keys.
+    pub(crate) fn multi_polls(&mut self) -> MultiPolls<'_> {
+        MultiPolls {
+            config: &self.config,
+            routes: &self.routes,
+            metrics: &self.metrics,
+            responses: &self.responses,
+            gate: &self.gate,
+            lookups: &mut self.lookups,
+            misses: &mut self.misses,
+            waiters: &mut self.waiters,
+            delivery: &mut self.delivery,
+            spread: &mut self.spread,
+        }
+    }
+
+    /// Messages of WebSocket clients.
+    pub(crate) fn messages(&mut self) -> Messages<'_> {
+        Messages {
+            config: &self.config,
+            routes: &self.routes,
+            metrics: &self.metrics,
+            gate: &self.gate,
+            lookups: &mut self.lookups,
+            misses: &mut self.misses,
+            waiters: &mut self.waiters,
+            delivery: &mut self.delivery,
+            publisher: &mut self.publisher,
+        }
+    }
+
+    /// Orders of publishers.
+    pub(crate) fn publications(&mut self) -> Publications<'_> {
+        Publications {
+            config: &self.config,
+            routes: &self.routes,
+            metrics: &self.metrics,
+            responses: &self.responses,
+            gate: &self.gate,
+            lookups: &mut self.lookups,
+            keys: &mut self.waiters.keys,
+            replies: &mut self.delivery.replies,
+            publisher: &mut self.publisher,
+            scratch: &mut self.scratch.key,
+        }
     }
 
     /// The item under `key` in the embedded store; `None` with memcached, which would have to be
@@ -307,11 +442,6 @@ impl Polls {
             self.misses.sub_fetches(),
         ];
         is_sent && tables == [0; 3] && self.waiters.has_nothing()
-    }
-
-    /// Answers that a limit is reached, with a time to come back at.
-    fn refuse(&mut self, context: &mut Context, to: &mut Responder<'_, '_>, reason: &str) {
-        self.spread.refuse(context, to, reason);
     }
 }
 

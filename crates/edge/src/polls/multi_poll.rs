@@ -3,29 +3,52 @@
 //! Such a poll is one record that waits for each of its keys. The first change makes it ready, and
 //! it is answered when the turn ends, with everything that the turn has brought of its keys.
 
-use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF};
+use super::answers::{EXPOSED, FETCHED, Found, HIT, NOSNIFF, control};
 use super::ask::{Admitted, Ask, Method};
 use super::budget::{Budget, Now};
 use super::cursors;
+use super::delivery::Delivery;
 use super::encodings::members;
+use super::fetch::Fetching;
 use super::follow::NamedKey;
 use super::key_state::{KeyState, MultiPoll, Unasked};
-use super::misses::{FetchedValue, OriginRequest};
-use super::owed::OVERDUE;
+use super::lookups::{Lookups, seconds};
+use super::misses::{FetchedValue, Misses, OriginRequest};
+use super::missing::SubFetches;
+use super::owed::{OVERDUE, owed_time};
 use super::parts::Parts;
+use super::spread::Spread;
 use super::tables::KeptRequest;
-use super::{Polls, seconds};
+use super::waiters::Waiters;
+use crate::access::Gate;
+use crate::config::{Config, Routes};
 use crate::cursor::Condition;
-use crate::held::hold;
+use crate::held;
 use crate::ids::{KeyId, MultiPollId};
-use crate::metrics::PollOutcome;
-use crate::responder::Responder;
+use crate::metrics::{LoopMetrics, PollOutcome};
+use crate::responder::{Responder, Responses};
 use dwell_engine::{Body, Http, Outcome, Reply, Response};
 use dwell_evloop::{Context, Id};
+use std::sync::Arc;
 
-impl Polls {
+/// Polls of several keys, with the parts of the loop that they touch: nothing that decides on
+/// access is changed by them, and nothing is published.
+pub(crate) struct MultiPolls<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) responses: &'a Arc<Responses>,
+    pub(super) gate: &'a Gate,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) misses: &'a mut Misses,
+    pub(super) waiters: &'a mut Waiters,
+    pub(super) delivery: &'a mut Delivery,
+    pub(super) spread: &'a mut Spread,
+}
+
+impl MultiPolls<'_> {
     /// Answers a poll of several keys, holds it, or asks memcached.
-    pub(super) fn begin_multi_poll(
+    pub(super) fn begin(
         &mut self,
         context: &mut Context,
         admitted: Admitted<'_>,
@@ -74,27 +97,24 @@ impl Polls {
             }));
         }
         if !self.lookups.is_immediate() {
-            return self.ask_for_multi_poll(context, poll, &names, to);
+            return self.ask_for(context, poll, &names, to);
         }
         let on_delete = self.routes.get(route).rules.on_delete;
         for (place, name) in names.iter().enumerate() {
-            let item = self.stored(context, name);
+            let item = self.lookups.stored(name, seconds(context));
             let found = item.as_ref().map(Found::stored);
             poll.note(place, found.as_ref(), on_delete, |found| {
                 self.delivery.encodings.members(name, found)
             });
         }
         if !poll.is_to_ask() && (poll.has_news() || !poll.waits()) {
-            answer(context, &poll, Moment::Arrived, to);
-            self.delivery
-                .has_written(Now::of(context), MAKING * poll.news_bytes());
-            return Outcome::Answered;
+            return self.answer_now(context, &poll, to);
         }
-        self.hold_multi_poll(context, poll, &names, to)
+        self.hold(context, poll, &names, to)
     }
 
     /// Registers the waits in the embedded store and then looks again.
-    fn hold_multi_poll(
+    fn hold(
         &mut self,
         context: &mut Context,
         poll: MultiPoll,
@@ -102,41 +122,51 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let (wait, waits) = (poll.ask.wait(), poll.waits());
-        if waits && !self.has_room(context, names.len(), to) {
-            return Outcome::Answered;
+        let reason = self.waiters.no_records(names.len()).filter(|_| waits);
+        if let Some(reason) = reason {
+            return self.spread.refused(context, to, reason);
         }
         let Some(token) = self.waiters.insert_multi_poll(poll) else {
-            return self.refuse_busy(context, to);
+            return self.spread.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
             if let Some((key, _)) = self.waiters.enter(name, seconds(context)) {
                 self.waiters.join_multi_poll(token, place, key);
             }
         }
-        self.look_at_multi_poll(context, token);
+        self.look_at(context, token);
         if self.asks_for_missing(context, token) {
-            return to.hold(context, token.to_bits(), self.owed_time());
+            return to.hold(context, token.to_bits(), owed_time(self.config));
         }
         let has_answer = |poll: &MultiPoll| poll.has_news() || !poll.waits();
-        if self.waiters.multi_poll(token).is_some_and(has_answer) {
-            if let Some(poll) = self.waiters.remove_multi_poll(token) {
-                answer(context, &poll, Moment::Arrived, to);
-                self.delivery
-                    .has_written(Now::of(context), MAKING * poll.news_bytes());
-            }
-            return Outcome::Answered;
+        if self.waiters.multi_poll(token).is_some_and(has_answer)
+            && let Some(poll) = self.waiters.remove_multi_poll(token)
+        {
+            return self.answer_now(context, &poll, to);
         }
         if let Some(poll) = self.waiters.multi_poll_mut(token) {
-            poll.is_held = true;
-            poll.unasked = None;
+            poll.begin_wait();
         }
         let timeout = self.spread.beyond(wait);
         to.hold(context, token.to_bits(), timeout)
     }
 
+    /// Answers a poll that has just come.
+    fn answer_now(
+        &mut self,
+        context: &mut Context,
+        poll: &MultiPoll,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        answer(context, poll, Moment::Arrived, to);
+        self.delivery
+            .has_written(Now::of(context), MAKING * poll.news_bytes());
+        Outcome::Answered
+    }
+
     /// Takes in what the embedded store has under every key of a poll; memcached would have to be
     /// asked.
-    fn look_at_multi_poll(&mut self, context: &Context, token: MultiPollId) {
+    fn look_at(&mut self, context: &Context, token: MultiPollId) {
         if !self.lookups.is_immediate() {
             return;
         }
@@ -145,12 +175,12 @@ impl Polls {
         };
         let on_delete = self.routes.get(poll.route).rules.on_delete;
         for place in 0..poll.keys.len() {
-            let joined = |polls: &Self| {
-                let poll = polls.waiters.multi_poll(token)?;
-                poll.keys.get(place)?.joined()
-            };
-            let Some(key) = joined(self) else { continue };
-            let item = self.last_look(context, key);
+            let poll = self.waiters.multi_poll(token);
+            let key = poll.and_then(|poll| poll.keys.get(place)?.joined());
+            let Some(key) = key else { continue };
+            let item = self
+                .lookups
+                .stored_key(&self.waiters.keys, key, seconds(context));
             let found = item.as_ref().map(Found::stored);
             if let Some((poll, name)) = self.waiters.multi_poll_and_name(token, key) {
                 poll.note(place, found.as_ref(), on_delete, |found| {
@@ -161,7 +191,7 @@ impl Polls {
     }
 
     /// Puts every key among the lookups of this turn.
-    fn ask_for_multi_poll(
+    fn ask_for(
         &mut self,
         context: &mut Context,
         poll: MultiPoll,
@@ -169,7 +199,7 @@ impl Polls {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let Some(token) = self.waiters.insert_multi_poll(poll) else {
-            return self.refuse_busy(context, to);
+            return self.spread.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate() {
             let lookup = self.waiters.keys.enter(name).and_then(|key| {
@@ -182,7 +212,7 @@ impl Polls {
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
                 self.waiters.remove_multi_poll(token);
-                return self.refuse_busy(context, to);
+                return self.spread.refuse_busy(context, to);
             };
             if let Some(poll) = self.waiters.multi_poll_mut(token) {
                 poll.keys[place].key = Some(key);
@@ -190,11 +220,11 @@ impl Polls {
             }
             self.lookups.join(lookup, token.into());
         }
-        to.hold(context, token.to_bits(), self.owed_time())
+        to.hold(context, token.to_bits(), owed_time(self.config))
     }
 
     /// memcached has answered for one key of a poll, or failed to.
-    pub(super) fn multi_poll_looked_up(
+    pub(super) fn looked_up(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -213,7 +243,7 @@ impl Polls {
         let waits = poll.waits();
         let places = poll.places_of(key);
         if !has_failed {
-            self.note_multi_poll(token, key, found);
+            self.note(token, key, found);
         }
         for place in places {
             let poll = self.waiters.multi_poll(token);
@@ -225,17 +255,12 @@ impl Polls {
         }
         let poll = self.waiters.multi_poll(token);
         if poll.is_some_and(|poll| poll.asking == 0) {
-            self.multi_poll_asked(context, http, token);
+            self.all_asked(context, http, token);
         }
     }
 
     /// Every lookup of a poll has ended.
-    pub(super) fn multi_poll_asked(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        token: MultiPollId,
-    ) {
+    pub(super) fn all_asked(&mut self, context: &mut Context, http: &mut Http, token: MultiPollId) {
         if self.asks_for_missing(context, token) {
             return;
         }
@@ -259,26 +284,25 @@ impl Polls {
             no_waits.map(|reason| (PollOutcome::Refused, reason))
         };
         if reason.is_none() && poll.waits() {
-            poll.is_held = true;
-            poll.unasked = None;
+            poll.begin_wait();
             let (exchange, wait) = (poll.exchange, poll.ask.wait());
             let timeout = self.spread.beyond(wait);
-            hold(http, context, exchange, token.to_bits(), timeout);
+            held::hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }
         let Some(poll) = self.waiters.remove_multi_poll(token) else {
             return;
         };
-        let mut to = Responder::held(http, &poll, &self.responses);
+        let mut to = Responder::held(http, &poll, self.responses);
         if let Some((outcome, reason)) = reason {
             to.ends(outcome);
-            return self.refuse(context, &mut to, reason);
+            return self.spread.refuse(context, &mut to, reason);
         }
         answer(context, &poll, Moment::Arrived, &mut to);
     }
 
     /// Takes in what a key of a poll has now; whether that is news to it.
-    pub(super) fn note_multi_poll(
+    pub(super) fn note(
         &mut self,
         token: MultiPollId,
         key: KeyId,
@@ -323,12 +347,9 @@ impl Polls {
             if let Some(poll) = self.waiters.multi_poll_mut(token) {
                 poll.is_ready = false;
             }
-            self.look_at_multi_poll(context, token);
-            if !self
-                .waiters
-                .multi_poll(token)
-                .is_some_and(MultiPoll::has_news)
-            {
+            self.look_at(context, token);
+            let poll = self.waiters.multi_poll(token);
+            if !poll.is_some_and(MultiPoll::has_news) {
                 self.waits_after_all(context, http, token);
                 continue;
             }
@@ -344,7 +365,7 @@ impl Polls {
             } else {
                 Moment::Arrived
             };
-            let mut to = Responder::held(http, &poll, &self.responses);
+            let mut to = Responder::held(http, &poll, self.responses);
             answer(context, &poll, moment, &mut to);
             budget.written(MAKING * poll.news_bytes());
             budget.encoded(self.delivery.encodings.take_work());
@@ -356,12 +377,9 @@ impl Polls {
     /// Returns a poll to waiting, as its changes were reverted before it was answered. The
     /// application is asked for keys that have gone meanwhile.
     fn waits_after_all(&mut self, context: &mut Context, http: &mut Http, token: MultiPollId) {
-        if self
-            .waiters
-            .multi_poll(token)
-            .is_some_and(MultiPoll::is_stuck)
-        {
-            self.multi_poll_asked(context, http, token);
+        let poll = self.waiters.multi_poll(token);
+        if poll.is_some_and(MultiPoll::is_stuck) {
+            self.all_asked(context, http, token);
         }
         // What had no room beside the news that is gone has room now.
         if !self.lookups.is_immediate()
@@ -374,18 +392,18 @@ impl Polls {
     }
 
     /// The wait of a poll has ended, or the time in which its keys are to be known.
-    pub(crate) fn multi_poll_expired(
+    pub(crate) fn expired(
         &mut self,
         context: &mut Context,
         token: MultiPollId,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let is_overdue = self.is_asking(token);
-        self.look_at_multi_poll(context, token);
+        self.look_at(context, token);
         let Some(poll) = self.waiters.remove_multi_poll(token) else {
             return Outcome::Close;
         };
-        let mut to = Responder::ended(reply, &poll, &self.responses);
+        let mut to = Responder::ended(reply, &poll, self.responses);
         if is_overdue && !poll.has_news() {
             to.ends(PollOutcome::Failed);
             to.text(context, 504, OVERDUE);
@@ -397,51 +415,49 @@ impl Polls {
 
     /// Returns true if lookups of a poll are open.
     pub(crate) fn is_asking(&self, token: MultiPollId) -> bool {
-        self.waiters
-            .multi_poll(token)
-            .is_some_and(|poll| !poll.is_held)
+        let poll = self.waiters.multi_poll(token);
+        poll.is_some_and(|poll| !poll.is_held)
     }
 
     /// The client of a poll has left.
-    pub(crate) fn multi_poll_abandoned(&mut self, token: MultiPollId) {
+    pub(crate) fn abandoned(&mut self, token: MultiPollId) {
         if self.waiters.remove_multi_poll(token).is_some() {
             self.metrics.polls.increment(PollOutcome::Abandoned);
         }
     }
 
     /// The server ends: at most `count` polls that wait end now.
-    pub(super) fn drain_multi_polls(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        count: usize,
-    ) {
+    pub(super) fn drain(&mut self, context: &mut Context, http: &mut Http, count: usize) {
         let is_idle = |poll: &MultiPoll| poll.is_held || poll.is_stuck();
         let is_held = |token: &MultiPollId| self.waiters.multi_poll(*token).is_some_and(is_idle);
-        let tokens: Vec<_> = self
-            .waiters
-            .multi_polls()
-            .tokens()
-            .filter(is_held)
-            .take(count)
-            .collect();
-        for token in tokens {
-            self.look_at_multi_poll(context, token);
+        let tokens = self.waiters.multi_polls().tokens().filter(is_held);
+        for token in tokens.take(count).collect::<Vec<_>>() {
+            self.look_at(context, token);
             if let Some(poll) = self.waiters.remove_multi_poll(token) {
-                let mut to = Responder::held(http, &poll, &self.responses);
+                let mut to = Responder::held(http, &poll, self.responses);
                 answer(context, &poll, Moment::Ended, &mut to);
             }
+        }
+    }
+
+    fn sub_fetches(&mut self) -> SubFetches<'_> {
+        SubFetches {
+            fetching: Fetching {
+                config: self.config,
+                routes: self.routes,
+                gate: self.gate,
+                misses: self.misses,
+                waiters: self.waiters,
+            },
+            lookups: self.lookups,
         }
     }
 
     /// Asks the application for the keys of a poll that have no value; whether it has to be waited
     /// for.
     fn asks_for_missing(&mut self, context: &Context, token: MultiPollId) -> bool {
-        let Some(poll) = self
-            .waiters
-            .multi_poll_mut(token)
-            .filter(|poll| poll.is_to_ask())
-        else {
+        let poll = self.waiters.multi_poll_mut(token);
+        let Some(poll) = poll.filter(|poll| poll.is_to_ask()) else {
             return false;
         };
         let (missing, route) = (poll.missing(), poll.route);
@@ -455,10 +471,10 @@ impl Polls {
         let on_delete = self.routes.get(route).rules.on_delete;
         let mut asked = 0;
         for place in missing {
-            let label =
-                |polls: &Self| Some(polls.waiters.multi_poll(token)?.keys[place].label.clone());
-            let label = label(self).unwrap_or_default();
-            let is_asked = self.seek_for(
+            let poll = self.waiters.multi_poll(token);
+            let label = poll.map(|poll| poll.keys[place].label.clone());
+            let label = label.unwrap_or_default();
+            let is_asked = self.sub_fetches().seek_for(
                 context,
                 &origin_request,
                 &label,
@@ -483,7 +499,7 @@ impl Polls {
     }
 
     /// The application has said what a key of a poll has.
-    pub(super) fn multi_poll_answered(
+    pub(super) fn fetched(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -512,7 +528,7 @@ impl Polls {
             poll.keys[place].from_origin = !matches!(said, FetchedValue::Nothing);
         }
         if poll.asking == 0 {
-            self.multi_poll_asked(context, http, token);
+            self.all_asked(context, http, token);
         }
     }
 }
@@ -545,16 +561,11 @@ fn answer(context: &mut Context, poll: &MultiPoll, moment: Moment, to: &mut Resp
     let cursor = poll.cursor();
     let tag = format!("\"{cursor}\"");
     let preference = format!("wait={}", ask.wait().as_secs());
-    let control: &[u8] = if ask.waits() {
-        b"no-store"
-    } else {
-        b"private, no-cache"
-    };
     let mut fields: Vec<(&str, &[u8])> = vec![
         ("ETag", tag.as_bytes()),
         ("Poll-Cursor", cursor.as_bytes()),
         EXPOSED,
-        ("Cache-Control", control),
+        ("Cache-Control", control(ask)),
     ];
     if ask.form.prefers() {
         fields.push(("Preference-Applied", preference.as_bytes()));

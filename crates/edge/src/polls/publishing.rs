@@ -1,22 +1,28 @@
 //! Routes on which values are stored and removed.
 
 use super::admit::refuse_share;
-use super::arrive::is_publish;
 use super::ask::{Admitted, plain_ask};
-use super::hold::Keep;
-use super::tables::Poll;
-use super::{Polls, seconds};
-use crate::access::{Bearer, Identity, RateKey};
-use crate::config::{RouteConfig, RouteId};
+use super::hold::{Keep, record};
+use super::lookups::{Lookups, seconds};
+use super::messages::frame_of;
+use super::owed::owed_time;
+use super::tables::{Keys, Poll};
+use crate::access::{Bearer, Gate, Identity, RateKey};
+use crate::config::{Config, RouteConfig, RouteId, Routes};
 use crate::cursor::Cursor;
 use crate::held::held;
-use crate::ids::KeyId;
-use crate::metrics::PublishOutcome;
-use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult};
-use crate::responder::Responder;
+use crate::ids::PublishId;
+use crate::metrics::{LoopMetrics, PublishOutcome};
+use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult, Publisher};
+use crate::responder::{Responder, Responses};
 use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::RequestHead;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest time for a response that is sent when the turn ends.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The client of a publisher's request.
 #[derive(Debug)]
@@ -29,23 +35,43 @@ pub(crate) enum Asker {
     Socket(Token, Option<Box<str>>),
 }
 
-impl Polls {
-    /// Returns true if a request may have a value as its body.
-    pub(super) fn may_publish(&self, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-        route.access.publish
-            && is_publish(head.method)
-            && self.gate.bearer(head.fields) == Bearer::Known
-    }
+/// Orders of publishers, with the parts of the loop that they touch: nothing that waits is told by
+/// them, and the application is not asked.
+pub(crate) struct Publications<'a> {
+    pub(super) config: &'a Config,
+    pub(super) routes: &'a Routes,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) responses: &'a Arc<Responses>,
+    pub(super) gate: &'a Gate,
+    pub(super) lookups: &'a mut Lookups,
+    pub(super) keys: &'a mut Keys,
+    /// Frames for one WebSocket each.
+    pub(super) replies: &'a mut Vec<(Token, String)>,
+    pub(super) publisher: &'a mut Publisher<Asker>,
+    /// Memory that each request uses again.
+    pub(super) scratch: &'a mut Vec<u8>,
+}
 
+/// Returns true if requests of this method publish, on a route that lets them.
+pub(super) fn is_publish(method: &str) -> bool {
+    matches!(method, "PUT" | "POST" | "DELETE")
+}
+
+/// Returns true if a request may have a value as its body.
+pub(super) fn may_publish(gate: &Gate, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
+    route.access.publish && is_publish(head.method) && gate.bearer(head.fields) == Bearer::Known
+}
+
+impl Publications<'_> {
     /// A request that stores or removes a value.
-    pub(super) fn publish(
+    pub(super) fn request(
         &mut self,
         context: &mut Context,
         route: RouteId,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let mut to = Responder::now(reply, request, &self.responses, context);
+        let mut to = Responder::now(reply, request, self.responses, context);
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
         // Before the token is checked: guesses of tokens count, too.
@@ -66,7 +92,7 @@ impl Polls {
             publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));
             return Outcome::Answered;
         }
-        let mut scratch = std::mem::take(&mut self.scratch.key);
+        let mut scratch = std::mem::take(self.scratch);
         let outcome = match self.ordered(route, request.head, &mut scratch) {
             Ok((order, name)) => {
                 let identity = Identity::of(origin);
@@ -84,7 +110,7 @@ impl Polls {
                 Outcome::Answered
             }
         };
-        self.scratch.key = scratch;
+        *self.scratch = scratch;
         outcome
     }
 
@@ -120,16 +146,17 @@ impl Polls {
             return Outcome::Answered;
         }
         let arrival = admitted.arrival(plain_ask(request.head), name);
-        let poll = self.record(context, &arrival, Keep::Line);
+        let log = &self.responses.log;
+        let poll = record(self.config, log, context, &arrival, Keep::Line);
         let asker = |_| Asker::Client(poll);
         let token = self
             .publisher
             .take(context, asker, order, name, request.body);
-        held(token.to_bits(), self.owed_time())
+        held(token.to_bits(), owed_time(self.config))
     }
 
     /// Takes an order of the admin listener.
-    pub(crate) fn publish_for_admin(
+    pub(crate) fn take_for_admin(
         &mut self,
         context: &Context,
         exchange: ExchangeId,
@@ -142,7 +169,7 @@ impl Polls {
     }
 
     /// Answers the clients whose orders have ended; returns those of the admin listener.
-    pub(crate) fn answer_publishers(
+    pub(crate) fn answer(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -157,10 +184,11 @@ impl Polls {
             match asker {
                 Asker::Admin(exchange) => of_admin.push((exchange, finished)),
                 Asker::Socket(socket, label) => {
-                    self.socket_published(socket, label.as_deref(), &finished);
+                    let frame = frame_of(&finished.published, finished.cursor, label.as_deref());
+                    self.replies.push((socket, frame));
                 }
                 Asker::Client(poll) => {
-                    let mut to = Responder::held(http, &poll, &self.responses);
+                    let mut to = Responder::held(http, &poll, self.responses);
                     publish::send(&finished.published, finished.cursor, |answer| {
                         to.send(context, answer);
                     });
@@ -176,19 +204,18 @@ impl Polls {
             finished.published,
             PublishResult::Created | PublishResult::Replaced | PublishResult::Deleted
         );
-        let key = self
-            .waiters
-            .keys
-            .find(&finished.key)
-            .filter(|_| has_changed);
-        let is_waited = |key: &KeyId| {
-            self.waiters
-                .keys
-                .get(*key)
-                .is_some_and(|k| !k.waiting.is_empty())
-        };
-        if let Some(key) = key.filter(is_waited) {
-            self.lookups.ask(&mut self.waiters.keys, key);
+        let key = self.keys.find(&finished.key).filter(|_| has_changed);
+        if let Some(key) = key.filter(|key| self.keys.waited_name(*key).is_some()) {
+            self.lookups.ask(self.keys, key);
         }
+    }
+
+    /// Handles an order whose result memcached has not sent in time.
+    pub(crate) fn expired(&mut self, publish: PublishId) -> Outcome {
+        if self.publisher.expire(publish) || self.publisher.has_finished() {
+            // It is answered when the turn ends.
+            return held(publish.to_bits(), AT_ONCE);
+        }
+        Outcome::Close
     }
 }

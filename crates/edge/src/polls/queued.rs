@@ -1,86 +1,56 @@
 //! Polls that asked for the same and got nothing by it: each asks for itself, a few at a time.
 
-use super::Polls;
-use super::fetch::{Kept, Missed};
-use super::fetched::Member;
-use super::misses::{Fetch, FetchedValue, Join, Queued, UpstreamResult};
+use super::fetch::{Fetching, Kept, Missed, common_of, head_limits};
+use super::misses::{Fetch, Join, Queued, UpstreamResult};
 use super::places::Event;
 use super::sharing::Owner;
 use crate::ids::{FetchId, FetchMember, Packed};
-use crate::responder::Responder;
 use dwell_engine::Http;
-use dwell_evloop::Context;
 use dwell_proto::http1::FieldStorage;
 use dwell_upstream::Client;
 
 /// Requests of one queue that are under way at once.
 const AT_ONCE: usize = 16;
 
-impl Polls {
-    /// Takes the members out of `members` that the result of a shared request does not belong to;
-    /// each asks for itself.
-    pub(super) fn queue_up(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        fetch: &Fetch,
-        result: &UpstreamResult,
-        members: &mut Vec<Packed<FetchMember>>,
-    ) {
-        // A request for one client is its own, and a result that was remembered belongs to all.
-        if !fetch.is_led() {
-            return;
-        }
-        let answered = match Owner::of(result, fetch.common.is_plain) {
-            Owner::All => return,
-            Owner::Nobody if fetch.common.is_trimmed => 0,
-            Owner::Nobody | Owner::Asker => 1,
-        };
-        let queued = members.split_off(answered.min(members.len()));
-        self.each_for_itself(context, http, fetch, &queued);
-    }
-
+impl Fetching<'_> {
     /// Has each of these ask for itself, in the order in which they came. Their deadlines stay.
+    /// Returns those for which nothing can be sent.
+    #[must_use]
     pub(super) fn each_for_itself(
         &mut self,
-        context: &mut Context,
-        http: &mut Http,
+        http: &Http,
         fetch: &Fetch,
         members: &[Packed<FetchMember>],
-    ) {
+    ) -> Vec<Packed<FetchMember>> {
         if members.is_empty() {
-            return;
+            return Vec::new();
         }
         let Some(queue) = self.misses.open_queue(fetch, members) else {
-            for member in members {
-                self.turn_away(context, http, *member);
-            }
-            return;
+            return members.to_vec();
         };
         for member in members {
             self.set_place(*member, queue);
         }
-        for _ in 0..AT_ONCE.min(members.len()) {
-            self.next_in_queue(context, http, Some(queue));
-        }
+        let next = |_| self.next_in_queue(http, Some(queue));
+        (0..AT_ONCE.min(members.len())).flat_map(next).collect()
     }
 
-    /// Sends the request of the next one whose client is still there.
+    /// Sends the request of the next one whose client is still there. Returns those before it, for
+    /// which nothing can be sent.
+    #[must_use]
     pub(super) fn next_in_queue(
         &mut self,
-        context: &mut Context,
-        http: &mut Http,
+        http: &Http,
         queue: Option<FetchId>,
-    ) {
-        let Some(queue) = queue else {
-            return;
-        };
-        while let Some(queued) = self.misses.take_queued(queue) {
+    ) -> Vec<Packed<FetchMember>> {
+        let mut left = Vec::new();
+        while let Some(queued) = queue.and_then(|queue| self.misses.take_queued(queue)) {
             if self.ask_alone(http, &queued).is_some() {
-                return;
+                break;
             }
-            self.turn_away(context, http, queued.member);
+            left.push(queued.member);
         }
+        left
     }
 
     /// Sends the request of a member that waited; `None` if that cannot be.
@@ -91,11 +61,14 @@ impl Polls {
             name: &queued.name,
             ask: kept.ask,
             route: kept.route,
-            head: &kept.head(&mut storage, &self.head_limits())?,
+            head: &kept.head(&mut storage, &head_limits(self.config))?,
             body: kept.request.body(),
             peer: &|| kept.peer,
         };
-        let common = self.common_of(missed.head, missed.ask, missed.route);
+        let Missed {
+            head, ask, route, ..
+        } = missed;
+        let common = common_of(self.routes, self.misses, head, ask, route);
         let request = self.encode(&missed, false);
         let fetch = self.misses.open_queued(queued, common, request)?;
         self.set_place(queued.member, fetch);
@@ -106,7 +79,7 @@ impl Polls {
     pub(crate) fn client_of_join(&self, http: &Http, join: &Join) -> Option<Client> {
         let kept = self.kept_of(http, join.member)?;
         let mut storage = FieldStorage::new();
-        let head = kept.head(&mut storage, &self.head_limits())?;
+        let head = kept.head(&mut storage, &head_limits(self.config))?;
         Some(self.gate.client_of(&head, kept.peer))
     }
 
@@ -133,23 +106,23 @@ impl Polls {
             poll.place.moves(Event::NotShared, fetch);
         }
     }
+}
 
-    /// Answers a member that nothing can be sent for it, if it is still there.
-    pub(super) fn turn_away(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        member: Packed<FetchMember>,
-    ) {
-        match self.take_member(member) {
-            Some(Member::Poll(poll)) => {
-                let mut to = Responder::held(http, &poll, &self.responses);
-                self.refuse_busy(context, &mut to);
-            }
-            Some(Member::Key(sub_fetch)) => {
-                self.end_sub_fetch(context, http, &sub_fetch, FetchedValue::Unknown);
-            }
-            None => {}
-        }
+/// The members that the result of a shared request does not belong to, out of `members`: each asks
+/// for itself.
+pub(super) fn left_to_ask(
+    fetch: &Fetch,
+    result: &UpstreamResult,
+    members: &mut Vec<Packed<FetchMember>>,
+) -> Vec<Packed<FetchMember>> {
+    // A request for one client is its own, and a result that was remembered belongs to all.
+    if !fetch.is_led() {
+        return Vec::new();
     }
+    let answered = match Owner::of(result, fetch.common.is_plain) {
+        Owner::All => return Vec::new(),
+        Owner::Nobody if fetch.common.is_trimmed => 0,
+        Owner::Nobody | Owner::Asker => 1,
+    };
+    members.split_off(answered.min(members.len()))
 }

@@ -1,5 +1,6 @@
 //! Spread of times, so that clients that were held together do not return together.
 
+use super::waiters::BUSY;
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use crate::retry_after::RetryAfter;
@@ -69,6 +70,15 @@ impl Spread {
         to.ends(PollOutcome::Refused);
         self.refuse(context, to, reason);
         Outcome::Answered
+    }
+
+    /// Answers that no further request can be taken on.
+    pub(super) fn refuse_busy(
+        &mut self,
+        context: &mut Context,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        self.refused(context, to, BUSY)
     }
 }
 

@@ -437,6 +437,12 @@ impl Keys {
         Some(token)
     }
 
+    /// The name of a key that polls or streams wait for.
+    pub(crate) fn waited_name(&self, key: KeyId) -> Option<&[u8]> {
+        let record = self.slab.get(key)?;
+        (!record.waiting.is_empty()).then_some(&*record.name)
+    }
+
     /// The name of a key that no poll or stream waits for yet.
     pub(crate) fn unwaited(&self, key: KeyId) -> Option<&SharedKey> {
         let record = self.slab.get(key)?;

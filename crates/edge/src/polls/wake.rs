@@ -3,24 +3,24 @@
 //! A change is told at once to as many polls and streams as the turn has room for, and to the
 //! others from the queue of its key, see [`delivery`](super::delivery).
 
+use super::Polls;
 use super::answers::{self, Alike, Found};
 use super::budget::{Budget, Now};
 use super::decide::{Decision, Stage, decide};
 use super::delivery::{Queue, Telling};
-use super::explanation::Valued;
 use super::feeds::{Known, Opening};
-use super::lookups::Lookup;
+use super::key_state::MultiPoll;
+use super::lookups::seconds;
+use super::owed::{OVERDUE, lost_polls};
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
 use super::waiters::SHUTTING_DOWN;
-use super::{Lookups, Polls};
-use crate::ids::{CacheOperation, KeyId, LookupId, LookupMember, PollId, Waiter, WaiterId};
+use crate::ids::{KeyId, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
 use dwell_engine::Http;
 use dwell_engine::websocket::{CloseCode, MessageKind, WebSockets};
 use dwell_evloop::Context;
-use dwell_memcache::on_loop::{Completion, Outcome};
 use dwell_store::Item;
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ impl Polls {
     /// Reads a key of the embedded store and answers those for whom its value is news; returns how
     /// many, or `None` where nothing is under way for the key any more.
     fn look_again(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) -> Option<usize> {
-        let now = dwell_store_server::seconds(context.steady_seconds());
+        let now = seconds(context);
         let (key, item) = self.waiters.reread(name, now)?;
         let found = item.as_ref().map(Found::stored);
         if let Some(poll) = self.waiters.only_poll(key)
@@ -96,7 +96,7 @@ impl Polls {
 
     /// Compares all polls and feeds of `key` with its value now, and tells those for which it
     /// is news, at once or, when the turn has no room for that, by and by; returns how many.
-    fn settle(
+    pub(super) fn settle(
         &mut self,
         context: &mut Context,
         http: &mut Http,
@@ -121,7 +121,8 @@ impl Polls {
                 news.is_some()
             }
             Waiter::MultiPoll(poll) => {
-                ready += usize::from(self.note_multi_poll(poll, key, found.as_ref()));
+                let mut polls = self.multi_polls();
+                ready += usize::from(polls.note(poll, key, found.as_ref()));
                 self.waiters.multi_poll(poll).is_some()
             }
             Waiter::Poll(poll) => {
@@ -287,7 +288,7 @@ impl Polls {
             return queue.left.clear();
         };
         // The turn may have brought a newer value, which others have been told already.
-        let item = self.stored(context, &record.name);
+        let item = self.lookups.stored(&record.name, seconds(context));
         let mut found = if self.lookups.is_immediate() {
             item.as_ref().map(Found::stored)
         } else {
@@ -348,7 +349,14 @@ impl Polls {
                     None => answers::value_held(&mut to, context, route, &poll.ask, found),
                 }
             }
-            _ => self.conclude(context, &poll.ask, poll.route, decision, found, &mut to),
+            _ => answers::conclude(
+                &mut to,
+                context,
+                self.routes.get(poll.route),
+                &poll.ask,
+                decision,
+                found,
+            ),
         }
     }
 
@@ -373,14 +381,16 @@ impl Polls {
                 answers::not_modified(to, context, &poll.ask, None, status);
             }
             decision => {
-                self.conclude(context, &poll.ask, poll.route, decision, found.as_ref(), to);
+                answers::conclude(
+                    to,
+                    context,
+                    self.routes.get(poll.route),
+                    &poll.ask,
+                    decision,
+                    found.as_ref(),
+                );
             }
         }
-    }
-
-    /// The server ends: no further polls are held.
-    pub(crate) fn refuse_waits(&mut self) {
-        self.waiters.refuse_waits();
     }
 
     /// At most `count` held polls end now, and as many streams.
@@ -405,162 +415,8 @@ impl Polls {
             let mut to = Responder::held(http, &poll, &self.responses);
             self.end_wait(context, &poll, item.as_ref(), &mut to);
         }
-        self.drain_multi_polls(context, http, count);
+        self.multi_polls().drain(context, http, count);
         self.waiters.waiting() > 0
-    }
-
-    /// The name of the key a lookup is for; the lookup has gone out and is shared no further.
-    pub(crate) fn lookup_sent(&mut self, lookup: LookupId) -> Option<&[u8]> {
-        self.lookups.sent(&mut self.waiters.keys, lookup)
-    }
-
-    /// The name of a key that is still waited for.
-    pub(crate) fn waited_name(&self, key: KeyId) -> Option<&[u8]> {
-        let record = self.waiters.keys.get(key)?;
-        (!record.waiting.is_empty()).then_some(&*record.name)
-    }
-
-    /// memcached has answered, or failed to.
-    pub(crate) fn completed(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        completion: &Completion<'_>,
-    ) {
-        match CacheOperation::of(completion.tag) {
-            CacheOperation::Lookup(lookup) => {
-                let keys = &mut self.waiters.keys;
-                if let Some(lookup) = self.lookups.completed(keys, lookup, completion) {
-                    self.lookup_completed(context, http, lookup, completion);
-                }
-            }
-            CacheOperation::Version(key) => self.version_came(context, http, key, completion),
-            CacheOperation::Publish(publish) => self.publisher.completed(publish, completion),
-            CacheOperation::Fill => {}
-            CacheOperation::Explained(tag) => {
-                self.lookups
-                    .note_found(tag, Valued::of(&completion.outcome));
-            }
-        }
-    }
-
-    /// Decides what shared a lookup, and what waits for its key, by what memcached has.
-    fn lookup_completed(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        lookup: Lookup,
-        completion: &Completion<'_>,
-    ) {
-        let mut found = match completion.outcome {
-            Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
-            _ => None,
-        };
-        if let Some(record) = self.waiters.keys.get(lookup.key) {
-            let came = (&completion.outcome, found.as_ref());
-            let has_upstream = self.config.has_upstream();
-            self.misses
-                .note_lookup(&record.name, came, has_upstream, context.now());
-        }
-        // A slow reader keeps what it is sent, so a single one is given no copy of its own, either.
-        if let (Some(found), false) = (&mut found, lookup.is_of_sweep())
-            && let Some(record) = self.waiters.keys.get(lookup.key)
-        {
-            self.delivery.encodings.share(&record.name, found);
-        }
-        let has_failed = matches!(completion.outcome, Outcome::Failed(_));
-        let (key, is_of_sweep) = (lookup.key, lookup.is_of_sweep());
-        for member in lookup.into_members() {
-            let found = found.as_ref();
-            match member.id() {
-                LookupMember::SubFetch(sub_fetch) => {
-                    self.missing_looked_up(context, key, sub_fetch, found.is_some());
-                }
-                LookupMember::MultiPoll(poll) => {
-                    self.multi_poll_looked_up(context, http, key, poll, found, has_failed);
-                }
-                LookupMember::Poll(poll) => {
-                    self.looked_up(context, http, key, poll, found, has_failed);
-                }
-            }
-        }
-        // A failure says nothing of the key, so those who wait for it go on waiting.
-        if !has_failed {
-            let woken = self.settle(context, http, key, found);
-            self.count_sweep_wake(woken, is_of_sweep);
-        }
-        self.lookups.follow_hint(&mut self.waiters.keys, key);
-        Lookups::leave(&mut self.waiters.keys, key);
-    }
-
-    /// Counts the outcome of a change that memcached reported: a version that moved and woke no
-    /// poll is a value that was set again.
-    fn count_sweep_wake(&self, woken: usize, has_moved: bool) {
-        if woken > 0 {
-            self.metrics.wakeups.increment(WakeOutcome::Answered);
-        } else if has_moved {
-            self.metrics.wakeups.increment(WakeOutcome::Unchanged);
-        }
-    }
-
-    /// Decides one poll by what memcached has.
-    fn looked_up(
-        &mut self,
-        context: &mut Context,
-        http: &mut Http,
-        key: KeyId,
-        token: PollId,
-        found: Option<&Found<'_>>,
-        failed: bool,
-    ) {
-        if failed && !self.config.has_upstream() && self.answer_unlooked(context, http, key, token)
-        {
-            return;
-        }
-        let Some(poll) = self.waiters.polls().get(token) else {
-            return;
-        };
-        let current = found.as_ref().map(|found| found.content);
-        let decision = match poll.ask.is_stream {
-            true if found.is_none() && self.config.has_upstream() => Decision::Miss,
-            true => Decision::Value,
-            false => decide(
-                &poll.ask,
-                current,
-                Stage::Arrived,
-                self.routes.get(poll.route).rules,
-            ),
-        };
-        if decision == Decision::Wait {
-            return self.wait_after_lookup(context, http, key, token);
-        }
-        let Some(poll) = self.waiters.remove(token) else {
-            return;
-        };
-        self.metrics
-            .http_request_duration
-            .observe(context.now().duration_since(poll.arrived));
-        if decision == Decision::Miss {
-            return self.miss_later(context, http, key, poll);
-        }
-        if poll.ask.is_stream {
-            let known = if failed {
-                Known::Nothing
-            } else {
-                Known::Looked(found)
-            };
-            if let Some(name) = self.waiters.keys.get(key).map(|key| key.name.clone()) {
-                self.stream_later(context, http, &poll, &name, known);
-            }
-            return;
-        }
-        let mut to = Responder::held(http, &poll, &self.responses);
-        if failed && decision == Decision::NotFound {
-            // It is unknown whether the key is there, so 404 would be a guess.
-            to.ends(PollOutcome::Failed);
-            return self.refuse(context, &mut to, "memcached does not answer");
-        }
-        self.conclude(context, &poll.ask, poll.route, decision, found, &mut to);
     }
 
     /// Begins a stream for an exchange that was held.
@@ -577,19 +433,64 @@ impl Polls {
         self.event_streams().begin(context, &opening, &mut to);
     }
 
-    /// The sweep learnt the version of a key that is waited for.
-    fn version_came(
+    /// Tells feeds what the application has said of their keys.
+    fn tell_answered(
         &mut self,
         context: &mut Context,
         http: &mut Http,
-        key: KeyId,
-        completion: &Completion<'_>,
+        websockets: &mut WebSockets,
     ) {
-        self.lookups
-            .version_came(&mut self.waiters.keys, key, completion);
-        if completion.outcome == Outcome::Miss && self.waiters.keys.get(key).is_some() {
-            let woken = self.settle(context, http, key, None);
-            self.count_sweep_wake(woken, false);
+        for token in std::mem::take(&mut self.delivery.answered) {
+            let Some((sink, set)) = self
+                .waiters
+                .feeds
+                .get(token)
+                .map(|feed| (feed.sink, feed.set))
+            else {
+                continue;
+            };
+            match (sink, set) {
+                (Sink::Socket(socket), _) => {
+                    let now = Now::of(context);
+                    let mut sockets = self.socket_streams();
+                    websockets.with_socket(context, socket, |socket| {
+                        sockets.tell(now, token, socket);
+                    });
+                }
+                (Sink::Events(exchange), Some(set)) if http.is_flushed(exchange) => {
+                    self.event_streams()
+                        .tell_answered(context, http, set, token);
+                }
+                // It is told when its client has taken what was before.
+                (Sink::Events(_) | Sink::Leaving(_), _) => {}
+            }
         }
+    }
+
+    /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
+    /// with [`recheck`](Self::recheck), nothing is expected to be found.
+    pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
+        let tokens = self.waiters.multi_polls().tokens();
+        let stuck: Vec<_> = tokens
+            .filter(|token| {
+                self.waiters
+                    .multi_poll(*token)
+                    .is_some_and(MultiPoll::is_stuck)
+            })
+            .collect();
+        for token in stuck {
+            self.multi_polls().all_asked(context, http, token);
+        }
+        let subrequests = &self.gate.subrequests;
+        let lost = lost_polls(&self.waiters, &self.lookups, &self.misses, subrequests);
+        for token in lost {
+            let Some(poll) = self.waiters.remove(token) else {
+                continue;
+            };
+            let mut to = Responder::held(http, &poll, &self.responses);
+            to.ends(PollOutcome::Failed);
+            to.text(context, 504, OVERDUE);
+        }
+        self.event_streams().end_lost(context, http);
     }
 }

@@ -9,6 +9,7 @@ use dwell_store::StoreConfig;
 use std::sync::Mutex;
 
 const NOW: u32 = 1000;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The keys and lookups of a loop that has a place for three lookups.
 struct Fixture {
@@ -275,7 +276,8 @@ fn a_resync_asks_for_the_keys_of_one_server() {
 #[test]
 fn a_fill_goes_out_with_the_turn() {
     let mut of = Fixture::before_memcached();
-    of.lookups.fill(b"a", &Bytes::from_static(b"one"), 60, NOW);
+    of.lookups
+        .fill(b"a", &Bytes::from_static(b"one"), MINUTE, NOW);
     assert!(of.lookups.has_left() && !of.lookups.has_unsent());
     let fills = of.lookups.take_fills();
     let [fill] = fills.as_slice() else {
@@ -342,8 +344,8 @@ fn a_fill_takes_no_place_of_a_value_that_is_there() {
     let (mut of, store, _) = embedded();
     let body = Bytes::from_static(b"from the application");
     set(&store, "a", "one");
-    of.lookups.fill(b"a", &body, 60, NOW);
-    of.lookups.fill(b"b", &body, 60, NOW);
+    of.lookups.fill(b"a", &body, MINUTE, NOW);
+    of.lookups.fill(b"b", &body, MINUTE, NOW);
     assert_eq!(&*of.lookups.stored(b"a", NOW).unwrap().value, b"one");
     assert_eq!(&*of.lookups.stored(b"b", NOW + 59).unwrap().value, &*body);
     assert!(

@@ -2,6 +2,8 @@
 
 use super::super::ask::{Ask, Form, Method};
 use super::super::tables::KeptRequest;
+use super::memory::{StaleValue, UpstreamResult};
+use super::remembered::is_whole_value;
 use crate::config::RouteId;
 use crate::cursor::Condition;
 use crate::ids::SubFetchAsker;
@@ -42,6 +44,33 @@ pub(crate) enum FetchedValue {
     Nothing,
     /// It did not answer, or not so that it could be told.
     Unknown,
+}
+
+impl SubFetch {
+    /// The feed or poll that asks for it, and its place among the keys of a poll.
+    pub(crate) fn asker(&self) -> (SubFetchAsker, usize) {
+        (self.asker, self.place)
+    }
+}
+
+impl FetchedValue {
+    /// The word on a key by the result of a fetch that was shared, or by the value in its place.
+    pub(crate) fn of(
+        sub_fetch: &SubFetch,
+        result: &UpstreamResult,
+        stale: Option<&StaleValue>,
+    ) -> Self {
+        let stale = stale.filter(|known| known.stands_for(&sub_fetch.request.ask));
+        match (result, stale) {
+            (_, Some(known)) => Self::Value(known.body.clone(), known.flags),
+            (Ok(answer), _) => match answer.status {
+                200 if is_whole_value(answer) => Self::Value(answer.body.clone(), 0),
+                200 | 500.. => Self::Unknown,
+                _ => Self::Nothing,
+            },
+            (Err(_), _) => Self::Unknown,
+        }
+    }
 }
 
 impl OriginRequest {

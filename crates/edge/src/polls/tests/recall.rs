@@ -8,6 +8,7 @@ use crate::cursor::Cursor;
 use crate::ids::FetchId;
 use crate::polls::ask::plain_ask;
 use crate::polls::common::Variant;
+use crate::polls::fetch::{common_of, head_limits};
 use crate::polls::freshness::Freshness;
 use crate::polls::misses::memory::{NewValue, Role};
 use crate::polls::misses::{CachedOutcome, LoopFetch, UpstreamResult};
@@ -24,10 +25,9 @@ fn get(edge: &Edge) -> Variant {
     let polls = &edge.driver.front.polls;
     let text = b"GET /poll/a HTTP/1.1\r\nHost: edge\r\n\r\n";
     let mut storage = FieldStorage::new();
-    let head = parse_request(text, &mut storage, &polls.head_limits()).unwrap();
-    polls
-        .common_of(&head, &plain_ask(&head), RouteId::FIRST)
-        .variant
+    let head = parse_request(text, &mut storage, &head_limits(&polls.config)).unwrap();
+    let (ask, route) = (plain_ask(&head), RouteId::FIRST);
+    common_of(&polls.routes, &polls.misses, &head, &ask, route).variant
 }
 
 /// Notes a value of the application that is fresh for five seconds.
