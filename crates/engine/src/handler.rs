@@ -22,7 +22,6 @@ mod answer;
 pub mod axum;
 mod blocking;
 mod body;
-mod channel;
 mod exchange;
 #[cfg(feature = "http")]
 pub mod http;
@@ -48,7 +47,6 @@ pub use takeover::{StreamHandler, StreamSender, stream_fn};
 pub use web_socket::{WebSocketHandler, WebSocketSender, web_socket_fn};
 pub use writer::{BodyWriter, TryWriteError};
 
-pub(crate) use channel::{Channel, Work};
 pub(crate) use outlet::{Charge, Outlet};
 pub(crate) use takeover::Takeover;
 

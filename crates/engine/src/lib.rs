@@ -38,6 +38,7 @@ mod budget;
 mod components;
 mod connection;
 mod date;
+#[doc(hidden)]
 pub mod desk;
 #[doc(hidden)]
 pub mod embed;

@@ -25,7 +25,7 @@ pub use error::ServerError;
 pub use running::{Running, Shutdown};
 pub use statistics::Statistics;
 
-pub(crate) use host::Host;
+pub(crate) use host::{Channel, Host, Ledger, Next, Order};
 pub(crate) use link::{LoopLink, Message};
 
 use crate::limits::Limits;

@@ -1,5 +1,6 @@
 //! Answers that own what they are made of.
 
+use crate::desk::OwnedAnswer;
 use crate::reply::{Body, Reply, Response};
 use bytes::Bytes;
 use dwell_evloop::FileSlice;
@@ -119,6 +120,13 @@ impl Answer {
         &self.fields
     }
 
+    pub(super) fn of_fields(status: u16, fields: Vec<Field>) -> Self {
+        Self {
+            fields,
+            ..Self::new(status)
+        }
+    }
+
     pub(crate) fn send(self, reply: &mut Reply<'_>) {
         let body = match self.body {
             AnswerBody::Bytes(bytes) => Body::Shared(bytes),
@@ -127,11 +135,22 @@ impl Answer {
         };
         write(reply, self.status, &self.fields, body, self.closes);
     }
+}
 
-    /// Sends the head; the body follows in pieces.
-    pub(crate) fn begin(self, length: Option<u64>, reply: &mut Reply<'_>) {
+impl OwnedAnswer for Answer {
+    fn send(self, reply: &mut Reply<'_>) {
+        Self::send(self, reply);
+    }
+
+    fn begin(self, length: Option<u64>, reply: &mut Reply<'_>) -> bool {
         let body = Body::Stream(length);
         write(reply, self.status, &self.fields, body, self.closes);
+        // Without a body it is complete: a writer of pieces gets an error.
+        reply.is_bodiless() && reply.finish(&[]).is_ok()
+    }
+
+    fn informational(self, reply: &mut Reply<'_>) {
+        reply.informational(self.status, &borrowed(&self.fields));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The body of a request, read as it comes.
 
-use super::channel::{BodyRead, Channel};
+use crate::desk::BodyRead;
+use crate::server::Channel;
 use bytes::{Buf, Bytes};
 use std::fmt;
 use std::io::{self, Read};
@@ -140,18 +141,19 @@ impl RequestBody {
         let Source::Streamed { channel, left } = &mut self.source else {
             return Ok(Bytes::new());
         };
-        let mut state = channel.lock();
-        loop {
-            match channel.read_body(&mut state, None) {
-                BodyRead::Data(data) => {
-                    count(left, &data);
-                    return Ok(data);
-                }
-                BodyRead::End => return Ok(Bytes::new()),
-                BodyRead::Gone => return Err(BodyError::Gone),
-                BodyRead::Later if channel.is_on_its_loop() => return Err(BodyError::OnItsLoop),
-                BodyRead::Later => state = channel.wait(state),
+        let read = if channel.line().is_here() {
+            channel.read_body(None)
+        } else {
+            channel.wait_body()
+        };
+        match read {
+            BodyRead::Data(data, _) => {
+                count(left, &data);
+                Ok(data)
             }
+            BodyRead::End => Ok(Bytes::new()),
+            BodyRead::Gone => Err(BodyError::Gone),
+            BodyRead::Later => Err(BodyError::OnItsLoop),
         }
     }
 
@@ -163,9 +165,8 @@ impl RequestBody {
         let Source::Streamed { channel, left } = &mut self.source else {
             return Poll::Ready(None);
         };
-        let arrival = channel.read_body(&mut channel.lock(), Some(task.waker()));
-        match arrival {
-            BodyRead::Data(data) => {
+        match channel.read_body(Some(task.waker())) {
+            BodyRead::Data(data, _) => {
                 count(left, &data);
                 Poll::Ready(Some(Ok(data)))
             }

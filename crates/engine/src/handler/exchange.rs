@@ -2,12 +2,12 @@
 
 use super::answer::Answer;
 use super::body::RequestBody;
-use super::channel::Channel;
 use super::request::OwnedRequest;
 use super::responder::Responder;
 use super::takeover::{StreamHandler, Takeover};
 use super::web_socket::WebSocketHandler;
-use crate::server::{Host, Statistics};
+use crate::desk::Line;
+use crate::server::{Channel, Host, Ledger, Next, Statistics};
 use crate::websocket::{UpgradeOptions, upgrade};
 use crate::{ExchangeId, Reply, Request};
 use bytes::Bytes;
@@ -57,6 +57,7 @@ use std::time::SystemTime;
 /// ```
 pub struct Exchange<'e, 'r> {
     reply: &'e mut Reply<'r>,
+    ledger: &'e mut Ledger,
     host: &'e mut Host,
     id: ExchangeId,
     wall: SystemTime,
@@ -87,12 +88,14 @@ impl std::error::Error for PoolFull {}
 impl<'e, 'r> Exchange<'e, 'r> {
     pub(crate) fn new(
         reply: &'e mut Reply<'r>,
+        ledger: &'e mut Ledger,
         host: &'e mut Host,
         id: ExchangeId,
         wall: SystemTime,
     ) -> Self {
         Self {
             reply,
+            ledger,
             host,
             id,
             wall,
@@ -141,7 +144,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// # Errors
     /// [`PoolFull`], after the client was answered 503; `job` is dropped then.
     pub fn offload(&mut self, job: impl FnOnce() + Send + 'static) -> Result<(), PoolFull> {
-        let offered = self.host.server().pool().submit(Box::new(job));
+        let offered = self.host.server.pool().submit(Box::new(job));
         if offered.is_err() {
             let text = "all workers are busy\n";
             Answer::text(503, text)
@@ -167,8 +170,10 @@ impl<'e, 'r> Exchange<'e, 'r> {
         F: Future<Output = ()> + 'static,
     {
         let future = make(self.responder());
-        if let Some((token, _)) = self.held {
-            self.host.spawn(token, Box::pin(future));
+        if let Some((token, _)) = self.held
+            && let Some(entry) = self.ledger.entry(token)
+        {
+            *entry = Next::of(future);
         }
     }
 
@@ -232,12 +237,12 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// Returns true if the server is shutting down, as [`Responder::is_draining`] does.
     pub fn is_draining(&self) -> bool {
-        self.host.link().is_draining()
+        self.host.link.is_draining()
     }
 
     /// Returns the counters of the server.
     pub fn statistics(&self) -> Statistics {
-        self.host.server().statistics()
+        self.host.server.statistics()
     }
 
     /// The time, at most 50 ms old; for dates.
@@ -246,7 +251,8 @@ impl<'e, 'r> Exchange<'e, 'r> {
     }
 
     fn channel(&mut self) -> Arc<Channel> {
-        let (_, channel) = self.held.get_or_insert_with(|| self.host.open(self.id));
+        let open = || self.ledger.open(self.id, Next::default());
+        let (_, channel) = self.held.get_or_insert_with(open);
         Arc::clone(channel)
     }
 }

@@ -1,9 +1,10 @@
 //! Answering from anywhere.
 
 use super::answer::{Answer, Field};
-use super::channel::{Channel, Order};
 use super::takeover::{StreamHandler, Takeover};
 use super::writer::BodyWriter;
+use crate::desk::Line;
+use crate::server::{Channel, Order};
 use dwell_evloop::BlockingStream;
 use std::fmt;
 use std::future::poll_fn;
@@ -94,7 +95,7 @@ impl Responder {
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     /// ```
     pub fn informational(&self, status: u16, fields: Vec<Field>) -> Result<(), Gone> {
-        let order = Order::Informational(status, fields);
+        let order = Order::Informational(Answer::of_fields(status, fields));
         match self.channel.as_ref() {
             Some(channel) if channel.order(order) => Ok(()),
             _ => Err(Gone),
@@ -210,7 +211,7 @@ impl Responder {
     pub fn is_cancelled(&self) -> bool {
         self.channel
             .as_ref()
-            .is_none_or(|channel| channel.is_over())
+            .is_none_or(|channel| channel.ended().is_some())
     }
 
     /// Waits until the response is not needed any more. It is for tasks of another runtime; a
@@ -251,7 +252,7 @@ impl Responder {
     /// Returns true if the server is shutting down, which waits for the responses that are owed.
     pub fn is_draining(&self) -> bool {
         let channel = self.channel.as_ref();
-        channel.is_some_and(|channel| channel.is_draining())
+        channel.is_some_and(|channel| channel.line().is_draining())
     }
 
     /// Waits until the server begins to shut down, or the response is not needed any more. A

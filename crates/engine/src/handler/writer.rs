@@ -1,8 +1,9 @@
 //! The body of an answer, written in pieces from anywhere.
 
 use super::answer::Field;
-use super::channel::{Channel, Order, Refusal};
 use super::responder::Gone;
+use crate::desk::{Line, Refusal};
+use crate::server::{Channel, Order};
 use bytes::Bytes;
 use std::fmt;
 use std::future::poll_fn;
@@ -158,7 +159,7 @@ impl BodyWriter {
             let Some(channel) = self
                 .channel
                 .as_ref()
-                .filter(|channel| !channel.is_on_its_loop())
+                .filter(|channel| !channel.line().is_here())
             else {
                 return Err(TryWriteError::Full(piece));
             };
@@ -282,7 +283,7 @@ impl BodyWriter {
     /// ```
     pub fn is_draining(&self) -> bool {
         let channel = self.channel.as_ref();
-        channel.is_some_and(|channel| channel.is_draining())
+        channel.is_some_and(|channel| channel.line().is_draining())
     }
 
     /// Waits until the server begins to shut down, or the exchange has ended.
@@ -326,7 +327,7 @@ impl BodyWriter {
     pub fn is_cancelled(&self) -> bool {
         self.channel
             .as_ref()
-            .is_none_or(|channel| channel.is_over())
+            .is_none_or(|channel| channel.ended().is_some())
     }
 }
 

@@ -1,17 +1,20 @@
-//! The engine's view of a server: its callbacks become calls of the handler.
+//! A server as the face of a desk: its requests become calls of the handler.
 
 use super::guard::guarded;
-use super::host::Host;
+use super::host::{Host, Ledger, Next};
+use super::link::LoopLink;
 use super::statistics::add;
 use crate::Detached;
-use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
-use crate::handler::{Answer, BodyMode, Exchange, Handler};
-use crate::reply::Reply;
+use crate::app::{BodyPlan, HttpEvent, Outcome, Request};
+use crate::desk::{DeskEvent, End, Face};
+use crate::handler::{Answer, BodyMode, Exchange, Handler, Takeover};
+use crate::reply::{Reply, append_fields};
 use dwell_evloop::{Context, Stream, Token};
-use dwell_proto::http1::{RequestHead, Trailers};
+use dwell_proto::http1::{RequestHead, Version, encode};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The app of one loop of a server.
+/// One loop of a server as its desk sees it.
 #[derive(Debug)]
 pub(super) struct ServerApp<H> {
     handler: Arc<H>,
@@ -36,16 +39,16 @@ impl<H: Handler> ServerApp<H> {
     pub(super) fn release(&mut self, open: usize) {
         let used = open + self.raw_connections;
         if self.places > used {
-            self.host.server().release(self.places - used);
+            self.host.server.release(self.places - used);
             self.places = used;
         }
     }
 
     fn admit(&mut self, open: usize) -> bool {
-        if !self.host.server().admit() {
+        if !self.host.server.admit() {
             // A client may have left in this very turn.
             self.release(open);
-            if !self.host.server().admit() {
+            if !self.host.server.admit() {
                 return false;
             }
         }
@@ -54,21 +57,18 @@ impl<H: Handler> ServerApp<H> {
     }
 }
 
-impl<H: Handler> App for ServerApp<H> {
-    fn body(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        head: &RequestHead<'_, '_>,
-        _: &Stream,
-    ) -> BodyPlan {
-        let bytes_max = self.host.link().settings().max_body_bytes;
+impl<H: Handler> Face for ServerApp<H> {
+    type Line = LoopLink;
+    type Entry = Next;
+
+    fn body(&mut self, head: &RequestHead<'_, '_>) -> BodyPlan {
+        let bytes_max = self.host.link.settings().max_body_bytes;
         match guarded(|| self.handler.body(head)) {
             Ok(BodyMode::Collect) => BodyPlan::Collect { bytes_max },
             Ok(BodyMode::Stream) => BodyPlan::Stream { bytes_max },
             Ok(BodyMode::Refuse(status)) => BodyPlan::Refuse(status),
             Err(_) => {
-                self.host.count_panic();
+                self.host.link.count_panic();
                 BodyPlan::Refuse(500)
             }
         }
@@ -76,115 +76,70 @@ impl<H: Handler> App for ServerApp<H> {
 
     fn request(
         &mut self,
+        ledger: &mut Ledger,
         context: &mut Context,
         request: &Request<'_>,
         reply: &mut Reply<'_>,
-    ) -> Outcome {
-        add(&self.host.link().figures.requests, 1);
-        let mut exchange = Exchange::new(reply, &mut self.host, request.exchange, context.wall());
-        let handled = guarded(|| self.handler.handle(request, &mut exchange));
+    ) -> Result<Token, Outcome> {
+        let Self { handler, host, .. } = self;
+        add(&host.link.figures.requests, 1);
+        let (id, wall) = (request.exchange, context.wall());
+        let mut exchange = Exchange::new(reply, ledger, host, id, wall);
+        let handled = guarded(|| handler.handle(request, &mut exchange));
         let held = exchange.into_held();
-        if handled.is_err() {
-            self.host.count_panic();
-            if let Some(token) = held {
-                self.host.end(token);
-            }
-            if reply.is_sent() {
-                return Outcome::Close;
-            }
-            reply.close_after();
-            Answer::text(500, "Internal Server Error\n").send(reply);
-            return Outcome::Answered;
+        if handled.is_ok() {
+            return held.ok_or(Outcome::Answered);
         }
-        match held {
-            Some(token) => self.host.settle(token, reply),
-            None => Outcome::Answered,
+        self.host.link.count_panic();
+        if let Some(token) = held
+            && let Some(mut next) = ledger.end(token, End::Gone)
+        {
+            next.discard(&self.host.link);
         }
+        if reply.is_sent() {
+            return Err(Outcome::Close);
+        }
+        reply.close_after();
+        Answer::text(500, "Internal Server Error\n").send(reply);
+        Err(Outcome::Answered)
     }
 
-    fn body_data(
+    fn over(&mut self, _: &mut Ledger, _: &Context, mut next: Next, _: End) {
+        next.discard(&self.host.link);
+    }
+
+    fn departed(
         &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        tag: u64,
-        data: &[u8],
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        let token = Token::from_bits(tag);
-        if let Some(channel) = self.host.channel(token) {
-            channel.arrive(data);
-            // Its reader has something to take first, and asks when it waits again.
-            reply.await_body(false);
-        }
-        self.host.hold(token, reply)
-    }
-
-    fn body_end(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        tag: u64,
-        trailers: Trailers<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        let token = Token::from_bits(tag);
-        if let Some(channel) = self.host.channel(token) {
-            channel.complete(trailers);
-        }
-        self.host.settle(token, reply)
-    }
-
-    fn drained(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        tag: u64,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        self.host.settle(Token::from_bits(tag), reply)
-    }
-
-    fn expired(
-        &mut self,
-        _: &mut Context,
-        _: ExchangeId,
-        tag: u64,
-        reply: &mut Reply<'_>,
-    ) -> Outcome {
-        let token = Token::from_bits(tag);
-        if reply.is_open() {
-            return self.host.hold(token, reply);
-        }
-        add(&self.host.link().figures.answer_timeouts, 1);
-        self.host.end(token);
-        Answer::text(503, "no answer in time\n").send(reply);
-        Outcome::Answered
-    }
-
-    fn peer_closed(&mut self, _: ExchangeId, _: u64) -> bool {
-        !self.host.link().settings().half_close
-    }
-
-    fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
-        self.host.end(Token::from_bits(tag));
-    }
-
-    fn detached(&mut self, context: &mut Context, _: ExchangeId, tag: u64, mut detached: Detached) {
-        if let Some(takeover) = self.host.take_over(Token::from_bits(tag)) {
-            // Closing the descriptor ends the registration even where this fails.
-            let _ = context.deregister(&mut detached.stream);
+        context: &mut Context,
+        mut detached: Detached,
+        answer: Option<Answer>,
+        takeover: Takeover,
+    ) {
+        // Closing the descriptor ends the registration even where this fails.
+        let _ = context.deregister(&mut detached.stream);
+        // A socket that fails here fails its new owner too.
+        let written = answer.map_or(Ok(()), |answer| detached.stream.write(&head_of(&answer)));
+        if written.is_ok() {
             self.host.departed.push((detached, takeover));
         }
     }
 
+    fn answer_timeout(&self) -> Option<Duration> {
+        Some(self.host.link.settings().answer_timeout)
+    }
+
+    fn half_close(&self) -> bool {
+        self.host.link.settings().half_close
+    }
+
     fn accepted(&mut self, _: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
-        let own = Arc::clone(self.host.link());
+        let own = Arc::clone(&self.host.link);
         if !self.admit(open) {
             add(&own.figures.refused, 1);
             return None;
         }
         let open = open + self.raw_connections;
-        let kept = self.host.server().balance(&own, open, stream);
+        let kept = self.host.server.balance(&own, open, stream);
         if kept.is_none() {
             // The place goes with the socket.
             self.places -= 1;
@@ -193,19 +148,35 @@ impl<H: Handler> App for ServerApp<H> {
         kept
     }
 
-    fn event(&mut self, event: HttpEvent) {
-        let figures = &self.host.link().figures;
+    fn event(&mut self, event: DeskEvent) {
+        let figures = &self.host.link.figures;
         let figure = match event {
-            HttpEvent::Accepted => &figures.accepted,
-            HttpEvent::Refused => &figures.refused,
-            HttpEvent::Exhausted => &figures.exhausted,
-            HttpEvent::Rejected(_)
-            | HttpEvent::BodyTimeout
-            | HttpEvent::HandshakeFailed
-            | HttpEvent::HandshakeTimeout => &figures.rejected,
-            HttpEvent::WriteTimeout => &figures.write_timeouts,
-            HttpEvent::HandshakeDone => return,
+            DeskEvent::AnswerTimeout => &figures.answer_timeouts,
+            DeskEvent::WokenUp => &figures.wake_ups,
+            DeskEvent::Http(event) => match event {
+                HttpEvent::Accepted => &figures.accepted,
+                HttpEvent::Refused => &figures.refused,
+                HttpEvent::Exhausted => &figures.exhausted,
+                HttpEvent::Rejected(_)
+                | HttpEvent::BodyTimeout
+                | HttpEvent::HandshakeFailed
+                | HttpEvent::HandshakeTimeout => &figures.rejected,
+                HttpEvent::WriteTimeout => &figures.write_timeouts,
+                HttpEvent::HandshakeDone => return,
+            },
         };
         add(figure, 1);
     }
+}
+
+/// The head of an answer behind which the connection has left HTTP outside of the engine's
+/// callbacks, so that it is ours to write.
+fn head_of(answer: &Answer) -> Vec<u8> {
+    let mut head = Vec::new();
+    encode::status_line(&mut head, Version::Http11, answer.status());
+    let fields = answer.fields().iter();
+    let fields = fields.map(|(name, value)| (name.as_ref(), value.as_ref()));
+    append_fields(&mut head, answer.status(), fields);
+    encode::end_of_head(&mut head);
+    head
 }

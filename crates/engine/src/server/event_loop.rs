@@ -10,23 +10,17 @@ use super::state::ServerState;
 use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
-use crate::app::{App, ExchangeId};
 use crate::components::{Apps, Components, Protocol};
-use crate::handler::{Answer, Channel, Handler, Takeover, WebSocketHandler, Work};
-use crate::reply::append_fields;
+use crate::desk::{Desk, Line};
+use crate::handler::{Handler, Takeover, WebSocketHandler};
 use crate::streams::StreamLimits;
 use crate::websocket::{CloseCode, Negotiated};
 use dwell_evloop::{Context, Driver, EventLoop, Listener, Readiness, Token};
-use dwell_proto::http1::{Version, encode};
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Checks per turn of the orders that have come meanwhile, before other connections are served.
-const LOOKS_PER_TURN: usize = 16;
-/// Exchanges to look at for which memory stays when a burst of them is over.
-const ATTENTION_KEPT_MAX: usize = 16 * 1024;
 /// The deadline of a server that ends.
 const SHUTDOWN: Token = Token::new(kind::SHUTDOWN, 0, 0);
 /// Input that a raw stream may leave unused.
@@ -34,12 +28,11 @@ pub(super) const RAW_INPUT_BYTES_MAX: usize = 32 * 1024;
 
 /// One loop with everything on it.
 #[derive(Debug)]
-pub(super) struct ServerLoop<H> {
+pub(super) struct ServerLoop<H: Handler> {
     components: Components,
     apps: Callbacks<H>,
     link: Arc<LoopLink>,
     server: Arc<ServerState>,
-    attention: Vec<Token>,
     /// The deadline a signal sets; `None` where this loop does not watch for them.
     signal_deadline: Option<Duration>,
     /// The loop has seen that the server ends.
@@ -50,22 +43,19 @@ pub(super) struct ServerLoop<H> {
 
 /// The apps of a server's components.
 #[derive(Debug)]
-struct Callbacks<H> {
-    app: ServerApp<H>,
+struct Callbacks<H: Handler> {
+    desk: Desk<ServerApp<H>>,
     raw: RawApp,
     routes: WebSocketRoutes,
 }
 
-impl<H> Apps for Callbacks<H>
-where
-    ServerApp<H>: App,
-{
-    type Http = ServerApp<H>;
+impl<H: Handler> Apps for Callbacks<H> {
+    type Http = Desk<ServerApp<H>>;
     type Streams = RawApp;
     type WebSockets = WebSocketRoutes;
 
-    fn http(&mut self) -> &mut ServerApp<H> {
-        &mut self.app
+    fn http(&mut self) -> &mut Desk<ServerApp<H>> {
+        &mut self.desk
     }
 
     fn streams(&mut self) -> &mut RawApp {
@@ -97,16 +87,16 @@ impl<H: Handler> ServerLoop<H> {
         let mut components = Components::new(limits, raw_limits, web_socket, buffer_size);
         components.http = components.http.keep_peers();
         let host = Host::new(Arc::clone(link), Arc::clone(server));
+        let ledger = host.ledger();
         Self {
             components,
             apps: Callbacks {
-                app: ServerApp::new(handler, host),
+                desk: Desk::new(ServerApp::new(handler, host), ledger),
                 raw: RawApp::new(Arc::clone(link)),
                 routes: WebSocketRoutes::new(Arc::clone(link)),
             },
             link: Arc::clone(link),
             server: Arc::clone(server),
-            attention: Vec::new(),
             signal_deadline,
             has_noticed: false,
             deadline: None,
@@ -128,69 +118,9 @@ impl<H: Handler> ServerLoop<H> {
         event_loop.run(&mut self)
     }
 
-    /// Serves one exchange for which the loop was woken.
-    fn look(&mut self, context: &mut Context, token: Token) {
-        let host = &mut self.apps.app.host;
-        let (Some(exchange), Some(channel)) = (host.exchange(token), host.look(token)) else {
-            return;
-        };
-        add(&self.link.figures.wake_ups, 1);
-        if channel.has_work() {
-            self.carry_out(context, token, exchange, &channel);
-        }
-    }
-
-    fn carry_out(
-        &mut self,
-        context: &mut Context,
-        token: Token,
-        exchange: ExchangeId,
-        channel: &Channel,
-    ) {
-        let work = self.components.http.with_reply(context, exchange, |reply| {
-            channel.want(reply);
-            channel.work(reply)
-        });
-        match work {
-            Some(Work::Abort) => {
-                self.components.http.abort(context, exchange);
-            }
-            Some(Work::TakeOver(answer, takeover)) => {
-                if let Some(detached) = self.components.http.detach(context, exchange) {
-                    self.depart(context, detached, &answer, takeover);
-                }
-            }
-            Some(Work::Open | Work::Done) | None => {}
-        }
-        if !self.components.http.is_held(exchange) {
-            self.apps.app.host.end(token);
-        }
-    }
-
-    /// A connection leaves HTTP outside of the engine's callbacks, so its last answer is ours.
-    fn depart(
-        &mut self,
-        context: &mut Context,
-        mut detached: Detached,
-        answer: &Answer,
-        takeover: Takeover,
-    ) {
-        let mut head = Vec::new();
-        encode::status_line(&mut head, Version::Http11, answer.status());
-        let fields = answer.fields().iter();
-        let fields = fields.map(|(name, value)| (name.as_ref(), value.as_ref()));
-        append_fields(&mut head, answer.status(), fields);
-        encode::end_of_head(&mut head);
-        // As in `ServerApp::detached`; a socket that fails here fails its new owner too.
-        let _ = context.deregister(&mut detached.stream);
-        if detached.stream.write(&head).is_ok() {
-            self.apps.app.host.departed.push((detached, takeover));
-        }
-    }
-
     /// Hands the connections that have left HTTP in this delivery to their new owners.
     fn settle_departed(&mut self, context: &mut Context) {
-        while let Some((detached, takeover)) = self.apps.app.host.departed.pop() {
+        while let Some((detached, takeover)) = self.apps.desk.face.host.departed.pop() {
             match takeover {
                 Takeover::Loop(handler) => {
                     if let Some(tag) = self.apps.raw.insert(handler) {
@@ -203,7 +133,7 @@ impl<H: Handler> ServerLoop<H> {
                 }
             }
         }
-        self.apps.app.raw_connections = self.components.upgraded();
+        self.apps.desk.face.raw_connections = self.components.upgraded();
     }
 
     fn adopt_web_socket(
@@ -245,7 +175,7 @@ impl<H: Handler> ServerLoop<H> {
 
     /// Gives a connection to a thread of its own, with the place it has taken.
     fn start(&mut self, detached: Detached, run: ThreadHandler) {
-        self.apps.app.places = self.apps.app.places.saturating_sub(1);
+        self.apps.desk.face.places = self.apps.desk.face.places.saturating_sub(1);
         let place = Place(Arc::clone(&self.server));
         let body = move || {
             let Place(server) = &place;
@@ -276,7 +206,8 @@ impl<H: Handler> ServerLoop<H> {
             context.arm(SHUTDOWN, deadline.saturating_duration_since(context.now()));
         }
         if before.is_none() {
-            self.apps.app.host.drain();
+            self.link.drain();
+            self.apps.desk.ledger.drain();
             self.components.drain(context, &mut self.apps);
             self.apps.raw.drain(context, &mut self.components.streams);
         }
@@ -286,7 +217,7 @@ impl<H: Handler> ServerLoop<H> {
     fn cut(&mut self, context: &mut Context) {
         let connections = self.components.connections();
         self.server
-            .count_cut(connections, self.apps.app.host.in_flight());
+            .count_cut(connections, self.apps.desk.ledger.len());
         self.components.close_all(context, &mut self.apps);
         context.stop();
     }
@@ -323,10 +254,10 @@ impl<H: Handler> Driver for ServerLoop<H> {
         match message {
             Message::Adopt(stream) => {
                 self.link.arrived();
-                self.apps.app.places += 1;
+                self.apps.desk.face.places += 1;
                 self.components
                     .http
-                    .adopt(context, stream, &mut self.apps.app);
+                    .adopt(context, stream, &mut self.apps.desk);
             }
             Message::Order(token, order, _charge) => {
                 self.components.carry_out(context, token, order);
@@ -344,41 +275,32 @@ impl<H: Handler> Driver for ServerLoop<H> {
     }
 
     fn turn_end(&mut self, context: &mut Context) {
-        let mut attention = std::mem::take(&mut self.attention);
-        for _ in 0..LOOKS_PER_TURN {
-            self.link.take_attention(&mut attention);
-            if attention.is_empty() {
-                break;
-            }
-            for token in attention.drain(..) {
-                self.look(context, token);
-            }
-            // It takes turns with the link's own.
-            attention.shrink_to(ATTENTION_KEPT_MAX);
-        }
-        self.attention = attention;
+        self.apps.desk.look_all(context, &mut self.components.http);
         self.settle_departed(context);
         self.end_with_server(context);
-        if self.link.has_attention() {
+        if self.link.attention().is_any() {
             self.link.sender().wake();
         }
         let open = self.components.http.connections();
-        self.apps.app.release(open);
+        self.apps.desk.face.release(open);
         self.link
-            .set_connections(open + self.apps.app.raw_connections);
-        self.apps.app.host.publish();
+            .set_connections(open + self.apps.desk.face.raw_connections);
+        set(&self.link.figures.in_flight, self.apps.desk.ledger.len());
         set(
             &self.link.figures.raw_connections,
-            self.apps.app.raw_connections,
+            self.apps.desk.face.raw_connections,
         );
         add(&self.link.figures.turns, 1);
-        if self.is_draining() && open + self.apps.app.raw_connections == 0 && !self.is_needed() {
+        if self.is_draining()
+            && open + self.apps.desk.face.raw_connections == 0
+            && !self.is_needed()
+        {
             context.stop();
         }
     }
 }
 
-impl<H> ServerLoop<H> {
+impl<H: Handler> ServerLoop<H> {
     /// True from when the loop finishes what it has.
     fn is_draining(&self) -> bool {
         self.deadline.is_some()
@@ -393,11 +315,14 @@ impl<H> ServerLoop<H> {
 }
 
 /// Runs however a loop ends: other loops hand it no more clients, and its own leave their places.
-impl<H> Drop for ServerLoop<H> {
+impl<H: Handler> Drop for ServerLoop<H> {
     fn drop(&mut self) {
+        for mut next in self.apps.desk.ledger.clear() {
+            next.discard(&self.link);
+        }
         self.link.leave();
         self.server.count_end();
-        self.server.release(self.apps.app.places);
+        self.server.release(self.apps.desk.face.places);
     }
 }
 
@@ -409,6 +334,7 @@ mod tests {
     use crate::Request;
     use crate::components::Order;
     use crate::components::kind::STREAM;
+    use crate::desk::ATTENTION_KEPT_MAX;
     use crate::handler::Exchange;
     use dwell_evloop::INPUT_BYTES;
 
@@ -471,13 +397,17 @@ mod tests {
         let link = Arc::clone(&server_loop.link);
         for _ in 0..2 {
             for index in 0..10 * ATTENTION_KEPT_MAX as u32 {
-                link.attend(Token::new(kind::HELD, 0, index));
+                link.attention().push(Token::new(kind::HELD, 0, index));
             }
             turn(&mut event_loop, &mut server_loop);
             let mut of_link = Vec::new();
-            link.attend(Token::new(kind::HELD, 0, 0));
-            link.take_attention(&mut of_link);
-            let kept = server_loop.attention.capacity().max(of_link.capacity());
+            link.attention().push(Token::new(kind::HELD, 0, 0));
+            link.attention().take(&mut of_link);
+            let kept = server_loop
+                .apps
+                .desk
+                .attention_kept()
+                .max(of_link.capacity());
             assert!(kept <= ATTENTION_KEPT_MAX, "{kept}");
         }
     }

@@ -3,11 +3,12 @@
 use super::Settings;
 use super::statistics::Figures;
 use crate::components::Order;
-use crate::handler::Charge;
+use crate::desk::{Attention, Line};
+use crate::handler::{Answer, Charge, Takeover};
 use dwell_evloop::{Sender, Stream, Token};
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 /// Messages to a loop.
@@ -25,9 +26,7 @@ pub(crate) struct LoopLink {
     settings: Settings,
     thread: OnceLock<ThreadId>,
     /// Exchanges the loop is to look at before its turn ends.
-    attention: Mutex<Vec<Token>>,
-    /// There are some; a turn without any takes no lock.
-    has_attention: AtomicBool,
+    attention: Attention,
     /// Connections on the loop, and sockets on their way to it.
     connections: AtomicUsize,
     arriving: AtomicUsize,
@@ -41,8 +40,7 @@ impl LoopLink {
             sender,
             settings: *settings,
             thread: OnceLock::new(),
-            attention: Mutex::default(),
-            has_attention: AtomicBool::new(false),
+            attention: Attention::default(),
             connections: AtomicUsize::new(0),
             arriving: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
@@ -72,43 +70,6 @@ impl LoopLink {
     /// Makes the loop finish its work and accept no more clients.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-    }
-
-    /// Returns true if the loop finishes its work and accepts no more clients.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
-    /// Makes the loop serve an exchange: before the turn ends if called on the loop itself,
-    /// otherwise in its next turn.
-    pub(crate) fn attend(&self, token: Token) {
-        let mut attention = self
-            .attention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        attention.push(token);
-        self.has_attention.store(true, Ordering::Release);
-        drop(attention);
-        if !self.is_here() {
-            self.sender.wake();
-        }
-    }
-
-    /// Takes what is to be looked at; `into` must be empty.
-    pub(super) fn take_attention(&self, into: &mut Vec<Token>) {
-        if !self.has_attention() {
-            return;
-        }
-        let mut attention = self
-            .attention
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.has_attention.store(false, Ordering::Relaxed);
-        std::mem::swap(&mut *attention, into);
-    }
-
-    pub(super) fn has_attention(&self) -> bool {
-        self.has_attention.load(Ordering::Acquire)
     }
 
     /// Clients of the loop, as far as is known here; the most there can be where it is gone.
@@ -160,6 +121,34 @@ impl LoopLink {
     /// Returns true if a client was announced that has not come.
     pub(super) fn is_awaited(&self) -> bool {
         self.arriving.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Line for LoopLink {
+    type Answer = Answer;
+    type Takeover = Takeover;
+
+    fn output_bytes_max(&self) -> usize {
+        self.settings.limits.output_bytes_max
+    }
+
+    fn body_window_bytes(&self) -> u64 {
+        self.settings.body_window_bytes
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// Shape: the loop itself looks before its turn ends.
+    fn wake(&self, _: bool) {
+        if !self.is_here() {
+            self.sender.wake();
+        }
     }
 }
 

@@ -1,14 +1,12 @@
-//! The channel between a loop and the holder of one of its exchanges.
+//! One answer that is owed: what the loop and its holder share.
 //!
-//! The holder puts its orders for the response here and wakes the loop. The loop puts the pieces of
+//! The holder puts its orders for the answer here and wakes the loop. The loop puts the pieces of
 //! the request's body here and wakes the reader. All orders that come before the loop runs cost one
 //! wake-up.
 
-use super::answer::{Answer, Field, borrowed};
-use super::takeover::Takeover;
-use crate::desk::Inflow;
-use crate::reply::{Reply, WriteError};
-use crate::server::LoopLink;
+use super::order::{Carried, Work};
+use super::{Entry, Inflow, Line, Order};
+use crate::reply::Reply;
 use bytes::Bytes;
 use dwell_evloop::Token;
 use dwell_proto::http1::Trailers;
@@ -17,50 +15,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
 
-/// One thing to be done with an answer.
-pub(crate) enum Order {
-    Informational(u16, Vec<Field>),
-    Send(Answer),
-    Begin(Answer, Option<u64>),
-    Write(Bytes),
-    Finish(Vec<Field>),
-    Abort,
-    TakeOver(Answer, Takeover),
-}
-
-/// The progress of a response after its orders.
-pub(crate) enum Work {
-    /// It is owed, or its end is.
-    Open,
-    /// It is complete.
-    Done,
-    /// The connection is to be cut.
-    Abort,
-    /// The connection leaves HTTP after this answer.
-    TakeOver(Answer, Takeover),
-}
-
-pub(crate) struct Channel {
-    link: Arc<LoopLink>,
-    /// The exchange's entry in the loop's table.
+/// The handle of an answer that is owed, for its holder on any thread.
+pub struct Owed<L: Line> {
+    line: Arc<L>,
+    /// The exchange's entry in the loop's ledger.
     token: Token,
     /// True while a wake-up of the loop is under way.
     asked: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<State<L>>,
     changed: Condvar,
 }
 
 /// The state is small, because most waiting exchanges have no order, no waker and no body.
-#[derive(Default)]
-pub(super) struct State {
-    orders: Vec<Order>,
+struct State<L: Line> {
+    orders: Vec<Order<L>>,
     /// Bytes that the orders take, and those the connection had queued when the loop looked last.
     waiting_bytes: usize,
-    /// One of the responders has answered; what others answer is refused.
+    /// One of the holders has answered; what others answer is refused.
     is_answered: bool,
-    is_over: bool,
+    end: Option<End>,
     wakers: Option<Box<Wakers>>,
     body: Option<Box<BodyState>>,
+}
+
+/// Ways in which an owed answer comes to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was given whole, or its connection has left HTTP.
+    Complete,
+    /// Its client has left, or was cut off.
+    Gone,
 }
 
 /// Wakers of tasks that wait for something other than the body.
@@ -73,71 +57,106 @@ struct Wakers {
 
 /// The body of a request on its way from the loop to its reader.
 #[derive(Default)]
-pub(super) struct BodyState {
+struct BodyState {
     inflow: Inflow,
     trailers: Vec<(String, Vec<u8>)>,
     reader: Option<Waker>,
 }
 
-impl Channel {
-    pub(crate) fn new(link: Arc<LoopLink>, token: Token) -> Self {
+/// Reasons why a piece was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The client has to take of what waits for it first.
+    Full,
+    /// The exchange has ended.
+    Gone,
+}
+
+/// The result of reading a body.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BodyRead {
+    /// All that has come, and whether it is the last of the body.
+    Data(Bytes, bool),
+    /// Nothing yet.
+    Later,
+    /// The body was read to its end.
+    End,
+    /// The rest does not come any more.
+    Gone,
+}
+
+impl<L: Line> Owed<L> {
+    pub(super) fn new(line: Arc<L>, token: Token) -> Self {
         Self {
-            link,
+            line,
             token,
             asked: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             changed: Condvar::new(),
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    /// Makes the handle that of another exchange.
+    pub(super) fn renew(&mut self, token: Token) {
+        self.token = token;
+        *self.asked.get_mut() = false;
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut orders = std::mem::take(&mut state.orders);
+        orders.clear();
+        *state = State {
+            orders,
+            ..State::new()
+        };
+    }
+
+    /// The part of its loop that other threads use.
+    pub fn line(&self) -> &Arc<L> {
+        &self.line
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the loop to look.
     pub(crate) fn ask(&self) {
+        self.ask_for(false);
+    }
+
+    fn ask_for(&self, is_last: bool) {
         if !self.asked.swap(true, Ordering::AcqRel) {
-            self.link.attend(self.token);
+            self.line.attention().push(self.token);
+            self.line.wake(is_last);
         }
     }
 
     /// Marks that the loop has begun to look: later orders wake it again.
-    pub(crate) fn looked(&self) {
+    pub(super) fn looked(&self) {
         // A swap, not a store: what was done before an `ask` that still found this set is seen by
         // the look that follows.
         self.asked.swap(false, Ordering::AcqRel);
     }
 
-    /// Returns true on the thread of the loop, where a call that waits for the loop would wait for
-    /// itself.
-    pub(super) fn is_on_its_loop(&self) -> bool {
-        self.link.is_here()
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.lock().is_over
+    /// The way in which it has ended, if it has.
+    pub fn ended(&self) -> Option<End> {
+        self.lock().end
     }
 
     /// Ready when the exchange is over; else `waker` is woken when it is.
-    pub(super) fn poll_over(&self, waker: &Waker) -> Poll<()> {
+    pub fn poll_over(&self, waker: &Waker) -> Poll<()> {
         let mut state = self.lock();
-        if state.is_over {
+        if state.end.is_some() {
             return Poll::Ready(());
         }
         state.watch(waker);
         Poll::Pending
     }
 
-    /// Returns true if the server is shutting down.
-    pub(super) fn is_draining(&self) -> bool {
-        self.link.is_draining()
-    }
-
     /// Ready when the server ends, or the exchange is over; else `waker` is woken when that is so.
-    pub(super) fn poll_draining(&self, waker: &Waker) -> Poll<()> {
+    pub(crate) fn poll_draining(&self, waker: &Waker) -> Poll<()> {
         let mut state = self.lock();
         // The loop sets its draining flag before it takes this lock to wake the watchers.
-        if state.is_over || self.link.is_draining() {
+        if state.end.is_some() || self.line.is_draining() {
             return Poll::Ready(());
         }
         state.watch(waker);
@@ -145,7 +164,7 @@ impl Channel {
     }
 
     /// Wakes the watchers: the server is shutting down.
-    pub(crate) fn drain(&self) {
+    pub(super) fn drain(&self) {
         let mut state = self.lock();
         let wakers = state.wakers.as_mut();
         let watchers = wakers.map(|wakers| std::mem::take(&mut wakers.watchers));
@@ -157,34 +176,35 @@ impl Channel {
 
     /// Leaves an order that begins the response. Returns false if the response has begun already or
     /// the exchange has ended.
-    pub(super) fn answer(&self, order: Order) -> bool {
+    pub fn answer(&self, order: Order<L>) -> bool {
         let mut state = self.lock();
-        if state.is_over || std::mem::replace(&mut state.is_answered, true) {
+        if state.end.is_some() || std::mem::replace(&mut state.is_answered, true) {
             return false;
         }
         self.leave(state, order);
         true
     }
 
-    /// Leaves an order. Returns false if the exchange has ended.
-    pub(super) fn order(&self, order: Order) -> bool {
+    /// Leaves an order, whatever room there is. Returns false if the exchange has ended.
+    pub fn order(&self, order: Order<L>) -> bool {
         let state = self.lock();
-        if state.is_over {
+        if state.end.is_some() {
             return false;
         }
         self.leave(state, order);
         true
     }
 
-    fn leave(&self, mut state: MutexGuard<'_, State>, order: Order) {
+    fn leave(&self, mut state: MutexGuard<'_, State<L>>, order: Order<L>) {
+        let is_last = order.is_last();
         state.waiting_bytes += order.bytes();
         state.orders.push(order);
         drop(state);
-        self.ask();
+        self.ask_for(is_last);
     }
 
     /// Leaves a piece of the answer, or gives it back with the reason.
-    pub(super) fn write(&self, piece: Bytes) -> Result<(), (Refusal, Bytes)> {
+    pub(crate) fn write(&self, piece: Bytes) -> Result<(), (Refusal, Bytes)> {
         let state = self.lock();
         if let Some(refusal) = self.refusal(&state) {
             return Err((refusal, piece));
@@ -193,18 +213,22 @@ impl Channel {
         Ok(())
     }
 
-    fn refusal(&self, state: &State) -> Option<Refusal> {
-        let limit = self.link.settings().limits.output_bytes_max;
+    fn refusal(&self, state: &State<L>) -> Option<Refusal> {
         match () {
-            () if state.is_over => Some(Refusal::Gone),
-            () if state.waiting_bytes >= limit => Some(Refusal::Full),
+            () if state.end.is_some() => Some(Refusal::Gone),
+            () if state.waiting_bytes >= self.line.output_bytes_max() => Some(Refusal::Full),
             () => None,
         }
     }
 
+    /// Returns the reason why a piece would be refused now.
+    pub fn is_refused(&self) -> Option<Refusal> {
+        self.refusal(&self.lock())
+    }
+
     /// Returns the reason why a piece would be refused now; `waker` is woken when a full queue has
     /// room.
-    pub(super) fn poll_writable(&self, waker: &Waker) -> Option<Refusal> {
+    pub fn poll_writable(&self, waker: &Waker) -> Option<Refusal> {
         let mut state = self.lock();
         let refusal = self.refusal(&state);
         if let Some(Refusal::Full) = refusal {
@@ -218,7 +242,7 @@ impl Channel {
     }
 
     /// Waits until a piece would be taken. Returns false if the exchange has ended.
-    pub(super) fn wait_writable(&self) -> bool {
+    pub fn wait_writable(&self) -> bool {
         let mut state = self.lock();
         loop {
             match self.refusal(&state) {
@@ -229,26 +253,26 @@ impl Channel {
         }
     }
 
-    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, State<L>>) -> MutexGuard<'a, State<L>> {
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does what was ordered, as far as the answer's queue takes it.
-    pub(crate) fn work(&self, reply: &mut Reply<'_>) -> Work {
-        let orders = std::mem::take(&mut self.lock().orders);
-        let mut orders = orders.into_iter();
+    pub(super) fn work(&self, reply: &mut Reply<'_>, entry: &mut impl Entry<L>) -> Work<L> {
+        let mut orders = std::mem::take(&mut self.lock().orders);
         let mut work = Work::Open;
         let mut refused = None;
         let mut again = false;
-        for order in orders.by_ref() {
-            match carry_out(order, reply) {
+        let mut left = orders.drain(..);
+        for order in left.by_ref() {
+            match order.carry_out(reply, entry) {
                 Carried::On => {}
-                Carried::Refused(piece) => {
+                Carried::Refused(order) => {
                     // What fills the queue is not with the socket yet, which therefore will not
                     // tell when it is gone.
                     again = reply.stream.is_flushed();
-                    refused = Some(Order::Write(piece));
+                    refused = Some(order);
                     break;
                 }
                 Carried::Last(last) => {
@@ -257,7 +281,15 @@ impl Channel {
                 }
             }
         }
-        self.settle(refused.into_iter().chain(orders).collect(), reply);
+        if let Work::Open = work {
+            let left = refused.into_iter().chain(left).collect();
+            self.settle(left, reply);
+        } else {
+            // The memory is for the next exchange that gets this handle.
+            drop(left);
+            let newer = std::mem::replace(&mut self.lock().orders, orders);
+            drop(newer);
+        }
         if again {
             self.ask();
         }
@@ -265,7 +297,7 @@ impl Channel {
     }
 
     /// Keeps the orders that could not be carried out yet, and wakes the writer if there is room.
-    fn settle(&self, left: Vec<Order>, reply: &Reply<'_>) {
+    fn settle(&self, left: Vec<Order<L>>, reply: &Reply<'_>) {
         let mut state = self.lock();
         let newer = std::mem::replace(&mut state.orders, left);
         state.orders.extend(newer);
@@ -283,26 +315,29 @@ impl Channel {
     }
 
     /// Returns true if the loop has something to do.
-    pub(crate) fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         let state = self.lock();
         let body = state.body.as_ref();
         !state.orders.is_empty() || body.is_some_and(|body| body.inflow.has_wish())
     }
 
     /// Gives the engine the wishes of the reader.
-    pub(crate) fn want(&self, reply: &mut Reply<'_>) {
+    pub(super) fn want(&self, reply: &mut Reply<'_>) {
         if let Some(body) = &mut self.lock().body {
             reply.grant(body.inflow.take_wish().unwrap_or_default());
             reply.await_body(body.inflow.is_awaited());
         }
     }
 
-    /// Ends the exchange: wakes all tasks that wait for it, and refuses later orders.
-    pub(crate) fn end(&self) {
+    /// Ends the exchange: wakes all tasks that wait for it, and refuses later orders. Returns true
+    /// if it holds no body that its reader may still take.
+    pub(super) fn end(&self, end: End) -> bool {
         let mut state = self.lock();
-        state.is_over = true;
+        state.end.get_or_insert(end);
+        let is_bare = state.body.is_none();
         // Dropped after the lock is given back: an answer may own anything.
-        let orders = std::mem::take(&mut state.orders);
+        let has_orders = !state.orders.is_empty();
+        let orders = has_orders.then(|| std::mem::take(&mut state.orders));
         let wakers = state.wakers.take();
         let reader = state.body.as_mut().and_then(|body| body.reader.take());
         drop(state);
@@ -315,20 +350,35 @@ impl Channel {
         for watcher in wakers.watchers {
             watcher.wake();
         }
+        is_bare
     }
 
     /// Makes room for the body of the request.
-    pub(super) fn expect_body(&self) {
+    pub fn expect_body(&self) {
         self.lock().body.get_or_insert_default();
     }
 
-    /// A piece of the body has come.
-    pub(crate) fn arrive(&self, data: &[u8]) {
+    /// Counts bytes of the body that were granted without a wish of its reader.
+    pub fn granted(&self, bytes: u64) {
+        if let Some(body) = &mut self.lock().body {
+            body.inflow.granted(bytes);
+        }
+    }
+
+    /// Returns true while the reader has all that came of the body, and waits for more.
+    pub fn is_awaited(&self) -> bool {
+        let state = self.lock();
+        let body = state.body.as_ref();
+        body.is_some_and(|body| body.inflow.is_awaited())
+    }
+
+    /// Adds a piece of the body that has come.
+    pub fn arrive(&self, data: &[u8]) {
         self.change_body(|body| body.inflow.arrive(data));
     }
 
-    /// The body is complete.
-    pub(crate) fn complete(&self, trailers: Trailers<'_>) {
+    /// Ends the body: it is complete.
+    pub fn complete(&self, trailers: Trailers<'_>) {
         self.change_body(|body| {
             let fields = trailers.iter();
             body.trailers = fields
@@ -351,111 +401,66 @@ impl Channel {
     }
 
     /// Returns the bytes of the body that have come. The first call starts its transfer.
-    ///
+    pub fn read_body(&self, waker: Option<&Waker>) -> BodyRead {
+        self.read(&mut self.lock(), waker)
+    }
+
+    /// Waits for bytes of the body, its end, or that of the exchange.
+    pub fn wait_body(&self) -> BodyRead {
+        let mut state = self.lock();
+        loop {
+            match self.read(&mut state, None) {
+                BodyRead::Later => state = self.wait(state),
+                read => return read,
+            }
+        }
+    }
+
     /// `state` stays locked, so that a reader that waits for more misses none of it.
-    pub(super) fn read_body(&self, state: &mut State, waker: Option<&Waker>) -> BodyRead {
-        let window = self.link.settings().body_window_bytes;
+    fn read(&self, state: &mut State<L>, waker: Option<&Waker>) -> BodyRead {
         let Some(body) = state.body.as_deref_mut() else {
             return BodyRead::Gone;
         };
         let had_wish = body.inflow.has_wish();
-        let arrival = match body.inflow.read(window) {
-            Poll::Ready(Some(data)) => BodyRead::Data(data),
+        let read = match body.inflow.read(self.line.body_window_bytes()) {
+            Poll::Ready(Some(data)) => BodyRead::Data(data, body.inflow.is_complete()),
             Poll::Ready(None) => BodyRead::End,
-            Poll::Pending if state.is_over => BodyRead::Gone,
+            Poll::Pending if state.end.is_some() => BodyRead::Gone,
             Poll::Pending => {
                 body.reader = waker.cloned();
                 BodyRead::Later
             }
         };
-        if !had_wish && body.inflow.has_wish() && !state.is_over {
+        if !had_wish && body.inflow.has_wish() && state.end.is_none() {
             self.ask();
         }
-        arrival
+        read
     }
 
     /// The trailer fields of a body that is complete.
-    pub(super) fn trailers(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn trailers(&self) -> Vec<(String, Vec<u8>)> {
         let state = self.lock();
         let body = state.body.as_deref();
         body.map(|body| body.trailers.clone()).unwrap_or_default()
     }
 }
 
-impl State {
+impl<L: Line> State<L> {
+    fn new() -> Self {
+        Self {
+            orders: Vec::new(),
+            waiting_bytes: 0,
+            is_answered: false,
+            end: None,
+            wakers: None,
+            body: None,
+        }
+    }
+
     fn watch(&mut self, waker: &Waker) {
         let watchers = &mut self.wakers.get_or_insert_default().watchers;
         if !watchers.iter().any(|watcher| watcher.will_wake(waker)) {
             watchers.push(waker.clone());
-        }
-    }
-}
-
-/// Reasons why a piece was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
-    Full,
-    Gone,
-}
-
-/// The result of reading a body.
-pub(super) enum BodyRead {
-    Data(Bytes),
-    Later,
-    End,
-    Gone,
-}
-
-enum Carried {
-    On,
-    Refused(Bytes),
-    Last(Work),
-}
-
-fn carry_out(order: Order, reply: &mut Reply<'_>) -> Carried {
-    match order {
-        Order::Informational(status, fields) => {
-            reply.informational(status, &borrowed(&fields));
-            Carried::On
-        }
-        Order::Send(answer) => {
-            answer.send(reply);
-            Carried::Last(Work::Done)
-        }
-        Order::Begin(answer, length) => {
-            answer.begin(length, reply);
-            if reply.is_bodiless() {
-                // It is complete: a writer of more pieces gets an error.
-                let _ = reply.finish(&[]);
-                return Carried::Last(Work::Done);
-            }
-            Carried::On
-        }
-        Order::Write(piece) => match reply.write_shared(&piece) {
-            Ok(()) => Carried::On,
-            Err(WriteError::Full { .. }) => Carried::Refused(piece),
-            Err(_) => Carried::Last(Work::Abort),
-        },
-        Order::Finish(trailers) => match reply.finish(&borrowed(&trailers)) {
-            Ok(()) => Carried::Last(Work::Done),
-            Err(_) => Carried::Last(Work::Abort),
-        },
-        Order::Abort => Carried::Last(Work::Abort),
-        Order::TakeOver(..) if reply.has_unread_body() => {
-            let text = "the protocol changes only behind a body that was read\n";
-            Answer::text(400, text).close_after().send(reply);
-            Carried::Last(Work::Done)
-        }
-        Order::TakeOver(answer, takeover) => Carried::Last(Work::TakeOver(answer, takeover)),
-    }
-}
-
-impl Order {
-    /// Returns its size in the queue, which is more than that of its bytes for a small piece.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Write(piece) => size_of::<Self>() + piece.len(),
-            _ => 0,
         }
     }
 }
@@ -467,7 +472,7 @@ fn wake(waker: Option<Waker>) {
 }
 
 /// A future of the exchange is ready to go on: its loop looks.
-impl Wake for Channel {
+impl<L: Line> Wake for Owed<L> {
     fn wake(self: Arc<Self>) {
         self.ask();
     }
@@ -477,8 +482,10 @@ impl Wake for Channel {
     }
 }
 
-impl fmt::Debug for Channel {
+impl<L: Line> fmt::Debug for Owed<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").finish_non_exhaustive()
+        f.debug_struct("Owed")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
