@@ -3,7 +3,7 @@
 //! Source: ASGI 3, its HTTP and WebSocket message format 2.5.
 
 mod awaitable;
-mod driver;
+mod face;
 mod http;
 mod message;
 mod scope;

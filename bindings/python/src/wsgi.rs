@@ -2,10 +2,9 @@
 //!
 //! Source: PEP 3333.
 
-mod channel;
-mod driver;
 mod environ;
 mod exchange;
+mod face;
 mod file;
 mod hints;
 mod input;
@@ -16,12 +15,13 @@ mod worker;
 use crate::web::listen;
 use crate::web::mount::Mount;
 use crate::web::options::Options;
-use driver::WsgiLoop;
+use dwell_engine::desk::DeskLoop;
 use dwell_evloop::EventLoop;
 use environ::Environ;
+use face::WsgiFace;
 use file::FileWrapper;
 use hints::EarlyHints;
-use meeting::{Meeting, Order};
+use meeting::Meeting;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -64,14 +64,16 @@ impl WsgiServer {
         let mut event_loop = EventLoop::<()>::new()?;
         let sender = event_loop.sender();
         let meeting = Arc::new(Meeting::new(sender, &options, parallel));
-        let mut driver = WsgiLoop::new(Arc::clone(&meeting), Arc::clone(&options));
+        let face = WsgiFace::new(Arc::clone(&meeting), Arc::clone(&options));
+        let line = Arc::clone(&meeting);
+        let mut driver = DeskLoop::new(face, line, options.limits, options.web_socket);
         for (descriptor, is_unix) in sockets {
-            driver.listen(&mut event_loop, listen::adopt(descriptor, is_unix)?)?;
+            driver.listen(event_loop.context(), listen::adopt(descriptor, is_unix)?)?;
         }
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let end = Arc::clone(&ended);
         let run = move || {
-            let result = driver.run(&mut event_loop);
+            let result = face::run(driver, &mut event_loop);
             *end.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
             end.1.notify_all();
             result
@@ -92,7 +94,7 @@ impl WsgiServer {
 
     /// Serves on the calling thread until the server ends.
     fn work(&self, py: Python<'_>) -> PyResult<()> {
-        let hints = Py::new(py, EarlyHints::new(Arc::clone(&self.meeting)))?;
+        let hints = Py::new(py, EarlyHints::new())?;
         let base = self.base.bind(py).copy()?;
         base.set_item("wsgi.early_hints", &hints)?;
         let mut worker = Worker {
@@ -113,12 +115,12 @@ impl WsgiServer {
 
     /// Stops accepting; ends when every client has its answer.
     fn drain(&self) {
-        self.meeting.order(Order::Drain);
+        self.meeting.drain();
     }
 
     /// Ends at once.
     fn stop(&self) {
-        self.meeting.order(Order::Stop);
+        self.meeting.stop();
     }
 
     /// Waits for `seconds` at most until the loop has ended; whether it has.

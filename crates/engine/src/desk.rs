@@ -5,18 +5,19 @@
 //! is owed, and gives out a handle, an [`Owed`]. The holder leaves [`Order`]s with it, reads the
 //! body of the request, and waits for room. The loop carries orders out between its callbacks, or
 //! in the callback of the exchange that they are for. A [`Face`] says what a request means and who
-//! holds its handle: [`Server`](crate::Server) is one.
+//! holds its handle: [`Server`](crate::Server) is one, the web servers of the Python package are
+//! two more. [`DeskLoop`] is the driver of a face that has a loop of its own.
 
+mod driver;
 mod inflow;
 mod ledger;
 mod order;
-mod outflow;
 mod owed;
 
+pub use driver::{DeskLoop, Looped, NoSockets};
 pub use inflow::Inflow;
 pub use ledger::Ledger;
 pub use order::{Attention, Entry, Fields, Line, Order, OwnedAnswer};
-pub use outflow::Outflow;
 pub use owed::{BodyRead, End, Owed, Refusal};
 
 use crate::Detached;
@@ -56,14 +57,16 @@ pub trait Face: Sized {
         reply: &mut Reply<'_>,
     ) -> Result<Token, Outcome>;
 
-    /// Takes note that more of a body has come, or its end; returns true if it has answered.
+    /// Takes note that so many more bytes of a body have come, or its end; returns true if it has
+    /// answered.
     fn came(
         &mut self,
         ledger: &mut Ledger<Self::Line, Self::Entry>,
         token: Token,
+        bytes: Option<usize>,
         reply: &mut Reply<'_>,
     ) -> bool {
-        let _ = (ledger, token, reply);
+        let _ = (ledger, token, bytes, reply);
         false
     }
 
@@ -206,8 +209,13 @@ impl<F: Face> Desk<F> {
 
     /// Within a callback of the engine: does what was ordered so far.
     fn settle(&mut self, context: &Context, token: Token, reply: &mut Reply<'_>) -> Outcome {
-        self.ledger.look(token);
-        match self.ledger.work(token, reply) {
+        let has_work = self.ledger.look(token);
+        let work = if has_work {
+            self.ledger.work(token, reply)
+        } else {
+            Work::Open
+        };
+        match work {
             Work::Open if reply.is_sent() && !reply.is_open() => {}
             Work::Open => return self.hold(token, reply),
             Work::Done => {}
@@ -242,8 +250,14 @@ impl<F: Face> Desk<F> {
     }
 
     /// Goes on behind a part of a body.
-    fn came(&mut self, context: &Context, token: Token, reply: &mut Reply<'_>) -> bool {
-        let has_answered = self.face.came(&mut self.ledger, token, reply);
+    fn came(
+        &mut self,
+        context: &Context,
+        token: Token,
+        bytes: Option<usize>,
+        reply: &mut Reply<'_>,
+    ) -> bool {
+        let has_answered = self.face.came(&mut self.ledger, token, bytes, reply);
         if has_answered {
             self.end(context, token, End::Complete);
         }
@@ -311,7 +325,7 @@ impl<F: Face> App for Desk<F> {
             owed.arrive(data);
             // Its reader has something to take first, and asks when it waits again.
             reply.await_body(false);
-            if self.came(context, token, reply) {
+            if self.came(context, token, Some(data.len()), reply) {
                 return Outcome::Answered;
             }
         }
@@ -329,7 +343,7 @@ impl<F: Face> App for Desk<F> {
         let token = Token::from_bits(tag);
         if let Some(owed) = self.ledger.owed(token) {
             owed.complete(trailers);
-            if self.came(context, token, reply) {
+            if self.came(context, token, None, reply) {
                 return Outcome::Answered;
             }
         }

@@ -1,11 +1,9 @@
 //! Results of `receive` and `send`: the smallest awaitable objects.
 
 use super::server::{AsgiServer, resolve};
-use super::shared::{HttpState, Shared};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something that may have to be waited for.
@@ -18,20 +16,6 @@ pub(super) trait Wait: Send + Sync {
 
     /// Keeps the future that is to be resolved when polling is worth it again.
     fn park(&self, future: &Bound<'_, PyAny>);
-}
-
-/// Waits until the client has taken what is queued for it.
-pub(super) struct Room(pub(super) Arc<Shared<HttpState>>);
-
-impl Wait for Room {
-    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
-        let state = self.0.lock();
-        Ok((state.is_gone || !state.is_blocked).then(|| py.None()))
-    }
-
-    fn park(&self, future: &Bound<'_, PyAny>) {
-        self.0.park(future, |state| &mut state.waiters.senders);
-    }
 }
 
 /// An awaitable, and all that makes a coroutine of it: tasks can be made of it too.

@@ -1,36 +1,53 @@
 //! One HTTP request: `receive` and `send`.
 
-use super::awaitable::{Pause, Room, Wait, Waiting};
-use super::driver::Arrival;
+use super::awaitable::{Pause, Wait, Waiting};
+use super::face::{Arrival, AsgiLine};
 use super::message::{
     bytes_of, event, fields_of, flag, kind_of, left, links_of, start_of, too_long, unexpected,
     unknown,
 };
-use super::server::{AsgiServer, resolve_all};
-use super::shared::{HttpState, INPUT_WINDOW, OUTPUT_WINDOW, Shared};
-use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
+use super::server::AsgiServer;
+use super::shared::{Parked, Shared};
+use crate::web::answer::{AnswerBody, AnswerHead, WebAnswer, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
-use dwell_engine::{Body, ExchangeId};
+use dwell_engine::desk::{BodyRead, End, Fields, Order, Owed, Refusal};
 use dwell_evloop::FileSlice;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
+use std::borrow::Cow;
 use std::fs::File;
-use std::sync::Arc;
-use std::task::Poll;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "dwell._native")]
 pub(super) struct HttpExchange {
     server: Py<AsgiServer>,
-    exchange: ExchangeId,
-    tag: u64,
+    owed: Arc<Owed<AsgiLine>>,
     head: Arc<Head>,
-    state: Arc<Shared<HttpState>>,
+    has_body: bool,
     answer: Shared<Answer>,
+    told: Shared<Told>,
+    /// Tasks that wait in `receive`, and those that wait in `send`.
+    receivers: OnceLock<Arc<Parked>>,
+    senders: OnceLock<Arc<Parked>>,
+}
+
+/// What the app was told, and what it owes.
+#[derive(Debug, Default)]
+struct Told {
+    /// True if the app has received the end of the body.
+    input: bool,
+    /// Set once the app has received the disconnect, or the end of its response.
+    end: bool,
+    /// The rest of the announced length of the answer, if one was announced.
+    left: Option<u64>,
+    /// Pieces of the answer that came after the client had left.
+    dropped: u32,
 }
 
 /// The progress of the app's response.
@@ -45,7 +62,7 @@ enum Answer {
     /// The body is being sent, and whether trailers follow.
     Open(bool),
     /// The body is complete; these trailers are awaited.
-    Trailers(Vec<(String, Vec<u8>)>),
+    Trailers(Fields),
     Complete,
 }
 
@@ -53,20 +70,17 @@ enum Answer {
 const DROPPED_MAX: u32 = 2;
 
 /// Waits for the next event of a request.
-struct Receive {
-    exchange: ExchangeId,
-    state: Arc<Shared<HttpState>>,
-}
+struct Receive(Py<HttpExchange>);
+
+/// Waits until the client has taken what is queued for it.
+struct Room(Py<HttpExchange>);
 
 #[pymethods]
 impl HttpExchange {
     /// The next event: a piece of the body, or `http.disconnect`.
-    fn receive(&self, py: Python<'_>) -> Waiting {
-        let receive = Receive {
-            exchange: self.exchange,
-            state: Arc::clone(&self.state),
-        };
-        Waiting::new(self.server.clone_ref(py), receive)
+    fn receive(slf: &Bound<'_, Self>) -> Waiting {
+        let server = slf.get().server.clone_ref(slf.py());
+        Waiting::new(server, Receive(slf.clone().unbind()))
     }
 
     /// Sends a part of the answer; what it returns waits while the client takes nothing.
@@ -83,9 +97,9 @@ impl HttpExchange {
                 server.get().hold_head(server, slf)?;
                 Ok(server.get().done(py))
             }
-            "http.response.body" => this.body(py, message),
+            "http.response.body" => Self::body(slf, message),
             "http.response.early_hint" => this.hint(py, message),
-            "http.response.trailers" => this.trailers(py, message),
+            "http.response.trailers" => Self::trailers(slf, message),
             "http.response.pathsend" => this.path(py, message),
             _ => Err(unknown(&kind)),
         }
@@ -96,27 +110,20 @@ impl HttpExchange {
     fn end(&self, py: Python<'_>) -> PyResult<bool> {
         let answer = std::mem::replace(&mut *self.answer.lock(), Answer::Complete);
         match answer {
-            Answer::Complete => return Ok(true),
+            Answer::Complete => Ok(true),
             Answer::Nothing | Answer::Started(..) => {
                 let mut head = AnswerHead::new(500);
                 head.add(b"Content-Type", b"text/plain; charset=utf-8")?;
                 let text = Bytes::from_static(b"Internal Server Error\n");
-                self.whole(py, &head, self.sized(text))?;
+                self.whole(py, head, self.sized(text))?;
+                Ok(self.is_gone())
             }
             Answer::Begun(_) | Answer::Open(_) | Answer::Trailers(_) => {
-                let server = self.server.bind(py);
-                let (exchange, tag) = (self.exchange, self.tag);
-                server.get().with(|context, driver| {
-                    driver.http.abort(context, exchange);
-                    driver
-                        .app
-                        .entries
-                        .remove(dwell_evloop::Token::from_bits(tag));
-                    driver.app.log.end(exchange, context.wall(), false);
-                });
+                let is_gone = self.is_gone();
+                self.order(py, Order::Abort)?;
+                Ok(is_gone)
             }
         }
-        Ok(self.state.lock().is_gone)
     }
 
     /// Method and target, for the log.
@@ -127,19 +134,35 @@ impl HttpExchange {
 }
 
 impl HttpExchange {
-    pub(super) fn new(
-        server: Py<AsgiServer>,
-        arrival: &Arrival,
-        state: Arc<Shared<HttpState>>,
-    ) -> Self {
+    pub(super) fn new(server: Py<AsgiServer>, arrival: &Arrival) -> Self {
         Self {
             server,
-            exchange: arrival.exchange,
-            tag: arrival.tag,
+            owed: Arc::clone(&arrival.owed),
             head: Arc::clone(&arrival.head),
-            state,
+            has_body: arrival.has_body,
             answer: Shared::default(),
+            told: Shared::default(),
+            receivers: OnceLock::new(),
+            senders: OnceLock::new(),
         }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.owed.ended() == Some(End::Gone)
+    }
+
+    /// Leaves an order, and has it carried out.
+    fn order(&self, py: Python<'_>, order: Order<AsgiLine>) -> PyResult<()> {
+        self.owed.order(order);
+        let server = self.server.bind(py);
+        server.get().settle(server)
+    }
+
+    /// Keeps the future of a task that waits for one thing, and returns what wakes it.
+    fn park(&self, parked: &OnceLock<Arc<Parked>>, future: &Bound<'_, PyAny>) -> Waker {
+        let parked = parked.get_or_init(|| Parked::new(self.owed.line()));
+        parked.park(future);
+        Waker::from(Arc::clone(parked))
     }
 
     fn start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -166,58 +189,52 @@ impl HttpExchange {
         for link in links_of(message)? {
             head.add(b"Link", &link)?;
         }
-        let server = self.server.bind(py);
-        server.get().with(|context, driver| {
-            driver.http.with_reply(context, self.exchange, |reply| {
-                reply.informational(head.status, &head.fields());
-            })
-        });
-        server.get().settle(server)?;
-        Ok(server.get().done(py))
+        self.order(py, Order::Informational(WebAnswer::of(head)))?;
+        Ok(self.server.get().done(py))
     }
 
     /// Sends a head that no body has followed so far: its client should not wait for one.
     ///
-    /// Shape: the server calls it once the app has given way to the loop.
-    pub(super) fn flush_head(&self, py: Python<'_>) {
+    /// Shape: the server calls it once the app has given way to the loop, and settles then.
+    pub(super) fn flush_head(&self) {
         let mut answer = self.answer.lock();
         if let Answer::Started(_, trailers) = *answer
             && let Answer::Started(head, _) =
                 std::mem::replace(&mut *answer, Answer::Begun(trailers))
         {
             drop(answer);
-            self.begin(py, &head);
+            self.begin(*head);
         }
     }
 
     fn body<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         message: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
         let data = bytes_of(message, intern!(py, "body"))?;
         let more = flag(message, intern!(py, "more_body"))?;
-        let answer = std::mem::take(&mut *self.answer.lock());
+        let answer = std::mem::take(&mut *this.answer.lock());
         match answer {
             Answer::Started(head, false) if !more => {
                 let length = data.as_ref().map_or(0, |data| data.len() as u64);
-                if let Some(limit) = self.announced(&head).filter(|limit| length > *limit) {
-                    *self.answer.lock() = Answer::Started(head, false);
+                if let Some(limit) = this.announced(&head).filter(|limit| length > *limit) {
+                    *this.answer.lock() = Answer::Started(head, false);
                     return Err(too_long(limit, length));
                 }
-                *self.answer.lock() = Answer::Complete;
-                let body = self.sized(data.map(shared_bytes).unwrap_or_default());
-                self.whole(py, &head, body)
+                *this.answer.lock() = Answer::Complete;
+                let body = this.sized(data.map(shared_bytes).unwrap_or_default());
+                this.whole(py, *head, body)
             }
             Answer::Started(head, trailers) => {
-                self.begin(py, &head);
-                self.piece(py, data, more, trailers)
+                this.begin(*head);
+                Self::piece(slf, data, more, trailers)
             }
             Answer::Begun(trailers) | Answer::Open(trailers) => {
-                self.piece(py, data, more, trailers)
+                Self::piece(slf, data, more, trailers)
             }
             other => {
-                *self.answer.lock() = other;
+                *this.answer.lock() = other;
                 Err(unexpected("http.response.body"))
             }
         }
@@ -240,44 +257,21 @@ impl HttpExchange {
     fn whole<'py>(
         &self,
         py: Python<'py>,
-        head: &AnswerHead,
+        head: AnswerHead,
         body: AnswerBody,
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = match body {
             AnswerBody::Absent(length) => AnswerBody::Absent(head.content_length.or(length)),
             body => body,
         };
-        let (exchange, tag) = (self.exchange, self.tag);
-        let server = self.server.bind(py);
-        let sent = server.get().with(|context, driver| {
-            driver.app.log.status(exchange, head.status);
-            driver.app.log.bytes(exchange, body.length());
-            let sent = driver.http.with_reply(context, exchange, |reply| {
-                head.send_whole(reply, &body);
-            });
-            if sent.is_some() {
-                driver.finish(context, exchange, tag);
-            }
-            sent
-        });
-        if sent.is_none() {
-            return self.after_leaving(py, false);
-        }
-        self.finished(py)?;
-        server.get().settle(server)?;
-        Ok(server.get().done(py))
+        self.order(py, Order::Send(WebAnswer { head, body }))?;
+        Ok(self.server.get().done(py))
     }
 
     /// Begins an answer whose body follows in pieces.
-    fn begin(&self, py: Python<'_>, head: &AnswerHead) {
-        let exchange = self.exchange;
-        self.state.lock().owed = self.announced(head);
-        self.server.bind(py).get().with(|context, driver| {
-            driver.app.log.status(exchange, head.status);
-            driver.http.with_reply(context, exchange, |reply| {
-                head.send(reply, Body::Stream(head.content_length));
-            })
-        });
+    fn begin(&self, head: AnswerHead) {
+        self.told.lock().left = self.announced(&head);
+        self.owed.order(WebAnswer::begin(head));
     }
 
     /// The result of `send` when the client has left: it does nothing.
@@ -289,12 +283,12 @@ impl HttpExchange {
     /// `ConnectionResetError` for a stream that goes on although it could have learned of it.
     fn after_leaving<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
         let dropped = {
-            let mut state = self.state.lock();
-            if more && state.dropped >= DROPPED_MAX && !state.end_told {
+            let mut told = self.told.lock();
+            if more && told.dropped >= DROPPED_MAX && !told.end {
                 return Err(left());
             }
-            state.dropped = state.dropped.wrapping_add(u32::from(more));
-            state.dropped
+            told.dropped = told.dropped.wrapping_add(u32::from(more));
+            told.dropped
         };
         if !more || dropped % DROPPED_MAX != 0 {
             return Ok(self.server.get().done(py));
@@ -304,120 +298,77 @@ impl HttpExchange {
 
     /// Sends a piece of the body, and the end of the answer behind the last one.
     fn piece<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         data: Option<PyBackedBytes>,
         more: bool,
         trailers: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        *self.answer.lock() = Answer::Open(trailers);
-        let is_gone = {
-            let mut state = self.state.lock();
+        let this = slf.get();
+        *this.answer.lock() = Answer::Open(trailers);
+        if let Some(left) = &mut this.told.lock().left {
             let length = data.as_ref().map_or(0, |data| data.len() as u64);
-            if let Some(owed) = &mut state.owed {
-                *owed = owed
-                    .checked_sub(length)
-                    .ok_or_else(|| too_long(*owed, length))?;
-            }
-            if let Some(data) = data
-                && !state.is_gone
-            {
-                state.output.push(shared_bytes(data));
-            }
-            if !more && !trailers {
-                state.output.finish(Vec::new());
-            }
-            state.is_gone
-        };
+            *left = left
+                .checked_sub(length)
+                .ok_or_else(|| too_long(*left, length))?;
+        }
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            this.owed.order(Order::Write(shared_bytes(data)));
+        }
         if !more {
-            *self.answer.lock() = if trailers {
-                Answer::Trailers(Vec::new())
+            *this.answer.lock() = if trailers {
+                Answer::Trailers(Fields::new())
             } else {
+                this.owed.order(Order::Finish(Fields::new()));
                 Answer::Complete
             };
         }
-        if is_gone {
-            return self.after_leaving(py, more);
-        }
-        self.pump(py, more)
+        Self::go_on(slf, more)
     }
 
-    /// Gives the engine what there is; waits where that is too much.
-    fn pump<'py>(&self, py: Python<'py>, more: bool) -> PyResult<Bound<'py, PyAny>> {
-        let server = self.server.bind(py);
-        let (exchange, tag) = (self.exchange, self.tag);
-        let outcome = server.get().with(|context, driver| {
-            let log = &mut driver.app.log;
-            let mut state = self.state.lock();
-            let outcome = driver.http.with_reply(context, exchange, |reply| {
-                let count = |bytes| log.bytes(exchange, bytes as u64);
-                let is_over = state.output.pump(reply, count);
-                state.is_blocked = !is_over && reply.queued_bytes() > OUTPUT_WINDOW;
-                is_over
-            });
-            drop(state);
-            if outcome == Some(true) {
-                driver.finish(context, exchange, tag);
-            }
-            outcome
-        });
-        let Some(is_over) = outcome else {
-            // The connection has failed since the last turn of the loop, which is what tells of it:
-            // an app that only sends must let the loop have one.
-            self.state.lock().output.clear();
-            return self.after_leaving(py, more);
-        };
-        if is_over {
-            self.finished(py)?;
-        }
+    /// Has the engine take what there is; what it returns waits where that is too much.
+    fn go_on<'py>(slf: &Bound<'py, Self>, more: bool) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let server = this.server.bind(py);
         server.get().settle(server)?;
-        if !self.state.lock().is_blocked {
-            if more && server.get().is_due() {
-                // A client that has left takes everything: only a turn of the loop tells of it.
-                return Waiting::new(server.clone().unbind(), Pause::default()).into_bound(py);
-            }
-            return Ok(server.get().done(py));
+        if this.is_gone() {
+            return this.after_leaving(py, more);
         }
-        let room = Room(Arc::clone(&self.state));
-        Waiting::new(server.clone().unbind(), room).into_bound(py)
-    }
-
-    /// Ends a complete response, and wakes the tasks that wait for the client to leave.
-    fn finished(&self, py: Python<'_>) -> PyResult<()> {
-        let woken = {
-            let mut state = self.state.lock();
-            state.output.finish(Vec::new());
-            state.waiters.take()
-        };
-        resolve_all(py, woken)
+        if this.owed.is_refused() == Some(Refusal::Full) {
+            let room = Room(slf.clone().unbind());
+            return Waiting::new(server.clone().unbind(), room).into_bound(py);
+        }
+        if more && server.get().is_due() {
+            // A client that has left takes everything: only a turn of the loop tells of it.
+            return Waiting::new(server.clone().unbind(), Pause::default()).into_bound(py);
+        }
+        Ok(server.get().done(py))
     }
 
     fn trailers<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         message: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
         let mut head = AnswerHead::default();
         fields_of(message, &mut head)?;
         let more = flag(message, intern!(py, "more_trailers"))?;
-        let mut answer = self.answer.lock();
+        let mut answer = this.answer.lock();
         let Answer::Trailers(trailers) = &mut *answer else {
             return Err(unexpected("http.response.trailers"));
         };
         let fields = head.fields();
-        trailers.extend(
-            fields
-                .iter()
-                .map(|(name, value)| (name.to_string(), value.to_vec())),
-        );
+        trailers.extend(fields.iter().map(|(name, value)| {
+            let (name, value) = ((*name).to_owned(), Bytes::copy_from_slice(value));
+            (Cow::Owned(name), value)
+        }));
         if more {
-            return Ok(self.server.get().done(py));
+            return Ok(this.server.get().done(py));
         }
         let trailers = std::mem::take(trailers);
         *answer = Answer::Complete;
         drop(answer);
-        self.state.lock().output.finish(trailers);
-        self.pump(py, false)
+        this.owed.order(Order::Finish(trailers));
+        Self::go_on(slf, false)
     }
 
     /// Sends a file as the body.
@@ -456,7 +407,7 @@ impl HttpExchange {
                 length,
             })
         };
-        self.whole(py, &head, body)
+        self.whole(py, *head, body)
     }
 }
 
@@ -474,92 +425,82 @@ impl HttpExchange {
         file: File,
         length: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let length = {
-            let mut state = self.state.lock();
-            state.output.finish(Vec::new());
-            state.owed.map_or(length, |owed| owed.min(length))
-        };
-        let slice = FileSlice {
+        let left = self.told.lock().left;
+        self.owed.order(Order::WriteFile(FileSlice {
             file: file.into(),
             offset: 0,
-            length,
-        };
-        let (exchange, tag) = (self.exchange, self.tag);
-        let server = self.server.bind(py);
-        let sent = server.get().with(|context, driver| {
-            driver.app.log.bytes(exchange, length);
-            let sent = driver.http.with_reply(context, exchange, |reply| {
-                // Both fail only where the answer is over already.
-                let _ = reply.write_file(slice);
-                let _ = reply.finish(&[]);
-            });
-            driver.finish(context, exchange, tag);
-            sent
-        });
-        if sent.is_none() {
-            return self.after_leaving(py, false);
+            length: left.map_or(length, |left| left.min(length)),
+        }));
+        self.order(py, Order::Finish(Fields::new()))?;
+        Ok(self.server.get().done(py))
+    }
+
+    /// What has come of the body since it was asked for last.
+    fn read(&self, waker: Option<&Waker>) -> BodyRead {
+        if self.has_body {
+            self.owed.read_body(waker)
+        } else {
+            BodyRead::End
         }
-        self.finished(py)?;
-        server.get().settle(server)?;
-        Ok(server.get().done(py))
     }
 }
 
 impl Wait for Receive {
     fn poll(&self, py: Python<'_>, server: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
-        let (news, want) = {
-            let mut state = self.state.lock();
-            if state.output.is_finished() && state.output.is_empty() {
-                // What the client has sent is of no use to an answer that is complete.
-                state.end_told = true;
-                drop(state);
+        let this = self.0.get();
+        // What the client has sent is of no use to an answer that is complete.
+        let is_complete = this.owed.ended() == Some(End::Complete);
+        let read = if is_complete {
+            BodyRead::Gone
+        } else {
+            this.read(None)
+        };
+        if this.has_body {
+            // A read may grant; what has come already is handed over in the next turn.
+            server.get().settle(server)?;
+        }
+        let mut told = this.told.lock();
+        let (data, is_last) = match read {
+            BodyRead::Data(data, is_last) => (data, is_last),
+            BodyRead::End if !told.input => (Bytes::new(), true),
+            _ if this.owed.ended().is_some() => {
+                told.end = true;
+                drop(told);
                 return event(py, intern!(py, "http.disconnect"), |_| Ok(()));
             }
-            let is_gone = state.is_gone;
-            let read = state.input.read(INPUT_WINDOW);
-            let waits = state.input.is_awaited();
-            let wish = state.input.take_wish().filter(|_| !is_gone);
-            let want = wish.map(|grant| (grant, waits));
-            let is_complete = state.input.is_complete();
-            let data = match read {
-                Poll::Ready(Some(data)) => Some(data),
-                Poll::Ready(None) if !state.input_told => Some(Bytes::new()),
-                _ => None,
-            };
-            if let Some(data) = data {
-                state.input_told = is_complete;
-                (Some(Some((data, !is_complete))), want)
-            } else if state.is_gone {
-                state.end_told = true;
-                (Some(None), want)
-            } else {
-                (None, want)
-            }
+            _ => return Ok(None),
         };
-        if let Some((grant, waits)) = want {
-            let exchange = self.exchange;
-            let this = server.get();
-            this.with(|context, driver| {
-                driver.http.with_reply(context, exchange, |reply| {
-                    reply.grant(grant);
-                    reply.await_body(waits);
-                })
-            });
-            // What has come already is handed over in the next turn.
-            this.settle(server)?;
-        }
-        match news {
-            None => Ok(None),
-            Some(None) => event(py, intern!(py, "http.disconnect"), |_| Ok(())),
-            Some(Some((data, more))) => event(py, intern!(py, "http.request"), |event| {
-                event.set_item(intern!(py, "body"), PyBytes::new(py, &data))?;
-                event.set_item(intern!(py, "more_body"), more)
-            }),
-        }
+        told.input = is_last;
+        drop(told);
+        event(py, intern!(py, "http.request"), |event| {
+            event.set_item(intern!(py, "body"), PyBytes::new(py, &data))?;
+            event.set_item(intern!(py, "more_body"), !is_last)
+        })
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        self.state
-            .park(future, |state| &mut state.waiters.receivers);
+        let this = self.0.get();
+        let waker = this.park(&this.receivers, future);
+        if !this.told.lock().input {
+            this.read(Some(&waker));
+        }
+        if this.owed.poll_over(&waker).is_ready() {
+            waker.wake();
+        }
+    }
+}
+
+impl Wait for Room {
+    fn poll(&self, py: Python<'_>, _: &Bound<'_, AsgiServer>) -> PyResult<Option<Py<PyAny>>> {
+        let is_full = self.0.get().owed.is_refused() == Some(Refusal::Full);
+        Ok((!is_full).then(|| py.None()))
+    }
+
+    fn park(&self, future: &Bound<'_, PyAny>) {
+        let this = self.0.get();
+        let waker = this.park(&this.senders, future);
+        if this.owed.poll_writable(&waker) != Some(Refusal::Full) {
+            waker.wake();
+        }
     }
 }

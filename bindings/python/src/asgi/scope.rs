@@ -1,6 +1,6 @@
 //! The `scope` of ASGI, built from a request head.
 
-use super::driver::Arrival;
+use super::face::Arrival;
 use crate::web::address::AddressText;
 use crate::web::head::Head;
 use crate::web::mount::Mount;

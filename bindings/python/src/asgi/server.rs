@@ -1,13 +1,13 @@
 //! The server: the engine's loop, turned by the loop of asyncio.
 
 use super::awaitable::Done;
-use super::driver::{Arrival, AsgiLoop, Entry};
+use super::face::{Arrival, AsgiFace, AsgiLine};
 use super::http::HttpExchange;
 use super::scope::Scopes;
 use super::web_socket::WebSocketExchange;
 use crate::web::listen;
 use crate::web::options::Options;
-use dwell_engine::websocket::CloseCode;
+use dwell_engine::desk::{DeskLoop, Line};
 use dwell_evloop::{Context, EventLoop};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -34,7 +34,8 @@ pub(super) struct AsgiServer {
 /// The engine's loop and what is on it.
 struct Core {
     event_loop: EventLoop<()>,
-    driver: AsgiLoop,
+    driver: DeskLoop<AsgiFace>,
+    line: Arc<AsgiLine>,
 }
 
 /// The calls of the server that are scheduled on the asyncio loop.
@@ -75,14 +76,17 @@ impl AsgiServer {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let options = Arc::new(Options::of(options)?);
+        let line = Arc::<AsgiLine>::default();
+        let face = AsgiFace::new(Arc::clone(&options));
         let mut core = Core {
             event_loop: EventLoop::new()?,
-            driver: AsgiLoop::new(Arc::clone(&options)),
+            driver: DeskLoop::new(face, Arc::clone(&line), options.limits, options.web_socket),
+            line,
         };
         for (descriptor, is_unix) in sockets {
             let listener = listen::adopt(descriptor, is_unix)?;
             let context = core.event_loop.context();
-            core.driver.http.listen(context, listener)?;
+            core.driver.listen(context, listener)?;
         }
         Ok(Self {
             core: Mutex::new(core),
@@ -109,23 +113,21 @@ impl AsgiServer {
 
     /// Delivers what has happened; never waits.
     fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
         let this = slf.get();
         this.armed().soon = false;
-        let (arrivals, woken) = {
-            let Core { event_loop, driver } = &mut *this.core();
-            event_loop.turn(driver, Some(Duration::ZERO))?;
-            let arrivals = std::mem::take(&mut driver.app.arrivals);
-            (arrivals, std::mem::take(&mut driver.app.woken))
+        let arrivals = {
+            let core = &mut *this.core();
+            core.event_loop
+                .turn(&mut core.driver, Some(Duration::ZERO))?;
+            std::mem::take(&mut core.driver.face().arrivals)
         };
         // Tasks that run as they are made have given way when they are begun.
         this.heads().is_armed = true;
         let begun = arrivals
             .iter()
             .try_for_each(|arrival| this.begin(slf, arrival));
-        this.send_heads(py);
+        this.send_heads();
         begun?;
-        resolve_all(py, woken)?;
         this.settle(slf)
     }
 
@@ -137,7 +139,7 @@ impl AsgiServer {
 
     /// Sends the heads of answers whose body has not come with them.
     fn flush_heads(slf: &Bound<'_, Self>) -> PyResult<()> {
-        slf.get().send_heads(slf.py());
+        slf.get().send_heads();
         slf.get().settle(slf)
     }
 
@@ -145,11 +147,9 @@ impl AsgiServer {
     fn drain(slf: &Bound<'_, Self>, drained: Py<PyAny>) -> PyResult<()> {
         slf.get().armed().drained = Some(drained);
         {
-            let Core { event_loop, driver } = &mut *slf.get().core();
-            let context = event_loop.context();
-            driver.http.drain(context, &mut driver.app);
-            let restart = CloseCode::GOING_AWAY;
-            driver.web_sockets.drain(context, restart, "server stops");
+            let core = &mut *slf.get().core();
+            let context = core.event_loop.context();
+            core.driver.drain(context, "server stops");
         }
         slf.get().turn_soon(slf)
     }
@@ -157,12 +157,10 @@ impl AsgiServer {
     /// Cuts off every client that is left.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let woken = {
-            let Core { event_loop, driver } = &mut *self.core();
-            let context = event_loop.context();
-            driver.http.close_all(context, &mut driver.app);
-            driver.web_sockets.close_all(context, &mut driver.app);
-            driver.app.log.flush();
-            std::mem::take(&mut driver.app.woken)
+            let core = &mut *self.core();
+            core.driver.close_all(core.event_loop.context());
+            core.driver.face().log.flush();
+            core.line.take_woken()
         };
         resolve_all(py, woken)?;
         // What is armed refers to this server, which would keep itself alive.
@@ -177,16 +175,18 @@ impl AsgiServer {
 
     /// Connections that are open.
     fn connections(&self) -> usize {
-        let core = self.core();
-        core.driver.http.connections() + core.driver.web_sockets.connections()
+        self.core().driver.connections()
     }
 }
 
 impl AsgiServer {
     /// Lets `act` work with the components, between turns.
-    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Context, &mut AsgiLoop) -> T) -> T {
-        let Core { event_loop, driver } = &mut *self.core();
-        act(event_loop.context(), driver)
+    pub(super) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Context, &mut DeskLoop<AsgiFace>) -> T,
+    ) -> T {
+        let core = &mut *self.core();
+        act(core.event_loop.context(), &mut core.driver)
     }
 
     /// A new future of the loop.
@@ -199,13 +199,22 @@ impl AsgiServer {
         self.done.bind(py).clone().into_any()
     }
 
-    /// Sees to it that the next turn comes when something is to be done.
+    /// Carries out what was ordered, resolves what has come true, and sees to it that the next
+    /// turn comes when something is to be done.
     pub(super) fn settle(&self, own: &Bound<'_, Self>) -> PyResult<()> {
         let py = own.py();
-        let (wait, is_empty) = {
+        let (woken, wait, is_empty) = {
             let core = &mut *self.core();
-            (core.event_loop.wait_max(), core.driver.is_empty())
+            core.driver.look(core.event_loop.context());
+            let wait = if core.line.attention().is_any() {
+                Some(Duration::ZERO)
+            } else {
+                core.event_loop.wait_max()
+            };
+            let is_empty = core.driver.connections() == 0;
+            (core.line.take_woken(), wait, is_empty)
         };
+        resolve_all(py, woken)?;
         if is_empty && let Some(drained) = self.armed().drained.take() {
             resolve(drained.bind(py))?;
         }
@@ -238,14 +247,14 @@ impl AsgiServer {
         self.call_soon.bind(py).call1((flush,)).map(|_| ())
     }
 
-    fn send_heads(&self, py: Python<'_>) {
+    fn send_heads(&self) {
         let held = {
             let mut heads = self.heads();
             heads.is_armed = false;
             std::mem::take(&mut heads.held)
         };
         for exchange in held {
-            exchange.get().flush_head(py);
+            exchange.get().flush_head();
         }
     }
 
@@ -297,19 +306,16 @@ impl AsgiServer {
 
     fn begin(&self, own: &Bound<'_, Self>, arrival: &Arrival) -> PyResult<()> {
         let py = own.py();
-        let is_web_socket = matches!(arrival.entry, Entry::WebSocket(_));
+        let is_web_socket = arrival.web_socket.is_some();
         let scope = self
             .scopes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .build(py, arrival, is_web_socket)?;
         let server = own.clone().unbind();
-        let exchange = match &arrival.entry {
-            Entry::Http(state) => {
-                let exchange = HttpExchange::new(server, arrival, Arc::clone(state));
-                Bound::new(py, exchange)?.into_any()
-            }
-            Entry::WebSocket(state) => {
+        let exchange = match &arrival.web_socket {
+            None => Bound::new(py, HttpExchange::new(server, arrival))?.into_any(),
+            Some(state) => {
                 let exchange = WebSocketExchange::new(server, arrival, Arc::clone(state));
                 Bound::new(py, exchange)?.into_any()
             }

@@ -1,16 +1,16 @@
 //! One WebSocket: `receive` and `send`, from the handshake to the end.
 
 use super::awaitable::{Wait, Waiting};
-use super::driver::{Arrival, AsgiLoop, UPGRADES};
+use super::face::{Arrival, AsgiFace, AsgiLine, UPGRADES};
 use super::message::{
     bytes_of, event, fields_of, flag, kind_of, left, start_of, unexpected, unknown,
 };
-use super::server::{AsgiServer, resolve_all};
+use super::server::AsgiServer;
 use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState};
-use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
+use crate::web::answer::{AnswerBody, AnswerHead, WebAnswer, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
-use dwell_engine::ExchangeId;
+use dwell_engine::desk::{DeskLoop, Order, Owed};
 use dwell_engine::websocket::{CloseCode, MessageKind, UpgradeOptions, upgrade};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
@@ -25,8 +25,7 @@ use std::sync::Arc;
 #[pyclass(frozen, module = "dwell._native")]
 pub(super) struct WebSocketExchange {
     server: Py<AsgiServer>,
-    exchange: ExchangeId,
-    tag: u64,
+    owed: Arc<Owed<AsgiLine>>,
     head: Arc<Head>,
     state: Arc<Shared<WebSocketState>>,
     /// An answer that is no WebSocket, while its body comes.
@@ -78,12 +77,12 @@ impl WebSocketExchange {
     fn end(&self, py: Python<'_>, failed: bool) -> PyResult<bool> {
         let (token, is_open, is_over) = {
             let state = self.state.lock();
-            (state.token, state.handshake.is_some(), state.end.is_some())
+            (state.token, state.is_handshake, state.end.is_some())
         };
         let server = self.server.bind(py);
         if is_open {
             let status = if failed { 500 } else { 403 };
-            self.refuse(py, &AnswerHead::new(status), Bytes::new())?;
+            self.refuse(py, AnswerHead::new(status), Bytes::new())?;
         } else if let Some(token) = token {
             let code = if failed {
                 CloseCode::INTERNAL_ERROR
@@ -91,7 +90,7 @@ impl WebSocketExchange {
                 CloseCode::NORMAL
             };
             server.get().with(|context, driver| {
-                driver.web_sockets.close(context, token, code, "");
+                driver.web_sockets().close(context, token, code, "");
             });
         }
         server.get().settle(server)?;
@@ -112,8 +111,7 @@ impl WebSocketExchange {
     ) -> Self {
         Self {
             server,
-            exchange: arrival.exchange,
-            tag: arrival.tag,
+            owed: Arc::clone(&arrival.owed),
             head: Arc::clone(&arrival.head),
             state,
             denial: Shared::default(),
@@ -132,7 +130,7 @@ impl WebSocketExchange {
             if state.end.is_some() {
                 return Err(left());
             }
-            if state.handshake.is_none() || self.denial.lock().is_some() {
+            if !state.is_handshake || self.denial.lock().is_some() {
                 return Err(unexpected("websocket.accept"));
             }
         }
@@ -140,7 +138,7 @@ impl WebSocketExchange {
             self.upgrade(context, driver, &fields, subprotocol.as_deref())
         })?;
         let mut state = self.state.lock();
-        state.handshake = None;
+        state.is_handshake = false;
         state.token = Some(token);
         Ok(())
     }
@@ -149,7 +147,7 @@ impl WebSocketExchange {
     fn upgrade(
         &self,
         context: &mut Context,
-        driver: &mut AsgiLoop,
+        driver: &mut DeskLoop<AsgiFace>,
         fields: &AnswerHead,
         subprotocol: Option<&str>,
     ) -> PyResult<Token> {
@@ -165,7 +163,7 @@ impl WebSocketExchange {
         let spoken: Vec<&str> = subprotocol.into_iter().collect();
         let options = UpgradeOptions {
             subprotocols: &spoken,
-            deflate: Some(driver.app.deflate()),
+            deflate: Some(driver.face().options.web_socket.deflate),
             ..UPGRADES
         };
         let upgrade =
@@ -175,17 +173,17 @@ impl WebSocketExchange {
             return Err(PyValueError::new_err(text));
         }
         let answer = upgrade.head(fields.fields());
-        let mut detached = driver
-            .http
-            .detach(context, self.exchange)
-            .ok_or_else(left)?;
-        driver.app.log.status(self.exchange, 101);
-        driver.app.log.end(self.exchange, context.wall(), true);
-        detached.stream.write(&answer).map_err(|_| left())?;
+        if let Some(entry) = driver.entry(&self.owed) {
+            entry.note(101);
+        }
+        let sockets = &mut driver.face().web_sockets;
+        let tag = sockets.insert(Arc::clone(&self.state)).ok_or_else(left)?;
         let negotiated = upgrade.negotiated();
-        Ok(driver
-            .web_sockets
-            .adopt(context, detached, negotiated, self.tag)?)
+        let token = driver.upgrade(context, &self.owed, &answer, negotiated, tag);
+        if !matches!(token, Some(Ok(_))) {
+            driver.face().web_sockets.remove(tag);
+        }
+        token.ok_or_else(left)?.map_err(|_| left())
     }
 
     fn message<'py>(
@@ -226,7 +224,7 @@ impl WebSocketExchange {
         data: &[u8],
     ) -> PyResult<usize> {
         let sent = server.get().with(|context, driver| {
-            driver.web_sockets.with_socket(context, token, |socket| {
+            driver.web_sockets().with_socket(context, token, |socket| {
                 let sent = socket.send(kind, data);
                 sent.map(|()| socket.queued_bytes())
             })
@@ -250,8 +248,8 @@ impl WebSocketExchange {
             Some(reason) => reason.extract()?,
             None => None,
         };
-        if self.state.lock().handshake.is_some() {
-            return self.refuse(py, &AnswerHead::new(403), Bytes::new());
+        if self.state.lock().is_handshake {
+            return self.refuse(py, AnswerHead::new(403), Bytes::new());
         }
         let token = self.open("websocket.close")?;
         let code = CloseCode::new(code.unwrap_or(1000)).ok_or_else(|| {
@@ -259,20 +257,18 @@ impl WebSocketExchange {
         })?;
         let reason = reason.unwrap_or_default();
         self.server.get().with(|context, driver| {
-            driver.web_sockets.close(context, token, code, &reason);
+            driver.web_sockets().close(context, token, code, &reason);
         });
-        let woken = {
-            let mut state = self.state.lock();
-            state.end = Some((code.number(), reason));
-            state.waiters.take()
-        };
-        resolve_all(py, woken)
+        let mut state = self.state.lock();
+        state.end = None;
+        state.leave(code.number(), &reason);
+        Ok(())
     }
 
     fn deny(&self, message: &Bound<'_, PyDict>) -> PyResult<()> {
         let head = start_of(message)?;
         let mut denial = self.denial.lock();
-        if denial.is_some() || self.state.lock().handshake.is_none() {
+        if denial.is_some() || !self.state.lock().is_handshake {
             return Err(unexpected("websocket.http.response.start"));
         }
         *denial = Some((Box::new(head), Vec::new()));
@@ -293,32 +289,20 @@ impl WebSocketExchange {
         let answer = denial.take();
         drop(denial);
         match answer {
-            Some((head, body)) => self.refuse(py, &head, body.into()),
+            Some((head, body)) => self.refuse(py, *head, body.into()),
             None => Ok(()),
         }
     }
 
     /// Answers the handshake with something else than a WebSocket.
-    fn refuse(&self, py: Python<'_>, head: &AnswerHead, body: Bytes) -> PyResult<()> {
-        let (exchange, tag) = (self.exchange, self.tag);
-        self.state.lock().handshake = None;
+    fn refuse(&self, py: Python<'_>, head: AnswerHead, body: Bytes) -> PyResult<()> {
+        self.state.lock().is_handshake = false;
         let body = AnswerBody::Bytes(body);
+        let is_there = self.owed.order(Order::Send(WebAnswer { head, body }));
+        self.state.lock().leave(1006, "");
         let server = self.server.bind(py);
-        let sent = server.get().with(|context, driver| {
-            driver.app.log.status(exchange, head.status);
-            let sent = driver
-                .http
-                .with_reply(context, exchange, |reply| head.send_whole(reply, &body));
-            driver.finish(context, exchange, tag);
-            sent
-        });
-        let woken = {
-            let mut state = self.state.lock();
-            state.end.get_or_insert_with(|| (1006, String::new()));
-            state.waiters.take()
-        };
-        resolve_all(py, woken)?;
-        sent.ok_or_else(left)
+        server.get().settle(server)?;
+        if is_there { Ok(()) } else { Err(left()) }
     }
 
     /// The connection of a WebSocket that is open.
@@ -326,7 +310,7 @@ impl WebSocketExchange {
         let state = self.state.lock();
         match (state.token, &state.end) {
             (Some(token), None) => Ok(token),
-            (_, Some(_)) if state.handshake.is_none() => Err(left()),
+            (_, Some(_)) if !state.is_handshake => Err(left()),
             _ => Err(unexpected(kind)),
         }
     }
@@ -348,7 +332,7 @@ impl Wait for Receive {
             drop(state);
             if resumes && let Some(token) = token {
                 server.get().with(|context, driver| {
-                    let sockets = &mut driver.web_sockets;
+                    let sockets = driver.web_sockets();
                     sockets.with_socket(context, token, |socket| {
                         socket.resume();
                     })
@@ -377,8 +361,7 @@ impl Wait for Receive {
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        self.state
-            .park(future, |state| &mut state.waiters.receivers);
+        self.state.lock().receivers.clone().park(future);
     }
 }
 
@@ -392,6 +375,6 @@ impl Wait for Room {
     }
 
     fn park(&self, future: &Bound<'_, PyAny>) {
-        self.state.park(future, |state| &mut state.waiters.senders);
+        self.state.lock().senders.clone().park(future);
     }
 }

@@ -2,19 +2,17 @@
 
 use super::address::Origin;
 use super::log_format::{Answered, LogFormat};
-use dwell_engine::{ExchangeId, Request};
+use dwell_engine::Request;
 use dwell_evloop::{LogAppender, LogOptions, LogWriter};
-use std::collections::HashMap;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant, SystemTime};
 use std::{mem, process};
 
-/// Lines that wait for the end of the turn, and the requests that are under way.
+/// Lines that wait for the end of the turn.
 #[derive(Debug, Default)]
 pub(crate) struct AccessLog {
     /// The form of its lines, if it is on.
     format: Option<LogFormat>,
-    open: HashMap<ExchangeId, Record>,
     lines: String,
     /// Absent until there are lines: a process that forks does so before it serves.
     output: Option<Output>,
@@ -30,14 +28,16 @@ struct Output {
     process: u32,
 }
 
+/// The entry of a request that is under way.
 #[derive(Debug)]
-struct Record {
+pub(crate) struct Record {
     started: Instant,
     client: String,
     /// Parts of the request that the form asks for.
     request: Vec<String>,
-    status: u16,
-    bytes: u64,
+    pub(crate) status: u16,
+    /// Bytes of the answer's body that were given to the engine.
+    pub(crate) bytes: u64,
 }
 
 impl AccessLog {
@@ -48,55 +48,43 @@ impl AccessLog {
         }
     }
 
-    /// A request has come.
-    pub(crate) fn begin(&mut self, request: &Request<'_>, now: Instant, origin: &Origin) {
-        let Some(format) = &self.format else {
-            return;
-        };
+    /// Begins the entry of a request that has come.
+    pub(crate) fn begin(
+        &self,
+        request: &Request<'_>,
+        now: Instant,
+        origin: &Origin,
+    ) -> Option<Box<Record>> {
+        let format = self.format.as_ref()?;
         let client = match origin.client {
             Some((address, _)) => address.to_string(),
             None => "unix".to_owned(),
         };
-        let record = Record {
+        Some(Box::new(Record {
             started: now,
             client,
             request: format.capture(request.head),
             status: 0,
             bytes: 0,
-        };
-        self.open.insert(request.exchange, record);
+        }))
     }
 
-    /// Its answer has begun.
-    pub(crate) fn status(&mut self, exchange: ExchangeId, status: u16) {
-        if self.format.is_some()
-            && let Some(record) = self.open.get_mut(&exchange)
-        {
-            record.status = status;
-        }
-    }
-
-    /// Counts bytes of its body that were given to the engine.
-    pub(crate) fn bytes(&mut self, exchange: ExchangeId, bytes: u64) {
-        if self.format.is_some()
-            && let Some(record) = self.open.get_mut(&exchange)
-        {
-            record.bytes += bytes;
-        }
-    }
-
-    /// Ends the entry of an exchange: its response is complete, or the client has left.
-    pub(crate) fn end(&mut self, exchange: ExchangeId, wall: SystemTime, complete: bool) {
-        let Some(format) = &self.format else {
-            return;
-        };
-        let Some(record) = self.open.remove(&exchange) else {
+    /// Ends an entry: its response, of this status if it is not noted, is complete, or the client
+    /// has left.
+    pub(crate) fn end(
+        &mut self,
+        record: Option<Box<Record>>,
+        status: Option<u16>,
+        wall: SystemTime,
+        complete: bool,
+    ) {
+        let (Some(format), Some(record)) = (&self.format, record) else {
             return;
         };
         let answered = Answered {
             request: &record.request,
             client: &record.client,
-            status: record.status,
+            status: status.unwrap_or(record.status),
             bytes: record.bytes,
             wall,
             elapsed: record.started.elapsed(),

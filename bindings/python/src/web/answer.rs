@@ -1,6 +1,8 @@
 //! Answers on their way from Python to the engine.
 
+use super::access_log::Record;
 use bytes::Bytes;
+use dwell_engine::desk::{Line, Order, OwnedAnswer};
 use dwell_engine::{Body, Reply, Response};
 use dwell_evloop::FileSlice;
 use dwell_proto::http1::{is_hop_by_hop, is_token};
@@ -22,6 +24,13 @@ pub(crate) const OVERLOADED: Response<'static> = Response {
     body: Body::Slice(b"too many requests at once\n"),
 };
 
+/// An answer: whole, or the head of one whose body follows.
+#[derive(Debug)]
+pub(crate) struct WebAnswer {
+    pub(crate) head: AnswerHead,
+    pub(crate) body: AnswerBody,
+}
+
 /// Status and fields of an answer; the framing is the engine's.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerHead {
@@ -42,6 +51,43 @@ pub(crate) enum AnswerBody {
     File(FileSlice),
     /// No body: the response to HEAD.
     Absent(Option<u64>),
+}
+
+impl WebAnswer {
+    /// Makes one whose body, if it has any, follows.
+    pub(crate) fn of(head: AnswerHead) -> Self {
+        let body = AnswerBody::Absent(None);
+        Self { head, body }
+    }
+
+    /// Orders the head alone; the body follows.
+    pub(crate) fn begin<L: Line<Answer = Self>>(head: AnswerHead) -> Order<L> {
+        let length = head.content_length;
+        Order::Begin(Self::of(head), length)
+    }
+
+    /// Notes it in the access log.
+    pub(crate) fn note(&self, record: Option<&mut Record>) {
+        if let Some(record) = record {
+            record.status = self.head.status;
+            record.bytes += self.body.length();
+        }
+    }
+}
+
+impl OwnedAnswer for WebAnswer {
+    fn send(self, reply: &mut Reply<'_>) {
+        self.head.send_whole(reply, &self.body);
+    }
+
+    fn begin(self, length: Option<u64>, reply: &mut Reply<'_>) -> bool {
+        self.head.send(reply, Body::Stream(length));
+        false
+    }
+
+    fn informational(self, reply: &mut Reply<'_>) {
+        reply.informational(self.head.status, &self.head.fields());
+    }
 }
 
 impl AnswerHead {

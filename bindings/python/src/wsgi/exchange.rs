@@ -1,10 +1,9 @@
 //! `start_response` and `write`: how an app answers.
 
-use super::channel::Channel;
-use super::meeting::{Job, JobBody, Meeting, Order};
-use crate::web::answer::{AnswerBody, AnswerHead, shared_bytes};
+use super::meeting::Meeting;
+use crate::web::answer::{AnswerBody, AnswerHead, WebAnswer, shared_bytes};
 use bytes::Bytes;
-use dwell_engine::ExchangeId;
+use dwell_engine::desk::{Fields, Order, Owed, Refusal};
 use dwell_proto::http1::encode;
 use pyo3::exceptions::{
     PyAssertionError, PyConnectionError, PyRuntimeError, PyTypeError, PyValueError,
@@ -18,11 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[pyclass(frozen, module = "dwell.wsgi")]
 #[derive(Debug)]
 pub(super) struct StartResponse {
-    meeting: Arc<Meeting>,
-    exchange: ExchangeId,
+    owed: Arc<Owed<Meeting>>,
     is_head: bool,
-    /// The request's body, if it is streamed.
-    input: Option<Arc<Channel>>,
     state: Mutex<State>,
 }
 
@@ -37,7 +33,7 @@ struct Write {
 struct State {
     head: Option<Box<AnswerHead>>,
     /// The body is sent piece by piece.
-    channel: Option<Arc<Channel>>,
+    is_begun: bool,
     /// The announced length of the body, and what is left of it.
     owed: Option<(u64, u64)>,
     is_over: bool,
@@ -65,8 +61,8 @@ impl StartResponse {
         let (has_head, is_sent) = {
             let state = this.lock();
             (
-                state.head.is_some() || state.channel.is_some(),
-                state.channel.is_some() || state.is_over,
+                state.head.is_some() || state.is_begun,
+                state.is_begun || state.is_over,
             )
         };
         match exc_info {
@@ -99,15 +95,10 @@ impl Write {
 }
 
 impl StartResponse {
-    pub(super) fn new(meeting: Arc<Meeting>, job: &Job) -> Self {
+    pub(super) fn new(owed: Arc<Owed<Meeting>>, is_head: bool) -> Self {
         Self {
-            meeting,
-            exchange: job.exchange,
-            is_head: job.head.method() == b"HEAD",
-            input: match &job.body {
-                JobBody::Whole(_) => None,
-                JobBody::Streamed(channel) => Some(Arc::clone(channel)),
-            },
+            owed,
+            is_head,
             state: Mutex::default(),
         }
     }
@@ -115,7 +106,7 @@ impl StartResponse {
     /// Returns true if nothing was sent yet, so that a whole response can be.
     pub(super) fn is_unsent(&self) -> bool {
         let state = self.lock();
-        state.channel.is_none() && !state.is_over
+        !state.is_begun && !state.is_over
     }
 
     /// Sends the answer with its whole body.
@@ -162,8 +153,7 @@ impl StartResponse {
     }
 
     fn answer(&self, head: AnswerHead, body: AnswerBody) {
-        let order = Order::Answer(self.exchange, Box::new((head, body)));
-        self.meeting.order_before_next(order);
+        self.owed.order(Order::Send(WebAnswer { head, body }));
     }
 
     /// Sends a piece of the body, after the head if that was not sent yet; waits while the client
@@ -175,19 +165,18 @@ impl StartResponse {
         if data.is_empty() {
             return Ok(Wrote::Taken);
         }
-        let channel = self.begin()?;
+        self.begin()?;
         let (fits, limit) = self.fitting(data.len());
-        if !channel.reserve(fits) {
+        let piece = shared_bytes(data).slice(..fits);
+        if !self.owed.order(Order::Write(piece)) {
             return Ok(Wrote::Gone);
         }
-        let piece = shared_bytes(data).slice(..fits);
-        self.meeting.order(Order::Write(self.exchange, piece));
         if let Some(limit) = limit {
             self.finish()?;
             return Err(too_long(limit));
         }
-        if channel.is_full() {
-            py.detach(|| channel.wait_for_room());
+        if self.owed.is_refused() == Some(Refusal::Full) {
+            py.detach(|| self.owed.wait_writable());
         }
         Ok(Wrote::Taken)
     }
@@ -205,19 +194,17 @@ impl StartResponse {
     }
 
     /// Begins the body if that was not done yet.
-    fn begin(&self) -> PyResult<Arc<Channel>> {
+    fn begin(&self) -> PyResult<()> {
         let mut state = self.lock();
-        if let Some(channel) = &state.channel {
-            return Ok(Arc::clone(channel));
+        if state.is_begun {
+            return Ok(());
         }
         let head = state.head.take().ok_or_else(not_started)?;
-        let channel = self.input.clone().unwrap_or_default();
-        state.channel = Some(Arc::clone(&channel));
+        state.is_begun = true;
         state.owed = self.announced(&head).map(|length| (length, length));
         drop(state);
-        self.meeting
-            .order(Order::Begin(self.exchange, head, Arc::clone(&channel)));
-        Ok(channel)
+        self.owed.order(WebAnswer::begin(*head));
+        Ok(())
     }
 
     /// The body is complete.
@@ -229,7 +216,7 @@ impl StartResponse {
             return self.send_whole(Bytes::new());
         }
         if !std::mem::replace(&mut self.lock().is_over, true) {
-            self.meeting.order_before_next(Order::Finish(self.exchange));
+            self.owed.order(Order::Finish(Fields::new()));
         }
         Ok(())
     }
@@ -240,10 +227,10 @@ impl StartResponse {
         if std::mem::replace(&mut state.is_over, true) {
             return;
         }
-        let is_begun = state.channel.is_some();
+        let is_begun = state.is_begun;
         drop(state);
         if is_begun {
-            self.meeting.order(Order::Abort(self.exchange));
+            self.owed.order(Order::Abort);
             return;
         }
         let mut head = AnswerHead::new(500);

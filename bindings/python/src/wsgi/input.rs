@@ -1,8 +1,7 @@
 //! `wsgi.input`: the body of a request as a file.
 
-use super::channel::{Channel, Piece};
-use super::meeting::{Meeting, Order};
-use dwell_engine::ExchangeId;
+use super::meeting::Meeting;
+use dwell_engine::desk::{BodyRead, Owed};
 use memchr::memchr;
 use pyo3::exceptions::PyConnectionError;
 use pyo3::prelude::*;
@@ -13,15 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[pyclass(frozen, module = "dwell.wsgi")]
 #[derive(Debug)]
 pub(super) struct Input {
-    source: Option<Source>,
+    source: Option<Arc<Owed<Meeting>>>,
     state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct Source {
-    channel: Arc<Channel>,
-    meeting: Arc<Meeting>,
-    exchange: ExchangeId,
 }
 
 #[derive(Debug, Default)]
@@ -53,18 +45,9 @@ impl Input {
         }
     }
 
-    pub(super) fn streamed(
-        channel: Arc<Channel>,
-        meeting: Arc<Meeting>,
-        exchange: ExchangeId,
-    ) -> Self {
-        let source = Source {
-            channel,
-            meeting,
-            exchange,
-        };
+    pub(super) fn streamed(owed: Arc<Owed<Meeting>>) -> Self {
         Self {
-            source: Some(source),
+            source: Some(owed),
             state: Mutex::default(),
         }
     }
@@ -86,29 +69,23 @@ impl Input {
             self.lock().ended = true;
             return Ok(());
         };
-        loop {
-            let (piece, wish) = source.channel.piece();
-            if let Some(bytes) = wish {
-                source.meeting.order(Order::Want(source.exchange, bytes));
+        let read = match source.read_body(None) {
+            BodyRead::Later => py.detach(|| source.wait_body()),
+            read => read,
+        };
+        match read {
+            BodyRead::Data(data, _) => {
+                let mut state = self.lock();
+                state.make_room();
+                state.buffer.extend_from_slice(&data);
             }
-            match piece {
-                Piece::Data(data) => {
-                    let mut state = self.lock();
-                    state.make_room();
-                    state.buffer.extend_from_slice(&data);
-                    return Ok(());
-                }
-                Piece::End => {
-                    self.lock().ended = true;
-                    return Ok(());
-                }
-                Piece::Gone => {
-                    let text = "the client left before its request body was complete";
-                    return Err(PyConnectionError::new_err(text));
-                }
-                Piece::Nothing => py.detach(|| source.channel.wait_for_input()),
+            BodyRead::End | BodyRead::Later => self.lock().ended = true,
+            BodyRead::Gone => {
+                let text = "the client left before its request body was complete";
+                return Err(PyConnectionError::new_err(text));
             }
         }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

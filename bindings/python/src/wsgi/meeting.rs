@@ -9,23 +9,22 @@
 //! the loop looks by itself every millisecond, so an answer is never held up by the next job for
 //! longer.
 
-use super::channel::Channel;
 use crate::web::address::Origin;
-use crate::web::answer::{AnswerBody, AnswerHead};
+use crate::web::answer::WebAnswer;
 use crate::web::head::Head;
 use crate::web::options::Options;
-use bytes::Bytes;
-use dwell_engine::ExchangeId;
+use dwell_engine::desk::{Attention, Line, Owed};
 use dwell_evloop::Sender;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A request for a worker.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) exchange: ExchangeId,
+    pub(super) owed: Arc<Owed<Meeting>>,
     pub(super) head: Head,
     pub(super) origin: Origin,
     pub(super) body: JobBody,
@@ -35,24 +34,20 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) enum JobBody {
     Whole(Vec<u8>),
-    Streamed(Arc<Channel>),
+    Streamed,
 }
 
-/// Orders to the loop from a worker, or from the thread that stops the server.
-#[derive(Debug)]
-pub(super) enum Order {
-    Answer(ExchangeId, Box<(AnswerHead, AnswerBody)>),
-    /// An informational answer, before the answer itself.
-    Hint(ExchangeId, Box<AnswerHead>),
-    Begin(ExchangeId, Box<AnswerHead>, Arc<Channel>),
-    Write(ExchangeId, Bytes),
-    Finish(ExchangeId),
-    Abort(ExchangeId),
-    /// A number of bytes of a body to grant; the channel has the state of the reader's wait.
-    Want(ExchangeId, u64),
-    Drain,
-    Stop,
-}
+/// The server serves.
+const SERVING: u8 = 0;
+/// It stops accepting, and ends when every client has its answer.
+const DRAINING: u8 = 1;
+/// It ends at once.
+const STOPPED: u8 = 2;
+
+/// Bytes of a request body that are granted ahead of the reader.
+const INPUT_WINDOW: u64 = 256 * 1024;
+/// Bytes of an answer that may wait for the client before its worker has to.
+const OUTPUT_WINDOW: usize = 512 * 1024;
 
 /// Time between two checks of the orders while jobs wait.
 const LOOK: Duration = Duration::from_millis(1);
@@ -68,9 +63,10 @@ const WAITING: u8 = 2;
 pub(super) struct Meeting {
     queue: Mutex<Queue>,
     ready: Condvar,
-    orders: Mutex<Vec<Order>>,
-    has_orders: AtomicBool,
+    attention: Attention,
     loop_state: AtomicU8,
+    /// How far the server is on its way to its end.
+    end: AtomicU8,
     sender: Sender<()>,
     queue_max: usize,
     /// Requests that wait or run.
@@ -111,9 +107,9 @@ impl Meeting {
         Self {
             queue: Mutex::default(),
             ready: Condvar::new(),
-            orders: Mutex::default(),
-            has_orders: AtomicBool::new(false),
+            attention: Attention::default(),
             loop_state: AtomicU8::new(RUNNING),
+            end: AtomicU8::new(SERVING),
             sender,
             queue_max: options.queue_max,
             concurrency_max: options.concurrency_max,
@@ -148,6 +144,9 @@ impl Meeting {
 
     /// Queues the jobs of a turn.
     pub(super) fn offer(&self, jobs: &mut Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
         let mut queue = self.queue();
         let count = jobs.len();
         queue.jobs.extend(jobs.drain(..));
@@ -210,43 +209,32 @@ impl Meeting {
         (0..count).for_each(|_| self.ready.notify_one());
     }
 
-    /// Gives the loop an order; it is woken now unless it looks by itself.
-    pub(super) fn order(&self, order: Order) {
-        self.push(order);
-        if self.loop_state.load(Ordering::SeqCst) != RUNNING {
-            self.sender.wake();
-        }
+    /// Lets the server end when every client has its answer.
+    pub(super) fn drain(&self) {
+        self.end_by(DRAINING);
     }
 
-    /// Leaves an order as [`order`](Self::order) does, by a worker that takes its next job now.
-    /// While there is one, the loop's next check is soon enough.
-    pub(super) fn order_before_next(&self, order: Order) {
-        self.push(order);
-        let wake = match self.loop_state.load(Ordering::SeqCst) {
-            RUNNING => false,
-            LOOKING => self.queue().jobs.is_empty(),
-            _ => true,
-        };
-        if wake {
-            self.sender.wake();
-        }
+    /// Ends the server at once.
+    pub(super) fn stop(&self) {
+        self.end_by(STOPPED);
     }
 
-    fn push(&self, order: Order) {
-        self.orders().push(order);
-        // Before the state is read; the loop writes its state before it reads this.
-        self.has_orders.store(true, Ordering::SeqCst);
+    fn end_by(&self, end: u8) {
+        // Before the loop's state is read; the loop writes its state before it reads this.
+        self.end.fetch_max(end, Ordering::SeqCst);
+        self.sender.wake();
     }
 
-    /// Moves the orders into `into`, which must be empty.
-    pub(super) fn take_orders(&self, into: &mut Vec<Order>) {
-        if self.has_orders.swap(false, Ordering::SeqCst) {
-            std::mem::swap(&mut *self.orders(), into);
-        }
+    pub(super) fn is_draining(&self) -> bool {
+        self.end.load(Ordering::SeqCst) >= DRAINING
     }
 
-    /// The loop is about to wait: for how long at most?
-    pub(super) fn before_wait(&self) -> Option<Duration> {
+    pub(super) fn is_stopped(&self) -> bool {
+        self.end.load(Ordering::SeqCst) == STOPPED
+    }
+
+    /// The loop, which may know that the server drains, is about to wait: for how long at most?
+    pub(super) fn before_wait(&self, is_draining: bool) -> Option<Duration> {
         let has_jobs = !self.queue().jobs.is_empty();
         let (state, wait) = if has_jobs {
             (LOOKING, Some(LOOK))
@@ -254,7 +242,8 @@ impl Meeting {
             (WAITING, None)
         };
         self.loop_state.store(state, Ordering::SeqCst);
-        if self.has_orders.load(Ordering::SeqCst) {
+        let is_ending = self.is_draining() && (self.is_stopped() || !is_draining);
+        if self.attention.is_any() || is_ending {
             self.loop_state.store(RUNNING, Ordering::SeqCst);
             return Some(Duration::ZERO);
         }
@@ -269,8 +258,34 @@ impl Meeting {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn orders(&self) -> MutexGuard<'_, Vec<Order>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+impl Line for Meeting {
+    type Answer = WebAnswer;
+    type Takeover = Infallible;
+
+    fn output_bytes_max(&self) -> usize {
+        OUTPUT_WINDOW
+    }
+
+    fn body_window_bytes(&self) -> u64 {
+        INPUT_WINDOW
+    }
+
+    fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// Shape: a worker that has nothing more to order takes its next job now. While there is one,
+    /// the loop's next check is soon enough.
+    fn wake(&self, is_last: bool) {
+        let wakes = match self.loop_state.load(Ordering::SeqCst) {
+            RUNNING => false,
+            LOOKING if is_last => self.queue().jobs.is_empty(),
+            _ => true,
+        };
+        if wakes {
+            self.sender.wake();
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Bodies on their way: what is kept of them before a worker is taken, and how many workers wait
 //! for the rest.
 
-use dwell_engine::ExchangeId;
+use dwell_evloop::Token;
 use std::collections::VecDeque;
 
 /// The bodies of one loop that are not complete.
@@ -17,7 +17,7 @@ pub(super) struct Uploads {
     /// Requests that a worker has, or will, while their body still comes.
     running: usize,
     /// Requests that wait until there are fewer of those.
-    waiting: VecDeque<ExchangeId>,
+    waiting: VecDeque<Token>,
 }
 
 /// The part of one exchange in it.
@@ -69,17 +69,12 @@ impl Uploads {
     }
 
     /// Gives one of `workers` to a request whose body is not complete; false where it has to wait.
-    pub(super) fn begin(
-        &mut self,
-        exchange: ExchangeId,
-        share: &mut Share,
-        workers: usize,
-    ) -> bool {
+    pub(super) fn begin(&mut self, token: Token, share: &mut Share, workers: usize) -> bool {
         let may_run = self.has_room(workers);
         if may_run {
             self.run(share);
         } else {
-            self.waiting.push_back(exchange);
+            self.waiting.push_back(token);
         }
         may_run
     }
@@ -111,12 +106,12 @@ impl Uploads {
     }
 
     /// Forgets those that are gone.
-    pub(super) fn retain(&mut self, is_here: impl Fn(&ExchangeId) -> bool) {
+    pub(super) fn retain(&mut self, is_here: impl FnMut(&Token) -> bool) {
         self.waiting.retain(is_here);
     }
 
     /// Takes the request that has waited longest, if another one may have a worker.
-    pub(super) fn next(&mut self, workers: usize) -> Option<ExchangeId> {
+    pub(super) fn next(&mut self, workers: usize) -> Option<Token> {
         if self.has_room(workers) {
             self.waiting.pop_front()
         } else {

@@ -45,12 +45,12 @@ impl Worker {
     }
 
     fn serve(&mut self, py: Python<'_>, mut job: Job) {
-        let answer = StartResponse::new(Arc::clone(&self.meeting), &job);
+        let answer = StartResponse::new(Arc::clone(&job.owed), job.head.method() == b"HEAD");
         let Ok(answer) = Bound::new(py, answer) else {
             return;
         };
         let environ = self.environ(py, &mut job);
-        self.hints.get().is_for(Some(job.exchange));
+        self.hints.get().is_for(Some(Arc::clone(&job.owed)));
         let outcome = match &environ {
             Ok(environ) => self.call(py, environ, &answer),
             Err(error) => Err(error.clone_ref(py)),
@@ -70,9 +70,7 @@ impl Worker {
         let body = std::mem::replace(&mut job.body, JobBody::Whole(Vec::new()));
         let input = match body {
             JobBody::Whole(body) => Input::whole(body),
-            JobBody::Streamed(channel) => {
-                Input::streamed(channel, Arc::clone(&self.meeting), job.exchange)
-            }
+            JobBody::Streamed => Input::streamed(Arc::clone(&job.owed)),
         };
         environ.set_item(intern!(py, "wsgi.input"), Bound::new(py, input)?)?;
         Ok(environ)

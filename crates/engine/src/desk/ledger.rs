@@ -110,7 +110,6 @@ impl<L: Line, E: Entry<L>> Ledger<L, E> {
         let Some(held) = self.held.get_mut(token) else {
             return Work::Done;
         };
-        held.owed.want(reply);
         held.owed.work(reply, &mut held.entry)
     }
 

@@ -100,6 +100,11 @@ pub trait Entry<L: Line> {
         let _ = owed;
     }
 
+    /// Takes note of the answer, whole or its head, that the engine is given now.
+    fn begins(&mut self, answer: &L::Answer) {
+        let _ = answer;
+    }
+
     /// Counts bytes of the body that the engine has taken.
     fn wrote(&mut self, bytes: u64) {
         let _ = bytes;
@@ -124,10 +129,12 @@ impl<L: Line> Order<L> {
         match self {
             Self::Informational(answer) => answer.informational(reply),
             Self::Send(answer) => {
+                entry.begins(&answer);
                 answer.send(reply);
                 return Carried::Last(Work::Done);
             }
             Self::Begin(answer, length) => {
+                entry.begins(&answer);
                 if answer.begin(length, reply) {
                     return Carried::Last(Work::Done);
                 }

@@ -114,6 +114,10 @@ impl<L: Line> Owed<L> {
         &self.line
     }
 
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
     fn lock(&self) -> MutexGuard<'_, State<L>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,9 +262,18 @@ impl<L: Line> Owed<L> {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what was ordered, as far as the answer's queue takes it.
+    /// Gives the engine the wishes of the body's reader, and does what was ordered, as far as the
+    /// answer's queue takes it.
     pub(super) fn work(&self, reply: &mut Reply<'_>, entry: &mut impl Entry<L>) -> Work<L> {
-        let mut orders = std::mem::take(&mut self.lock().orders);
+        let mut state = self.lock();
+        let body = state.body.as_mut().map(|body| &mut body.inflow);
+        let wish = body.map(|body| (body.take_wish(), body.is_awaited()));
+        let mut orders = std::mem::take(&mut state.orders);
+        drop(state);
+        if let Some((bytes, is_awaited)) = wish {
+            reply.grant(bytes.unwrap_or_default());
+            reply.await_body(is_awaited);
+        }
         let mut work = Work::Open;
         let mut refused = None;
         let mut again = false;
@@ -318,15 +331,9 @@ impl<L: Line> Owed<L> {
     pub(super) fn has_work(&self) -> bool {
         let state = self.lock();
         let body = state.body.as_ref();
-        !state.orders.is_empty() || body.is_some_and(|body| body.inflow.has_wish())
-    }
-
-    /// Gives the engine the wishes of the reader.
-    pub(super) fn want(&self, reply: &mut Reply<'_>) {
-        if let Some(body) = &mut self.lock().body {
-            reply.grant(body.inflow.take_wish().unwrap_or_default());
-            reply.await_body(body.inflow.is_awaited());
-        }
+        !state.orders.is_empty()
+            || state.waiting_bytes > 0
+            || body.is_some_and(|body| body.inflow.has_wish())
     }
 
     /// Ends the exchange: wakes all tasks that wait for it, and refuses later orders. Returns true
