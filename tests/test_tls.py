@@ -123,6 +123,26 @@ def test_one_change_wakes_plain_and_secure_clients_together(lone):
         assert [answer(client) for client in clients + plain] == [b"news"] * 60
 
 
+def test_one_change_goes_to_many_secure_websockets(start_dwell, tmp_path):
+    # So many that a loop gathers messages, which a socket under TLS must not be sent as they are.
+    edge = Secure(start_dwell, tmp_path, server={"pollers": 1})
+    handshake = (
+        b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: Upgrade\r\n"
+        b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    context = edge.context()
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(edge.connect(context=context)) for _ in range(20)]
+        for client in clients:
+            client.sendall(handshake)
+            assert client.recv(65536).startswith(b"HTTP/1.1 101 ")
+        for word in (b"one", b"two"):
+            edge.edge.store().set("/poll/a", word)
+            frames = [client.recv(65536) for client in clients]
+            assert [word in frame for frame in frames] == [True] * len(clients)
+
+
 def test_an_event_stream_goes_on_over_a_key_update(lone):
     with lone.connect() as connection:
         connection.sendall(
@@ -290,6 +310,16 @@ def test_names_choose_certificates_and_a_reload_takes_new_ones(lone, tmp_path):
     lone.edge.store().set("/poll/w", "woken")
     with waiting:
         assert answer(waiting) == b"woken"
+
+
+def test_listeners_that_stay_until_a_restart_keep_their_certificates(lone):
+    lone.edge.store().set("/poll/a", "value")
+    lone.edge.rewrite(tls={"listen": [], "certificate": [], "key": []})
+    lone.edge.signal(signal.SIGHUP)
+    lone.edge.await_metric(1, "dwell_config_reloads_total", outcome="taken")
+    with lone.connect() as connection:
+        ask(connection, "/poll/a")
+        assert answer(connection) == b"value"
 
 
 @pytest.mark.parametrize(

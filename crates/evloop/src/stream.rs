@@ -276,6 +276,12 @@ impl Stream {
         self.beside.queue().is_none()
     }
 
+    /// Returns true if [`Sends`](crate::Sends) may write to it: nothing waits for the socket, and
+    /// its bytes go there as they are, not through TLS.
+    pub fn takes_sends(&self) -> bool {
+        self.is_flushed() && !self.is_secure()
+    }
+
     /// Bytes in memory that wait for the socket to take them; those of files are not counted.
     pub fn queued_bytes(&self) -> usize {
         self.beside.queue().map_or(0, Queue::bytes)

@@ -228,9 +228,7 @@ impl<A> Visit<'_, A> {
             && connection.incoming.is_none()
             && !(self.draining || self.leaving);
         let is_small = (1..=Sends::BYTES_MAX).contains(&output.len());
-        let stream = &connection.peer.stream;
-        let takes_bytes = stream.is_flushed() && !stream.is_secure();
-        if !(is_given && goes_on && is_small && takes_bytes) {
+        if !(is_given && goes_on && is_small && connection.peer.stream.takes_sends()) {
             return false;
         }
         sends.push(self.token, output);

@@ -374,7 +374,7 @@ impl<A> Visit<'_, A> {
         let connection = &mut *self.connection;
         let goes_on = connection.state == State::Open && !connection.peer.has_ended();
         let is_small = (1..=Sends::BYTES_MAX).contains(&self.output.len());
-        if !(goes_on && is_small && connection.peer.stream.is_flushed()) {
+        if !(goes_on && is_small && connection.peer.stream.takes_sends()) {
             return false;
         }
         sends.push(self.token, &self.output);
