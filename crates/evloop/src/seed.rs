@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A number that nobody outside of the process can guess, another one at each call; for generators
-/// that spread clients and requests in time. On a simulated network its seed chooses it.
+/// Returns a number that cannot be guessed outside of the process, another one at each call; for
+/// generators that spread clients and requests in time. On a simulated network its seed chooses it.
 pub fn seed() -> u64 {
     #[cfg(feature = "sim")]
     if let Some(drawn) = crate::sim::draw() {

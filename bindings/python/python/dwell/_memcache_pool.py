@@ -240,7 +240,7 @@ class Pool:
         if self._lookup is None or self._lookup.done():
             lookup = self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             self._lookup = self._loop.create_task(lookup)
-            # A failure that comes after the time of all who wait is nobody's.
+            # A failure may come when no attempt waits for it any more.
             self._lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
         return self._lookup
 
