@@ -9,13 +9,13 @@ use std::io::{Read, Write};
 #[derive(Debug)]
 pub enum Established {
     /// TLS 1.3: our own record layer.
-    Frozen(Session),
+    Tls13(Session),
     /// TLS 1.2: that of rustls, some kilobytes.
-    Kept(Box<Kept>),
+    Tls12(Box<Tls12>),
 }
 
 /// A connection of TLS 1.2.
-pub struct Kept {
+pub struct Tls12 {
     connection: ServerConnection,
     is_ended: bool,
     is_closed: bool,
@@ -28,8 +28,8 @@ impl Established {
     /// As [`Session::open`].
     pub fn open(&mut self, keys: &mut Keys, input: &mut [u8]) -> Result<Opened, TlsError> {
         match self {
-            Self::Frozen(session) => session.open(keys, input),
-            Self::Kept(kept) => kept.open(input),
+            Self::Tls13(session) => session.open(keys, input),
+            Self::Tls12(session) => session.open(input),
         }
     }
 
@@ -44,24 +44,24 @@ impl Established {
         out: &mut Vec<u8>,
     ) -> Result<usize, TlsError> {
         match self {
-            Self::Frozen(session) => session.seal(keys, parts, out),
-            Self::Kept(kept) => kept.seal(parts, out),
+            Self::Tls13(session) => session.seal(keys, parts, out),
+            Self::Tls12(session) => session.seal(parts, out),
         }
     }
 
     /// Returns true if the peer has said that it sends no more.
     pub fn is_ended(&self) -> bool {
         match self {
-            Self::Frozen(session) => session.is_ended(),
-            Self::Kept(kept) => kept.is_ended,
+            Self::Tls13(session) => session.is_ended(),
+            Self::Tls12(session) => session.is_ended,
         }
     }
 
     /// Returns true if something is to be sent that is no data.
     pub fn owes(&self) -> bool {
         match self {
-            Self::Frozen(session) => session.owes(),
-            Self::Kept(kept) => kept.connection.wants_write(),
+            Self::Tls13(session) => session.owes(),
+            Self::Tls12(session) => session.connection.wants_write(),
         }
     }
 
@@ -71,8 +71,8 @@ impl Established {
     /// As [`Session::seal`].
     pub fn answer(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
         match self {
-            Self::Frozen(session) => session.answer(keys, out),
-            Self::Kept(kept) => kept.transmit(out),
+            Self::Tls13(session) => session.answer(keys, out),
+            Self::Tls12(session) => session.transmit(out),
         }
     }
 
@@ -82,8 +82,8 @@ impl Established {
     /// As [`Session::seal`].
     pub fn close(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
         match self {
-            Self::Frozen(session) => session.close(keys, out),
-            Self::Kept(kept) => kept.close(out),
+            Self::Tls13(session) => session.close(keys, out),
+            Self::Tls12(session) => session.close(out),
         }
     }
 
@@ -98,21 +98,21 @@ impl Established {
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
         match self {
-            Self::Frozen(session) => session.abort(keys, error, out),
+            Self::Tls13(session) => session.abort(keys, error, out),
             // rustls has its alert among what it sends.
-            Self::Kept(kept) => kept.transmit(out),
+            Self::Tls12(session) => session.transmit(out),
         }
     }
 
     /// Drops the keys, as [`Session::forget`] does.
     pub fn forget(&mut self, keys: &mut Keys) {
-        if let Self::Frozen(session) = self {
+        if let Self::Tls13(session) = self {
             session.forget(keys);
         }
     }
 }
 
-impl Kept {
+impl Tls12 {
     pub(crate) fn new(connection: ServerConnection) -> Self {
         Self {
             connection,
@@ -203,8 +203,8 @@ fn fault(error: &rustls::Error) -> TlsError {
     }
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for Tls12 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Kept")
+        f.write_str("Tls12")
     }
 }

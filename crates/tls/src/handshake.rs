@@ -1,7 +1,7 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
 use crate::acceptor::{Acceptor, Permit};
-use crate::established::{Established, Kept};
+use crate::established::{Established, Tls12};
 use crate::{HEADER_BYTES, RECORD_BYTES_MAX, Secrets, Session, Suite, TlsError};
 use rustls::{CipherSuite, KeyLog, ProtocolVersion, ServerConnection};
 use std::cell::RefCell;
@@ -134,7 +134,7 @@ impl Handshake {
             return Err(rustls::Error::HandshakeNotComplete.into());
         }
         if self.connection.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
-            return Ok(Established::Kept(Box::new(Kept::new(self.connection))));
+            return Ok(Established::Tls12(Box::new(Tls12::new(self.connection))));
         }
         let chosen = self.connection.negotiated_cipher_suite();
         let suite = match chosen.map(|suite| suite.suite()) {
@@ -151,7 +151,7 @@ impl Handshake {
             sent: extracted.tx.0,
         };
         let session = Session::new(suite, secrets).map_err(HandshakeError::Record)?;
-        Ok(Established::Frozen(session))
+        Ok(Established::Tls13(session))
     }
 }
 

@@ -26,7 +26,7 @@ mod tests;
 
 pub use acceptor::{Acceptor, Certificate, CertificateError};
 pub use error::{Alert, TlsError};
-pub use established::{Established, Kept};
+pub use established::{Established, Tls12};
 pub use handshake::{Handshake, HandshakeError};
 pub use keys::Keys;
 pub use receive::Opened;

@@ -119,7 +119,7 @@ fn speak(established: &mut Established, client: &mut ClientConnection, input: &m
 
 #[test]
 fn a_request_behind_the_handshake_is_read_and_answered() {
-    for (version, is_frozen) in [(&version::TLS13, true), (&version::TLS12, false)] {
+    for (version, is_tls13) in [(&version::TLS13, true), (&version::TLS12, false)] {
         for piece in [1, 7, 100_000] {
             let mut config = config(&[version]);
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -128,8 +128,7 @@ fn a_request_behind_the_handshake_is_read_and_answered() {
             let (mut established, mut input) =
                 finish(handshake, &mut client, piece, b"request").unwrap();
             assert_eq!(client.alpn_protocol(), Some(&b"http/1.1"[..]));
-            let frozen = matches!(established, Established::Frozen(_));
-            assert_eq!(frozen, is_frozen);
+            assert_eq!(matches!(established, Established::Tls13(_)), is_tls13);
             if input.is_empty() {
                 client.writer().write_all(b"request").unwrap();
                 input = sent(&mut client);
