@@ -1,10 +1,10 @@
-//! Answers that somebody else gives later.
+//! Answers that are given later, and elsewhere.
 //!
 //! A [`Desk`] is the app of a loop whose requests are answered elsewhere: by futures, by other
 //! threads, or by the runtime of another language. Its [`Ledger`] has an entry for each answer that
 //! is owed, and gives out a handle, an [`Owed`]. The holder leaves [`Order`]s with it, reads the
 //! body of the request, and waits for room. The loop carries orders out between its callbacks, or
-//! in the callback of the exchange that they are for. A [`Face`] says what a request means and who
+//! in the callback of the exchange that they are for. A [`Face`] says what a request means and what
 //! holds its handle: [`Server`](crate::Server) is one, the web servers of the Python package are
 //! two more. [`DeskLoop`] is the driver of a face that has a loop of its own.
 
@@ -35,7 +35,7 @@ const LOOKS_PER_TURN: usize = 16;
 /// Exchanges to look at for which memory stays when a burst of them is over.
 pub(crate) const ATTENTION_KEPT_MAX: usize = 16 * 1024;
 
-/// What the desk makes of requests, and who it has to tell of their end.
+/// The meaning of requests: what is made of each, and of its end.
 pub trait Face: Sized {
     /// The part of the loop that holders use.
     type Line: Line;
