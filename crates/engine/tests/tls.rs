@@ -1,8 +1,11 @@
 //! Clients under TLS, on a simulated network.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dwell_engine::{App, Body, BodyPlan, ExchangeId};
+use dwell_engine::websocket::{Broadcast, MessageKind, Negotiated, Role};
+use dwell_engine::websocket::{WebSocketOptions, WebSockets};
+use dwell_engine::{App, Body, BodyPlan, Detached, ExchangeId};
 use dwell_engine::{HttpDriver, HttpEvent, Limits, Outcome, Reply, Request};
+use dwell_evloop::Sends;
 use dwell_evloop::sim::{SimNet, SimStream};
 use dwell_evloop::{Acceptor, Certificate, Context, EventLoop, ListenOptions, Stream, bind_group};
 use dwell_proto::http1::RequestHead;
@@ -12,6 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +122,16 @@ impl Rig {
         Client::new(self.network.connect(self.address), version)
     }
 
+    /// Turns often enough for all that is under way.
+    fn turns_with(&mut self, clients: &mut [Client]) {
+        for _ in 0..300 {
+            for client in clients.iter_mut() {
+                client.exchange().unwrap();
+            }
+            self.turn();
+        }
+    }
+
     /// Turns until the client has read this; returns what came before it.
     fn until(&mut self, client: &mut Client, end: &[u8]) -> Vec<u8> {
         for _ in 0..5_000 {
@@ -131,15 +145,15 @@ impl Rig {
     }
 }
 
-struct Client {
+struct Client<S = SimStream> {
     tls: ClientConnection,
-    socket: SimStream,
+    socket: S,
     read: Vec<u8>,
     has_ended: bool,
 }
 
-impl Client {
-    fn new(socket: SimStream, version: &'static SupportedProtocolVersion) -> Self {
+impl<S: Read + Write> Client<S> {
+    fn new(socket: S, version: &'static SupportedProtocolVersion) -> Self {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
         roots.add(certificate).unwrap();
@@ -338,4 +352,81 @@ fn a_connection_under_tls_does_not_leave_for_another_process() {
         client.exchange().unwrap();
     }
     assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+}
+
+#[test]
+fn requests_on_their_way_are_answered_by_the_process_that_has_the_keys() {
+    for version in [&version::TLS13, &version::TLS12] {
+        let mut rig = Rig::new(8);
+        let mut clients: Vec<_> = (0..4).map(|_| rig.client(version)).collect();
+        rig.turns_with(&mut clients);
+        assert_eq!(rig.driver.app.done, 4);
+        clients[0].write(b"GET /begun HTTP/1.1\r\n");
+        clients[1].write(&[get("/held"), get("/behind")].concat());
+        rig.turns_with(&mut clients);
+        // The loop has not heard of this one.
+        clients[2].write(&get("/fresh"));
+        let HttpDriver { http, app } = &mut rig.driver;
+        http.hand_over(rig.event_loop.context(), app, |_, _| panic!("it has left"));
+        clients[0].write(b"Host: a\r\n\r\n");
+        rig.turns_with(&mut clients);
+        let exchange = rig.driver.app.held.remove(0);
+        let http = &mut rig.driver.http;
+        http.with_reply(rig.event_loop.context(), exchange, |reply| {
+            reply.text(200, "waited");
+        })
+        .unwrap();
+        rig.turns_with(&mut clients);
+        for (client, end) in clients.iter().zip(["/begun\n", "waited\n", "/fresh\n"]) {
+            let answer = String::from_utf8(client.read.clone()).unwrap();
+            assert!(answer.ends_with(end), "{end}: {answer}");
+            let answer = answer.to_lowercase();
+            assert!(answer.contains("connection: close"), "{answer}");
+        }
+        for _ in 0..5 {
+            let second = Some(Duration::from_secs(1));
+            rig.event_loop.turn(&mut rig.driver, second).unwrap();
+        }
+        rig.turns_with(&mut clients);
+        assert!(clients.iter().all(|client| client.has_ended));
+        assert_eq!(rig.driver.http.connections(), 0);
+    }
+}
+
+#[test]
+fn what_is_told_to_many_web_sockets_is_sealed() {
+    let certificate = Certificate::from_pem(CERTIFICATE, KEY).unwrap();
+    let acceptor = Acceptor::new(vec![certificate], 1);
+    let mut event_loop = EventLoop::<()>::new().unwrap();
+    let context = event_loop.context();
+    context.set_sends(Some(Sends::default()));
+    let mut sockets = WebSockets::new(0, WebSocketOptions::default());
+    let negotiated = Negotiated::new(Role::Server, None);
+    let mut clients = Vec::new();
+    for _ in 0..Sends::COUNT_MIN {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut stream = Stream::from_descriptor(ours.into()).unwrap();
+        assert!(stream.secure(&acceptor));
+        let mut client = Client::new(theirs, &version::TLS13);
+        for _ in 0..9 {
+            client.exchange().unwrap();
+            stream.handshake().unwrap();
+        }
+        let input = Vec::new();
+        let detached = Detached { stream, input };
+        let token = sockets.adopt(context, detached, negotiated, 0).unwrap();
+        clients.push((token, client));
+    }
+    let news = Broadcast::new(MessageKind::Text, b"news");
+    sockets.gather(context, clients.len());
+    for (token, _) in &clients {
+        let sent = sockets.with_socket(context, *token, |socket| socket.send_shared(&news));
+        sent.unwrap().unwrap();
+    }
+    sockets.send_gathered(context);
+    for (_, mut client) in clients {
+        client.exchange().unwrap();
+        assert_eq!(client.read, b"\x81\x04news");
+    }
 }

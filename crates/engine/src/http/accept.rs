@@ -153,7 +153,18 @@ impl Http {
             self.retire(context, token, app);
         }
         self.draining = true;
-        let connections: Vec<_> = self.connections.tokens().collect();
+        self.drain_by(context, app, |_| true);
+    }
+
+    /// Lets those connections end with their next answer.
+    pub(super) fn drain_by<A: App>(
+        &mut self,
+        context: &mut Context,
+        app: &mut A,
+        ends: impl Fn(&Connection) -> bool,
+    ) {
+        let is_one = |token: &Token| self.connections.get(*token).is_some_and(&ends);
+        let connections: Vec<_> = self.connections.tokens().filter(is_one).collect();
         for token in connections {
             let visit = self.visit(context, token, app);
             let fate = visit.map(|mut visit| visit.drain());

@@ -33,7 +33,8 @@ impl Http {
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
     /// responses have been sent meanwhile. Held exchanges are the app's to answer. A connection
-    /// under TLS is closed where another would leave: its keys stay here.
+    /// under TLS cannot leave, because its keys stay here: it ends with its next answer, as in
+    /// [`drain`](Self::drain).
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -72,18 +73,19 @@ impl Http {
         app: &mut A,
         mut leave: impl FnMut(&mut Context, Detached),
     ) {
-        self.leaving = true;
+        let begins = !std::mem::replace(&mut self.leaving, true);
         self.listeners.unlisten_all(context);
+        if begins {
+            self.drain_by(context, app, |connection| {
+                connection.peer.stream.is_secure()
+            });
+        }
         let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
         let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
         for token in leaving {
-            if let Some(mut connection) = self.forget(context, token) {
-                if connection.peer.stream.is_secure() {
-                    connection.peer.stream.close_notify();
-                } else {
-                    let detached = super::unregistered(context, connection);
-                    leave(context, detached);
-                }
+            if let Some(connection) = self.forget(context, token) {
+                let detached = super::unregistered(context, connection);
+                leave(context, detached);
                 app.closed(context, token);
             }
         }
@@ -110,13 +112,8 @@ impl Http {
 
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection) -> bool {
-    let is_between = match connection.phase {
-        Phase::Idle => true,
-        // Where it cannot go on elsewhere, the request is to be answered here.
-        Phase::Head => !connection.peer.stream.is_secure(),
-        _ => false,
-    };
-    is_between
+    matches!(connection.phase, Phase::Idle | Phase::Head)
+        && !connection.peer.stream.is_secure()
         && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()
         && !connection.finished

@@ -65,7 +65,7 @@ impl<A: App> Visit<'_, A> {
             let rest = &input[used..];
             let (taken, stop) = if self.connection.incoming.is_some() {
                 self.take_body(rest, output)
-            } else if rest.is_empty() || self.leaving {
+            } else if rest.is_empty() || self.leaves() {
                 return (used, Stop::Partial);
             } else {
                 self.head(rest, output)
@@ -237,8 +237,9 @@ impl<A: App> Visit<'_, A> {
         brought: &Brought<'_>,
         output: &mut Vec<u8>,
     ) -> Option<Stop> {
+        let ends = self.ends();
         let connection = &mut *self.connection;
-        if self.draining || connection.sequence >= self.limits.requests_per_connection_max {
+        if ends || connection.sequence >= self.limits.requests_per_connection_max {
             connection.framing.keep_alive = false;
         }
         let request = Request {

@@ -400,15 +400,15 @@ impl<A> Visit<'_, A> {
             return self.linger();
         }
         // What has come of a request may be for another process.
-        let leaves = self.leaving && connection.peer.has_tail();
-        if connection.peer.is_at_end() && !leaves {
+        let leaves = self.leaves() && self.connection.peer.has_tail();
+        if self.connection.peer.is_at_end() && !leaves {
             // Between two requests, or within one whose answer is not awaited.
             return Fate::Close;
         }
         self.receive(served);
         if self.connection.peer.is_unread() {
             self.context.again(self.token, Readiness::default());
-        } else if self.draining && self.connection.phase == Phase::Idle {
+        } else if self.ends() && self.connection.phase == Phase::Idle {
             if self.connection.sequence > 0 {
                 self.connection.peer.stream.close_notify();
                 return Fate::Close;
@@ -416,6 +416,16 @@ impl<A> Visit<'_, A> {
             self.context.arm(self.token, FIRST_REQUEST_TIMEOUT);
         }
         Fate::Keep
+    }
+
+    /// Returns true if the connection goes on in another process.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaving && !self.connection.peer.stream.is_secure()
+    }
+
+    /// Returns true if the connection ends with its next answer.
+    pub(super) fn ends(&self) -> bool {
+        self.draining || (self.leaving && !self.leaves())
     }
 
     /// Waits for the peer. A deadline runs from the beginning of what it bounds: more bytes of the
@@ -436,7 +446,7 @@ impl<A> Visit<'_, A> {
     /// A server that ends waits for no head as long as it else would.
     fn header_timeout(&self) -> Duration {
         let timeout = self.limits.header_timeout;
-        if self.draining {
+        if self.ends() {
             timeout.min(LAST_HEAD_TIMEOUT)
         } else {
             timeout
