@@ -126,7 +126,7 @@ pub enum DeskEvent {
 
 /// The app of a loop whose requests are answered elsewhere.
 pub struct Desk<F: Face> {
-    /// What the requests mean.
+    /// The meaning of the requests.
     pub face: F,
     /// The answers that are owed.
     pub ledger: Ledger<F::Line, F::Entry>,

@@ -23,8 +23,11 @@ pub mod axum;
 mod blocking;
 mod body;
 mod exchange;
+mod gone;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "tower")]
+mod locals;
 mod outlet;
 mod request;
 mod responder;
@@ -35,19 +38,23 @@ pub mod tower;
 mod web_socket;
 mod writer;
 
+pub use crate::server::PoolFull;
 pub use answer::Answer;
 pub use blocking::{Blocking, blocking};
 pub use body::{BodyError, RequestBody};
-pub use exchange::{Exchange, PoolFull};
+pub use exchange::Exchange;
+pub use gone::Gone;
 pub use outlet::SendError;
 pub use request::OwnedRequest;
-pub use responder::{Gone, Responder};
+pub use responder::Responder;
 pub use streamed::{Streamed, streamed};
 pub use takeover::{StreamHandler, StreamSender, stream_fn};
 pub use web_socket::{WebSocketHandler, WebSocketSender, web_socket_fn};
 pub use writer::{BodyWriter, TryWriteError};
 
-pub(crate) use outlet::{Charge, Outlet};
+#[cfg(feature = "tower")]
+pub(crate) use locals::Locals;
+pub(crate) use outlet::Outlet;
 pub(crate) use takeover::Takeover;
 
 use crate::Request;

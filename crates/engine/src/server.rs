@@ -26,7 +26,9 @@ pub use running::{Running, Shutdown};
 pub use statistics::Statistics;
 
 pub(crate) use host::{Channel, Host, Ledger, Next, Order};
-pub(crate) use link::{LoopLink, Message};
+pub use pool::PoolFull;
+
+pub(crate) use link::{Charge, LoopLink, Message};
 
 use crate::limits::Limits;
 use crate::websocket::WebSocketOptions;

@@ -4,6 +4,7 @@ mod beside;
 mod blocking;
 mod descriptor;
 mod file;
+mod outcome;
 mod queue;
 mod secure;
 #[cfg(target_os = "linux")]
@@ -20,6 +21,7 @@ mod tls;
 pub use blocking::BlockingStream;
 pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
+pub use outcome::{Flushed, ReadOutcome};
 pub use secure::Handshaking;
 pub use tls::Acceptor;
 #[cfg(feature = "tls")]
@@ -37,7 +39,7 @@ use socket::Socket;
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
 /// A non-blocking TCP or unix stream with a write-through output queue.
@@ -49,32 +51,6 @@ use std::path::Path;
 pub struct Stream {
     socket: Socket,
     beside: Beside,
-}
-
-/// The result of one read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadOutcome {
-    /// This many bytes, and the socket may hold more.
-    More(usize),
-    /// This many bytes, which was all; the next readiness means more.
-    Drained(usize),
-    /// Nothing to read now.
-    WouldBlock,
-    /// The peer ended its side in order.
-    Closed,
-}
-
-/// The state of a stream's output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flushed {
-    /// Nothing is left.
-    All,
-    /// The socket refuses the rest for now; [`flush`](Stream::flush) again when it is writable.
-    Blocked,
-    /// The socket would take more, but one call's share of a file is used up. No readiness follows:
-    /// put the stream back with [`Context::again`](crate::Context::again) and
-    /// [`Readiness::WRITABLE`](crate::Readiness::WRITABLE), and flush again in the next turn.
-    More,
 }
 
 impl Stream {
@@ -92,6 +68,37 @@ impl Stream {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         Ok(Self::from_tcp(socket))
+    }
+
+    /// Takes over a connected socket that other code has accepted or opened.
+    ///
+    /// Shape: a TCP or unix stream; it becomes non-blocking, and TCP sends short segments at once.
+    ///
+    /// # Errors
+    /// When the descriptor is no socket, or is gone.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = socket2::Socket::from(descriptor);
+        let is_unix = socket.local_addr()?.is_unix();
+        socket.set_nonblocking(true)?;
+        if is_unix {
+            let socket = std::os::unix::net::UnixStream::from(OwnedFd::from(socket));
+            return Ok(Self::from_unix(UnixStream::from_std(socket)));
+        }
+        // Refused only for a socket that has failed, which its first read tells.
+        let _ = socket.set_tcp_nodelay(true);
+        Ok(Self::from_tcp(TcpStream::from_std(socket.into())))
+    }
+
+    /// Compares the number of the socket's descriptor with `bound`, the first one that is too high.
+    ///
+    /// Shape: the system gives a new descriptor the lowest number that is free (POSIX.1, section
+    /// 2.6), so this bounds the descriptors of the whole process without a count of them.
+    pub fn is_numbered_below(&self, bound: RawFd) -> bool {
+        #[cfg(feature = "sim")]
+        if matches!(self.socket, Socket::Sim(_)) {
+            return true;
+        }
+        self.as_fd().as_raw_fd() < bound
     }
 
     /// Connects to the unix socket at `path`; as [`connect`](Self::connect) otherwise.
@@ -415,6 +422,13 @@ impl Stream {
             queue.set_refused();
             queue
         })
+    }
+}
+
+/// The socket, to be given to another process; what is queued here does not go with it.
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -50,7 +50,7 @@ const CRATES: &[Bounds] = &[
             ("http/visit.rs Visit", 16, 4),
             ("manager.rs Manager", FIELDS_MAX, 3),
             ("manager/conn.rs Conn", FIELDS_MAX, 8),
-            ("manager/state.rs State", 26, 2),
+            ("manager/state.rs ManagerApp", 26, 2),
             ("reply.rs Reply", FIELDS_MAX, 3),
         ],
     },

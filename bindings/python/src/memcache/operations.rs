@@ -5,8 +5,8 @@ use super::conversion::{Conversion, cas_outcome, cas_unique, exptime, get_and_to
 use super::errors::exception;
 use super::exchange::MemcacheOperation;
 use dwell_memcache::{
-    ArithmeticMode, Client, Error, MetaItem, Operation, ServerAddress, StoreOutcome, StoreVerb,
-    Value,
+    ArithmeticMode, Carried, Client, Error, MetaItem, Operation, ServerAddress, StoreOutcome,
+    StoreVerb, Value,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
@@ -48,12 +48,12 @@ impl MemcacheOperations {
 
     /// Notes that a server could not be reached.
     fn could_not_connect(&self, server: usize) {
-        self.client.carried().could_not_connect(server);
+        Carried::of(&self.client).could_not_connect(server);
     }
 
     fn get(&self, key: &Bound<'_, PyAny>, default: Option<Kept>) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        self.value(key, default, self.client.carried().value(&wire, false))
+        self.value(key, default, Carried::of(&self.client).value(&wire, false))
     }
 
     fn gets(
@@ -63,7 +63,7 @@ impl MemcacheOperations {
         cas_default: Option<u64>,
     ) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        let read = self.client.carried().value(&wire, true);
+        let read = Carried::of(&self.client).value(&wire, true);
         self.value_and_cas(key, default, cas_default, read, |value| value)
     }
 
@@ -74,7 +74,7 @@ impl MemcacheOperations {
         default: Option<Kept>,
     ) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        let carried = self.client.carried();
+        let carried = Carried::of(&self.client);
         self.value(key, default, carried.get_and_touch(&wire, exptime(expire)))
     }
 
@@ -86,7 +86,7 @@ impl MemcacheOperations {
         cas_default: Option<u64>,
     ) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        let carried = self.client.carried();
+        let carried = Carried::of(&self.client);
         let read = carried.meta_get(&wire, get_and_touch(expire));
         self.value_and_cas(key, default, cas_default, read, MetaItem::into_value)
     }
@@ -97,7 +97,7 @@ impl MemcacheOperations {
         let keys: Vec<Kept> = keys.into_iter().map(Bound::unbind).collect();
         let wires: Vec<&[u8]> = wires.iter().map(Vec::as_slice).collect();
         let conversion = Arc::clone(&self.conversion);
-        let operation = self.client.carried().values(&wires, with_cas);
+        let operation = Carried::of(&self.client).values(&wires, with_cas);
         MemcacheOperation::new(py, operation, move |py, results| {
             let found = PyDict::new(py);
             for (key, result) in keys.iter().zip(results) {
@@ -138,7 +138,7 @@ impl MemcacheOperations {
             _ => return Err(PyValueError::new_err(format!("no way to store: {verb}"))),
         };
         let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
-        let carried = self.client.carried();
+        let carried = Carried::of(&self.client);
         let stored = carried.store(verb, &wire, &value, options);
         let conversion = Arc::clone(&self.conversion);
         MemcacheOperation::one(key.py(), stored, move |py, stored| {
@@ -159,7 +159,7 @@ impl MemcacheOperations {
     ) -> PyResult<MemcacheOperation> {
         let verb = StoreVerb::Cas(cas_unique(cas)?);
         let (wire, value, options) = self.conversion.to_store(key, value, expire, flags)?;
-        let carried = self.client.carried();
+        let carried = Carried::of(&self.client);
         let stored = carried.store(verb, &wire, &value, options);
         MemcacheOperation::one(key.py(), stored, move |py, stored| {
             let stored = stored.map_err(|error| exception(py, &error))?;
@@ -183,7 +183,7 @@ impl MemcacheOperations {
             .iter()
             .map(|(wire, value, options)| (&wire[..], &value[..], *options))
             .collect();
-        let operation = self.client.carried().set_many(&items);
+        let operation = Carried::of(&self.client).set_many(&items);
         MemcacheOperation::new(values.py(), operation, move |py, results| {
             let failed = PyList::empty(py);
             for (key, result) in keys.into_iter().zip(results) {
@@ -197,13 +197,13 @@ impl MemcacheOperations {
 
     fn delete(&self, key: &Bound<'_, PyAny>, noreply: Option<bool>) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        self.told(key.py(), noreply, self.client.carried().delete(&wire))
+        self.told(key.py(), noreply, Carried::of(&self.client).delete(&wire))
     }
 
     fn delete_many(&self, keys: &Bound<'_, PyAny>) -> PyResult<MemcacheOperation> {
         let (_, wires) = self.conversion.keys(keys)?;
         let wires: Vec<&[u8]> = wires.iter().map(Vec::as_slice).collect();
-        let operation = self.client.carried().delete_many(&wires);
+        let operation = Carried::of(&self.client).delete_many(&wires);
         MemcacheOperation::new(keys.py(), operation, |py, results| {
             for result in results {
                 result.map_err(|error| exception(py, &error))?;
@@ -225,7 +225,7 @@ impl MemcacheOperations {
         } else {
             ArithmeticMode::Increment
         };
-        let counted = self.client.carried().arithmetic(mode, &wire, delta);
+        let counted = Carried::of(&self.client).arithmetic(mode, &wire, delta);
         MemcacheOperation::one(key.py(), counted, move |py, number| {
             let number = number.map_err(|error| exception(py, &error))?;
             number.filter(|_| !noreply).into_py_any(py)
@@ -239,7 +239,7 @@ impl MemcacheOperations {
         noreply: Option<bool>,
     ) -> PyResult<MemcacheOperation> {
         let wire = self.conversion.key(key)?;
-        let touched = self.client.carried().touch(&wire, exptime(expire));
+        let touched = Carried::of(&self.client).touch(&wire, exptime(expire));
         self.told(key.py(), noreply, touched)
     }
 
@@ -248,7 +248,7 @@ impl MemcacheOperations {
         py: Python<'_>,
         argument: Option<&str>,
     ) -> PyResult<MemcacheOperation> {
-        let stats = self.client.carried().stats(argument);
+        let stats = Carried::of(&self.client).stats(argument);
         let operation = stats.map_err(|error| exception(py, &error))?;
         MemcacheOperation::new(py, operation, |py, answers| {
             let servers = PyDict::new(py);
@@ -264,7 +264,7 @@ impl MemcacheOperations {
     }
 
     fn version_by_server(&self, py: Python<'_>) -> PyResult<MemcacheOperation> {
-        MemcacheOperation::new(py, self.client.carried().version(), |py, answers| {
+        MemcacheOperation::new(py, Carried::of(&self.client).version(), |py, answers| {
             let servers = PyDict::new(py);
             for (server, version) in answers {
                 let version = version.map_err(|error| exception(py, &error))?;
@@ -275,7 +275,7 @@ impl MemcacheOperations {
     }
 
     fn flush_all(&self, py: Python<'_>, delay: u64) -> PyResult<MemcacheOperation> {
-        let operation = self.client.carried().flush_all(Duration::from_secs(delay));
+        let operation = Carried::of(&self.client).flush_all(Duration::from_secs(delay));
         MemcacheOperation::new(py, operation, |py, answers| {
             for (_, done) in answers {
                 done.map_err(|error| exception(py, &error))?;
@@ -291,7 +291,7 @@ impl MemcacheOperations {
     ) -> PyResult<MemcacheOperation> {
         let py = command.py();
         let (command, end_token) = self.conversion.raw(command, end_tokens)?;
-        let prepared = self.client.carried().raw_command(&command, &end_token);
+        let prepared = Carried::of(&self.client).raw_command(&command, &end_token);
         let operation = prepared.map_err(|error| exception(py, &error))?;
         MemcacheOperation::new(py, operation, |py, replies| {
             only_reply(py, replies)?.into_py_any(py)

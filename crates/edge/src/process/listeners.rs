@@ -17,7 +17,7 @@ pub(super) struct Bound {
     pub(super) store: Vec<Vec<Listener>>,
     pub(super) store_at: StoreListening,
     pub(super) admin: Vec<Listener>,
-    /// What the listeners under TLS share, if there are any.
+    /// The certificates and bounds that the listeners under TLS share, if there are any.
     pub(super) acceptor: Option<Acceptor>,
 }
 

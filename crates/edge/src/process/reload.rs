@@ -45,7 +45,7 @@ pub(crate) struct Reloader {
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
     pub(crate) descriptors: Arc<Descriptors>,
-    /// What the listeners under TLS share.
+    /// The certificates and bounds that the listeners under TLS share.
     pub(crate) acceptor: Option<Acceptor>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,

@@ -7,7 +7,7 @@ use super::responder::Responder;
 use super::takeover::{StreamHandler, Takeover};
 use super::web_socket::WebSocketHandler;
 use crate::desk::Line;
-use crate::server::{Channel, Host, Ledger, Next, Statistics};
+use crate::server::{Channel, Host, Ledger, Next, PoolFull, Statistics};
 use crate::websocket::{UpgradeOptions, upgrade};
 use crate::{ExchangeId, Reply, Request};
 use bytes::Bytes;
@@ -63,27 +63,6 @@ pub struct Exchange<'e, 'r> {
     wall: SystemTime,
     held: Option<(Token, Arc<Channel>)>,
 }
-
-/// All workers are busy and the queue to them is full; the client was answered 503.
-///
-/// ```
-/// use dwell_engine::handler::PoolFull;
-///
-/// assert_eq!(PoolFull { limit: 1024 }.to_string(), "1024 jobs wait for a worker already");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PoolFull {
-    /// [`worker_queue`](crate::ServerBuilder::worker_queue).
-    pub limit: usize,
-}
-
-impl fmt::Display for PoolFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} jobs wait for a worker already", self.limit)
-    }
-}
-
-impl std::error::Error for PoolFull {}
 
 impl<'e, 'r> Exchange<'e, 'r> {
     pub(crate) fn new(
@@ -156,7 +135,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
 
     /// The parts of handlers that stay on the loop.
     #[cfg(feature = "tower")]
-    pub(super) fn locals(&mut self) -> &mut super::tower::Locals {
+    pub(super) fn locals(&mut self) -> &mut super::Locals {
         &mut self.host.locals
     }
 

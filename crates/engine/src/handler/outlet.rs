@@ -1,8 +1,8 @@
 //! Writing to a connection that has left HTTP, from any thread.
 
-use super::responder::Gone;
+use super::gone::Gone;
 use crate::components::Order;
-use crate::server::{LoopLink, Message};
+use crate::server::{Charge, LoopLink, Message};
 use dwell_evloop::Token;
 use std::fmt;
 use std::sync::Arc;
@@ -76,11 +76,7 @@ impl Outlet {
         if waiting >= limit {
             return Err(SendError::Full { limit, waiting });
         }
-        self.bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
-        let charge = Charge {
-            bytes_waiting: Arc::clone(&self.bytes_waiting),
-            bytes,
-        };
+        let charge = Charge::new(&self.bytes_waiting, bytes);
         Ok(self.send(order, Some(charge))?)
     }
 
@@ -101,19 +97,5 @@ impl fmt::Debug for Outlet {
             .field("token", &self.token)
             .field("bytes_waiting", &self.bytes_waiting)
             .finish_non_exhaustive()
-    }
-}
-
-/// Room that a message takes on its way; given back when the loop has carried it out, or it is
-/// dropped.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    bytes_waiting: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.bytes_waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -1,34 +1,15 @@
 //! Answering from anywhere.
 
 use super::answer::{Answer, Field};
+use super::gone::Gone;
 use super::takeover::{StreamHandler, Takeover};
 use super::writer::BodyWriter;
 use crate::desk::Line;
 use crate::server::{Channel, Order};
 use dwell_evloop::BlockingStream;
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-
-/// The response is not needed any more: another responder has given it, the client has left, its
-/// timeout is over, or the server shuts down.
-///
-/// ```
-/// use dwell_engine::handler::Gone;
-///
-/// assert_eq!(Gone.to_string(), "nobody waits for this answer any more");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Gone;
-
-impl fmt::Display for Gone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody waits for this answer any more")
-    }
-}
-
-impl std::error::Error for Gone {}
 
 /// Answers one request, from any thread and at any time.
 ///

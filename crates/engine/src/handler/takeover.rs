@@ -1,7 +1,7 @@
 //! Connections that have left HTTP for a protocol of the handler's own.
 
+use super::gone::Gone;
 use super::outlet::{Outlet, SendError};
-use super::responder::Gone;
 use super::web_socket::WebSocketHandler;
 use crate::components::Order;
 use crate::streams::{StreamEnd, StreamRef};

@@ -42,13 +42,12 @@ use ::http::StatusCode;
 use bytes::{Buf, Bytes};
 use dwell_proto::http1::RequestHead;
 use http_body::{Body, Frame};
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use tower_service::Service;
 
@@ -62,25 +61,6 @@ pub struct Tower<S> {
     around: Option<Arc<Around>>,
     /// Ends with the handler; loops know their copies by it.
     life: Arc<()>,
-}
-
-/// The parts of handlers that stay on one loop, each for as long as its handler lives.
-#[derive(Default)]
-pub(crate) struct Locals(Vec<(Weak<()>, Rc<dyn Any>)>);
-
-impl Locals {
-    /// The part of the handler of this life, made when it is first asked for.
-    fn of<T: 'static>(&mut self, life: &Arc<()>, make: impl FnOnce() -> T) -> Rc<T> {
-        let is_its = |kept: &&(Weak<()>, _)| kept.0.as_ptr() == Arc::as_ptr(life);
-        let kept = self.0.iter().find(is_its);
-        let kept = kept.and_then(|(_, kept)| Rc::clone(kept).downcast().ok());
-        kept.unwrap_or_else(|| {
-            self.0.retain(|(life, _)| life.strong_count() > 0);
-            let local = Rc::new(make());
-            self.0.push((Arc::downgrade(life), local.clone()));
-            local
-        })
-    }
 }
 
 /// A handler on one loop.

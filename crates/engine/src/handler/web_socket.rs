@@ -1,7 +1,7 @@
 //! WebSocket connections of a server.
 
+use super::gone::Gone;
 use super::outlet::{Outlet, SendError};
-use super::responder::Gone;
 use crate::components::Order;
 use crate::websocket::{
     Broadcast, CloseCode, Control, FramePart, Message, WebSocketEnd, WebSocketRef,

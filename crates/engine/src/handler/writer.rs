@@ -1,7 +1,7 @@
 //! The body of an answer, written in pieces from anywhere.
 
 use super::answer::Field;
-use super::responder::Gone;
+use super::gone::Gone;
 use crate::desk::{Line, Refusal};
 use crate::server::{Channel, Order};
 use bytes::Bytes;

@@ -11,7 +11,7 @@ use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
 use crate::components::{Apps, Components, Protocol};
-use crate::desk::{Desk, Line};
+use crate::desk::Desk;
 use crate::handler::{Handler, Takeover, WebSocketHandler};
 use crate::streams::StreamLimits;
 use crate::websocket::{CloseCode, Negotiated};

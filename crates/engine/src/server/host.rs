@@ -6,8 +6,8 @@ use super::link::LoopLink;
 use super::state::ServerState;
 use super::statistics::add;
 use crate::Detached;
-use crate::desk::{self, Entry, Owed};
-use crate::handler::Takeover;
+use crate::desk::{self, Attention, Entry, Line, Owed};
+use crate::handler::{Answer, Takeover};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,14 +23,14 @@ pub(crate) type Order = desk::Order<LoopLink>;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What a handler may use of its loop.
+/// The part of a loop that its handlers may use.
 pub(crate) struct Host {
     pub(crate) link: Arc<LoopLink>,
     pub(crate) server: Arc<ServerState>,
     /// Connections that have left HTTP in the present delivery.
     pub(super) departed: Vec<(Detached, Takeover)>,
     #[cfg(feature = "tower")]
-    pub(crate) locals: crate::handler::tower::Locals,
+    pub(crate) locals: crate::handler::Locals,
 }
 
 /// The future that goes on with an exchange beside the holder of its handle, until it has come to
@@ -45,7 +45,7 @@ impl Host {
             server,
             departed: Vec::new(),
             #[cfg(feature = "tower")]
-            locals: crate::handler::tower::Locals::default(),
+            locals: crate::handler::Locals::default(),
         }
     }
 
@@ -81,6 +81,34 @@ impl Entry<LoopLink> for Next {
         }
         if !polled.is_ok_and(|poll| poll.is_pending()) {
             self.discard(owed.line());
+        }
+    }
+}
+
+impl Line for LoopLink {
+    type Answer = Answer;
+    type Takeover = Takeover;
+
+    fn output_bytes_max(&self) -> usize {
+        self.settings().limits.output_bytes_max
+    }
+
+    fn body_window_bytes(&self) -> u64 {
+        self.settings().body_window_bytes
+    }
+
+    fn is_draining(&self) -> bool {
+        LoopLink::is_draining(self)
+    }
+
+    fn attention(&self) -> &Attention {
+        LoopLink::attention(self)
+    }
+
+    /// Shape: the loop itself looks before its turn ends.
+    fn wake(&self, _: bool) {
+        if !self.is_here() {
+            self.sender().wake();
         }
     }
 }

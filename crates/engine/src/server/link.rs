@@ -3,12 +3,11 @@
 use super::Settings;
 use super::statistics::Figures;
 use crate::components::Order;
-use crate::desk::{Attention, Line};
-use crate::handler::{Answer, Charge, Takeover};
+use crate::desk::Attention;
 use dwell_evloop::{Sender, Stream, Token};
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// Messages to a loop.
@@ -72,6 +71,15 @@ impl LoopLink {
         self.draining.store(true, Ordering::Release);
     }
 
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Exchanges that the loop is to look at.
+    pub(super) fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
     /// Clients of the loop, as far as is known here; the most there can be where it is gone.
     pub(super) fn load(&self) -> usize {
         let arriving = self.arriving.load(Ordering::Relaxed);
@@ -124,36 +132,33 @@ impl LoopLink {
     }
 }
 
-impl Line for LoopLink {
-    type Answer = Answer;
-    type Takeover = Takeover;
-
-    fn output_bytes_max(&self) -> usize {
-        self.settings.limits.output_bytes_max
+impl fmt::Debug for LoopLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoopLink").finish_non_exhaustive()
     }
+}
 
-    fn body_window_bytes(&self) -> u64 {
-        self.settings.body_window_bytes
-    }
+/// Room that a message takes on its way; given back when the loop has carried it out, or it is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    bytes_waiting: Arc<AtomicUsize>,
+    bytes: usize,
+}
 
-    fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
-    fn attention(&self) -> &Attention {
-        &self.attention
-    }
-
-    /// Shape: the loop itself looks before its turn ends.
-    fn wake(&self, _: bool) {
-        if !self.is_here() {
-            self.sender.wake();
+impl Charge {
+    /// Takes the room.
+    pub(crate) fn new(bytes_waiting: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        bytes_waiting.fetch_add(bytes, Ordering::Relaxed);
+        Self {
+            bytes_waiting: Arc::clone(bytes_waiting),
+            bytes,
         }
     }
 }
 
-impl fmt::Debug for LoopLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopLink").finish_non_exhaustive()
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.bytes_waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::guard::guarded;
 use super::statistics::Statistics;
-use crate::handler::PoolFull;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,6 +129,27 @@ impl fmt::Debug for Pool {
         f.debug_struct("Pool").finish_non_exhaustive()
     }
 }
+
+/// All workers are busy and the queue to them is full; the client was answered 503.
+///
+/// ```
+/// use dwell_engine::handler::PoolFull;
+///
+/// assert_eq!(PoolFull { limit: 1024 }.to_string(), "1024 jobs wait for a worker already");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolFull {
+    /// [`worker_queue`](crate::ServerBuilder::worker_queue).
+    pub limit: usize,
+}
+
+impl fmt::Display for PoolFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} jobs wait for a worker already", self.limit)
+    }
+}
+
+impl std::error::Error for PoolFull {}
 
 #[cfg(test)]
 mod tests {

@@ -52,7 +52,7 @@ pub(super) struct Connection {
     pub(super) heard: Tick,
     /// The tick at which a message last came or went.
     pub(super) active: Tick,
-    /// What was negotiated, as a number: [`Negotiated`] takes four times the room.
+    /// The result of the negotiation, as a number: [`Negotiated`] takes four times the room.
     agreed: u16,
     pub(super) state: State,
     pub(super) waits: Waits,

@@ -54,6 +54,24 @@ const TURN_NANOS: u64 = 10_000;
 const EVENTS_PER_TURN: usize = 1024;
 
 impl Network {
+    /// Takes in what has happened to a place.
+    pub(super) fn note(&mut self, what: &str, handle: u32, number: u64) {
+        let mut kind = [0; 8];
+        kind[..what.len()].copy_from_slice(what.as_bytes());
+        let handle = u64::from(handle - self.first);
+        let entry = [self.elapsed, u64::from_le_bytes(kind), handle, number];
+        self.trace.note(entry);
+        self.remark(|| format!("  net {what} {handle} {number}"));
+    }
+
+    /// Keeps a line, if lines are kept.
+    pub(super) fn remark(&mut self, line: impl FnOnce() -> String) {
+        let seconds = self.elapsed().as_secs_f64();
+        if let Some(record) = &mut self.record {
+            record.push(format!("{seconds:12.6} {}", line()));
+        }
+    }
+
     /// Carries out what is due, until a loop has something or its time is over.
     fn step(&mut self, event_loop: Option<SimLoop>, until: Option<u64>) -> Step {
         while let Some(event) = self.calendar.take_due(self.elapsed) {

@@ -22,7 +22,7 @@ pub enum Planted {
     AnswerTwice,
     /// The stage that a fleet advances to wakes no loop.
     MissDrain,
-    /// What a socket has refused is not written when it has room.
+    /// Output that a socket has refused is not written when it has room.
     LostRefusal,
     /// The cursor of a poll that waits passes for the newest.
     StaleCursor,

@@ -1,7 +1,5 @@
 //! Events of the past, as numbers and as lines.
 
-use super::network::Network;
-
 /// The number of things that have happened on a network, and a hash of them in their order: times,
 /// ends, lengths and samples of bytes, and what was delivered to which loop.
 ///
@@ -45,25 +43,5 @@ impl Trace {
         // The multiplier of splitmix64.
         let mixed = (self.hash ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.hash = mixed ^ (mixed >> 29);
-    }
-}
-
-impl Network {
-    /// Takes in what has happened to a place.
-    pub(super) fn note(&mut self, what: &str, handle: u32, number: u64) {
-        let mut kind = [0; 8];
-        kind[..what.len()].copy_from_slice(what.as_bytes());
-        let handle = u64::from(handle - self.first);
-        let entry = [self.elapsed, u64::from_le_bytes(kind), handle, number];
-        self.trace.note(entry);
-        self.remark(|| format!("  net {what} {handle} {number}"));
-    }
-
-    /// Keeps a line, if lines are kept.
-    pub(super) fn remark(&mut self, line: impl FnOnce() -> String) {
-        let seconds = self.elapsed().as_secs_f64();
-        if let Some(record) = &mut self.record {
-            record.push(format!("{seconds:12.6} {}", line()));
-        }
     }
 }

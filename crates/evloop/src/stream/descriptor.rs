@@ -1,42 +1,7 @@
-//! Sockets that come from elsewhere in the process, and leave for it.
+//! Sockets that leave for elsewhere in the process.
 
 use super::{BlockingStream, Stream};
-use mio::net::{TcpStream, UnixStream};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
-impl Stream {
-    /// Takes over a connected socket that other code has accepted or opened.
-    ///
-    /// Shape: a TCP or unix stream; it becomes non-blocking, and TCP sends short segments at once.
-    ///
-    /// # Errors
-    /// When the descriptor is no socket, or is gone.
-    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
-        let socket = socket2::Socket::from(descriptor);
-        let is_unix = socket.local_addr()?.is_unix();
-        socket.set_nonblocking(true)?;
-        if is_unix {
-            let socket = std::os::unix::net::UnixStream::from(OwnedFd::from(socket));
-            return Ok(Self::from_unix(UnixStream::from_std(socket)));
-        }
-        // Refused only for a socket that has failed, which its first read tells.
-        let _ = socket.set_tcp_nodelay(true);
-        Ok(Self::from_tcp(TcpStream::from_std(socket.into())))
-    }
-
-    /// Compares the number of the socket's descriptor with `bound`, the first one that is too high.
-    ///
-    /// Shape: the system gives a new descriptor the lowest number that is free (POSIX.1, section
-    /// 2.6), so this bounds the descriptors of the whole process without a count of them.
-    pub fn is_numbered_below(&self, bound: RawFd) -> bool {
-        #[cfg(feature = "sim")]
-        if matches!(self.socket, super::Socket::Sim(_)) {
-            return true;
-        }
-        self.as_fd().as_raw_fd() < bound
-    }
-}
+use std::os::fd::OwnedFd;
 
 /// A connection that has left the protocol it was made for: its new owner has the socket, which is
 /// registered with no loop.
@@ -60,13 +25,6 @@ pub struct Detached {
     pub input: Vec<u8>,
 }
 
-/// The socket, to be given to another process; what is queued here does not go with it.
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
 impl From<BlockingStream> for OwnedFd {
     fn from(stream: BlockingStream) -> Self {
         match stream {
@@ -81,6 +39,7 @@ mod tests {
     use super::*;
     use crate::ReadOutcome;
     use std::io::{Read, Write};
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::net;
 
     #[test]

@@ -1,6 +1,6 @@
 //! The build without TLS: none of these is ever made.
 
-use super::ReadOutcome;
+use super::outcome::ReadOutcome;
 use super::socket::Socket;
 use std::io;
 

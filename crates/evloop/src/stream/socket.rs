@@ -1,6 +1,6 @@
 //! The system's socket beneath a stream.
 
-use super::ReadOutcome;
+use super::outcome::ReadOutcome;
 #[cfg(feature = "sim")]
 use crate::sim::SimSocket;
 use mio::event::Source;

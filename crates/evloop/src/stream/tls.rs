@@ -5,7 +5,7 @@
 //! room stay. What is written is sealed in a buffer of the thread; only what the socket refuses is
 //! kept, at the front of the stream's queue.
 
-use super::ReadOutcome;
+use super::outcome::ReadOutcome;
 use super::socket::Socket;
 pub use dwell_tls::{Acceptor, Certificate, CertificateError};
 use dwell_tls::{Established, Handshake, HandshakeError, Keys, TlsError};
@@ -27,7 +27,7 @@ enum State {
     Failed,
 }
 
-/// What has come and was not read; at least one of them is not empty.
+/// Input that was not read; at least one of the fields is not empty.
 #[derive(Debug, Default)]
 struct Unread {
     /// The beginning of a record, or what a handshake needs more of.
@@ -37,7 +37,7 @@ struct Unread {
     read: usize,
 }
 
-/// What the streams of a thread share.
+/// The keys and buffers that the streams of a thread share.
 struct Local {
     keys: Keys,
     input: Vec<u8>,

@@ -25,10 +25,10 @@ use crate::StoreOutcome;
 /// interrupts what takes too long.
 ///
 /// ```
-/// use dwell_memcache::Client;
+/// use dwell_memcache::{Carried, Client};
 ///
 /// let client = Client::for_servers(&["127.0.0.1:11211"])?;
-/// let (mut exchanges, finish) = client.carried().get(b"greeting")?.into_parts();
+/// let (mut exchanges, finish) = Carried::of(&client).get(b"greeting")?.into_parts();
 /// assert_eq!(exchanges[0].request(), b"get greeting\r\n");
 /// exchanges[0].receive(b"VALUE greeting 0 5\r\nhello\r\nEND\r\n");
 /// assert!(exchanges[0].is_over());
@@ -40,15 +40,15 @@ pub struct Carried<'a> {
     client: &'a Client,
 }
 
-impl Client {
-    /// The operations, for a caller that carries their bytes.
-    pub const fn carried(&self) -> Carried<'_> {
-        Carried { client: self }
+/// An operation of one exchange.
+type One<T> = Operation<Result<T, Error>>;
+
+impl<'a> Carried<'a> {
+    /// The operations of a client, for a caller that carries their bytes.
+    pub const fn of(client: &'a Client) -> Self {
+        Self { client }
     }
 }
-
-/// What comes of one exchange.
-type One<T> = Operation<Result<T, Error>>;
 
 impl Carried<'_> {
     /// As [`Client::get`], and with `with_cas` as [`Client::gets`].

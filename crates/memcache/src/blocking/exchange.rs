@@ -40,14 +40,14 @@ pub struct Exchange {
     result: Option<Result<(), Failed>>,
 }
 
-/// What went wrong with a connection.
+/// The end of a connection before its exchange was over.
 #[derive(Debug)]
 pub enum Interruption {
     /// The time was over.
     Timeout,
     /// The peer ended the connection; `is_used` if it had carried an exchange before this one.
     Closed {
-        /// Whether it had.
+        /// The connection had carried an exchange before.
         is_used: bool,
     },
     /// The host's name has no address, or the lookup failed.

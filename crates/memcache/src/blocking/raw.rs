@@ -4,32 +4,9 @@ use dwell_proto::memcache::{PeerError, Reply, ResponseDecoder};
 
 use super::connection::{Progress, Take, Taken};
 use super::fault::Fault;
-use super::parallel::{self, Job};
-use super::servers::{self, Collected, PerServer};
+use super::parallel::Job;
+use super::servers::Collected;
 use super::{Client, Error};
-
-impl Client {
-    /// Sends a command line to every server; returns each one's reply up to `end_token`.
-    ///
-    /// Shape: the client adds the end of the line. The reply comes without the token, and has at
-    /// most [`value_bytes_max`](super::ClientOptions::value_bytes_max) bytes and 4096 more. An
-    /// error line is an error, whatever the token is. The command is never sent twice.
-    ///
-    /// # Errors
-    /// When the command or the token is empty.
-    pub fn raw_command(
-        &self,
-        command: &[u8],
-        end_token: &[u8],
-    ) -> Result<PerServer<Vec<u8>>, Error> {
-        let cluster = self.cluster();
-        let mut budget = self.budget();
-        let mut jobs = jobs(self, command, end_token)?;
-        parallel::run(cluster, &mut jobs, &mut budget);
-        let outcomes = jobs.into_iter().map(Job::into_outcome);
-        Ok(servers::collect(cluster, OPERATION, outcomes, &budget))
-    }
-}
 
 /// Makes the request to each server.
 pub(super) fn jobs(
@@ -109,7 +86,7 @@ impl Take for Raw {
 pub(super) const OPERATION: &str = "raw_command";
 /// The beginnings of error lines.
 const ERRORS: [&[u8]; 3] = [b"ERROR", b"CLIENT_ERROR", b"SERVER_ERROR"];
-/// What a reply may have besides a value: lines around it, and those of other commands.
+/// Bytes that a reply may have besides a value: lines around it, and those of other commands.
 const AROUND_VALUE_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

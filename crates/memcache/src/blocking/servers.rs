@@ -11,7 +11,7 @@ use super::cluster::{Cluster, Failed};
 use super::connection::{Progress, Take};
 use super::fault::Fault;
 use super::parallel::{self, Ended, Job};
-use super::{Client, Error};
+use super::{Client, Error, raw};
 
 /// The results of all servers with their addresses, in the order in which they were given.
 pub type PerServer<T> = Vec<(Arc<str>, Result<T, Error>)>;
@@ -20,6 +20,27 @@ pub type PerServer<T> = Vec<(Arc<str>, Result<T, Error>)>;
 pub type Stats = Vec<(String, String)>;
 
 impl Client {
+    /// Sends a command line to every server; returns each one's reply up to `end_token`.
+    ///
+    /// Shape: the client adds the end of the line. The reply comes without the token, and has at
+    /// most [`value_bytes_max`](super::ClientOptions::value_bytes_max) bytes and 4096 more. An
+    /// error line is an error, whatever the token is. The command is never sent twice.
+    ///
+    /// # Errors
+    /// When the command or the token is empty.
+    pub fn raw_command(
+        &self,
+        command: &[u8],
+        end_token: &[u8],
+    ) -> Result<PerServer<Vec<u8>>, Error> {
+        let cluster = self.cluster();
+        let mut budget = self.budget();
+        let mut jobs = raw::jobs(self, command, end_token)?;
+        parallel::run(cluster, &mut jobs, &mut budget);
+        let outcomes = jobs.into_iter().map(Job::into_outcome);
+        Ok(collect(cluster, raw::OPERATION, outcomes, &budget))
+    }
+
     /// The version of each server.
     pub fn version(&self) -> PerServer<String> {
         self.ask_all(&version())

@@ -3,8 +3,8 @@
 use std::io;
 
 use dwell_memcache::{
-    Client, ClientOptions, Error, Exchange, Interruption, Response, ServerOptions, StoreOptions,
-    StoreVerb,
+    Carried, Client, ClientOptions, Error, Exchange, Interruption, Response, ServerOptions,
+    StoreOptions, StoreVerb,
 };
 
 fn client_of(servers: &[&str], options: ClientOptions) -> Client {
@@ -38,7 +38,7 @@ fn closed() -> Interruption {
 fn pieces_of_any_size_are_one_reply() {
     let reply = b"VALUE key 7 5\r\nEND\r\n\r\nEND\r\n";
     for size in 1..=reply.len() {
-        let (mut exchanges, finish) = client().carried().get(b"key").unwrap().into_parts();
+        let (mut exchanges, finish) = Carried::of(&client()).get(b"key").unwrap().into_parts();
         assert_eq!(exchanges[0].request(), b"get key\r\n");
         feed(&mut exchanges[0], reply, size);
         assert!(exchanges[0].is_over() && exchanges[0].keeps_connection());
@@ -52,7 +52,7 @@ fn keys_are_asked_of_their_servers_and_put_together() {
     let client = client_of(&["127.0.0.1:1", "127.0.0.1:2"], ClientOptions::default());
     let keys: Vec<String> = (0..20).map(|number| format!("key-{number}")).collect();
     let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
-    let (mut exchanges, finish) = client.carried().values(&keys, false).into_parts();
+    let (mut exchanges, finish) = Carried::of(&client).values(&keys, false).into_parts();
     assert_eq!(exchanges.len(), 2);
     for exchange in &mut exchanges {
         let request = String::from_utf8(exchange.request().to_vec()).unwrap();
@@ -85,7 +85,7 @@ fn an_error_line_of_many_is_that_of_its_own_operation() {
         (b"a b", b"3", StoreOptions::default()),
     ];
     let client = client();
-    let (mut exchanges, finish) = client.carried().set_many(&items).into_parts();
+    let (mut exchanges, finish) = Carried::of(&client).set_many(&items).into_parts();
     feed(&mut exchanges[0], b"SERVER_ERROR full\r\nSTORED\r\n", 5);
     assert!(exchanges[0].keeps_connection());
     let results = finish(exchanges);
@@ -97,23 +97,22 @@ fn an_error_line_of_many_is_that_of_its_own_operation() {
 #[test]
 fn what_can_be_repeated_begins_again_where_its_connection_had_ended() {
     let client = client();
-    let (mut exchanges, finish) = client.carried().get(b"key").unwrap().into_parts();
+    let (mut exchanges, finish) = Carried::of(&client).get(b"key").unwrap().into_parts();
     exchanges[0].interrupt(closed(), true);
     assert!(!exchanges[0].is_over());
     feed(&mut exchanges[0], b"END\r\n", 3);
     assert_eq!(finish(exchanges).unwrap(), None);
 
     // Not where some of the reply had come, nor what would be done twice.
-    let (mut exchanges, finish) = client.carried().get(b"key").unwrap().into_parts();
+    let (mut exchanges, finish) = Carried::of(&client).get(b"key").unwrap().into_parts();
     assert!(exchanges[0].receive(b"VALUE"));
     exchanges[0].interrupt(closed(), true);
     assert!(matches!(
         finish(exchanges),
         Err(Error::Closed { written: true, .. })
     ));
-    let operation = client
-        .carried()
-        .store(StoreVerb::Add, b"key", b"1", StoreOptions::default());
+    let operation =
+        Carried::of(&client).store(StoreVerb::Add, b"key", b"1", StoreOptions::default());
     let (mut exchanges, finish) = operation.unwrap().into_parts();
     exchanges[0].interrupt(closed(), true);
     assert!(exchanges[0].is_over() && !exchanges[0].keeps_connection());
@@ -125,13 +124,13 @@ fn what_can_be_repeated_begins_again_where_its_connection_had_ended() {
 
 #[test]
 fn one_that_is_not_over_has_timed_out() {
-    let (mut exchanges, finish) = client().carried().get(b"key").unwrap().into_parts();
+    let (mut exchanges, finish) = Carried::of(&client()).get(b"key").unwrap().into_parts();
     exchanges[0].interrupt(Interruption::Timeout, true);
     assert!(matches!(
         finish(exchanges),
         Err(Error::Timeout { written: true, .. })
     ));
-    let (exchanges, finish) = client().carried().get(b"key").unwrap().into_parts();
+    let (exchanges, finish) = Carried::of(&client()).get(b"key").unwrap().into_parts();
     assert!(matches!(
         finish(exchanges),
         Err(Error::Timeout { written: false, .. })
@@ -145,7 +144,7 @@ fn failures_eject_a_server_and_an_answer_brings_it_back() {
         ..ClientOptions::default()
     };
     let client = client_of(&["127.0.0.1:1"], options);
-    let prepared = || client.carried().get(b"key");
+    let prepared = || Carried::of(&client).get(b"key");
     let (mut late, _) = prepared().unwrap().into_parts();
     for _ in 0..2 {
         // Of those that wait for a connection, none counts but the attempt itself.
@@ -155,7 +154,7 @@ fn failures_eject_a_server_and_an_answer_brings_it_back() {
             exchanges[0].interrupt(Interruption::Connect(error), false);
             assert!(matches!(finish(exchanges), Err(Error::Connect { .. })));
         }
-        client.carried().could_not_connect(0);
+        Carried::of(&client).could_not_connect(0);
     }
     assert!(matches!(prepared(), Err(Error::Unavailable { .. })));
     feed(&mut late[0], b"END\r\n", 5);
@@ -169,7 +168,7 @@ fn failover_begins_again_with_the_next_server() {
         ..ClientOptions::default()
     };
     let client = client_of(&["127.0.0.1:1", "127.0.0.1:2"], options);
-    let (mut exchanges, finish) = client.carried().get(b"key").unwrap().into_parts();
+    let (mut exchanges, finish) = Carried::of(&client).get(b"key").unwrap().into_parts();
     let first = exchanges[0].server();
     assert!(exchanges[0].receive(b"VALUE key 0 5\r\nhe"));
     exchanges[0].interrupt(closed(), true);
@@ -183,7 +182,7 @@ fn failover_begins_again_with_the_next_server() {
 fn a_raw_reply_has_no_more_than_its_token_behind_it() {
     let raw = |reply: &[u8]| {
         let client = client();
-        let operation = client.carried().raw_command(b"mn", b"\r\n").unwrap();
+        let operation = Carried::of(&client).raw_command(b"mn", b"\r\n").unwrap();
         let (mut exchanges, finish) = operation.into_parts();
         assert_eq!(exchanges[0].request(), b"mn\r\n");
         feed(&mut exchanges[0], reply, reply.len());
