@@ -18,7 +18,8 @@ pub enum ReadOutcome {
 pub enum Flushed {
     /// Nothing is left.
     All,
-    /// The socket refuses the rest for now; [`flush`](crate::Stream::flush) again when it is writable.
+    /// The socket refuses the rest for now; [`flush`](crate::Stream::flush) again when it is
+    /// writable.
     Blocked,
     /// The socket would take more, but one call's share of a file is used up. No readiness follows:
     /// put the stream back with [`Context::again`](crate::Context::again) and
