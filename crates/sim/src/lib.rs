@@ -1,11 +1,11 @@
 //! The whole edge on a simulated network: one thread, all loops, clients and writers, and every
 //! order of events chosen by a seed.
 //!
-//! A seed gives a [`Plan`]: what clients ask, what writers store, and what goes wrong and when. The
+//! A seed gives a `Plan`: what clients ask, what writers store, and what goes wrong and when. The
 //! plan runs in two phases: first with its faults, then without. Throughout, every answer is
 //! checked against a model of the store; at the end of the second phase everything has been
 //! answered, the tables are as they were at the start, and the loops are silent. The same seed
-//! gives the same events, so a failure is had again by its seed, and with fewer steps ([`shrink`]).
+//! gives the same events, so a failure is had again by its seed, and with fewer steps (`shrink`).
 #![cfg(feature = "sim")]
 #![forbid(unsafe_code)]
 
