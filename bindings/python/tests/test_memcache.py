@@ -296,6 +296,7 @@ OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("options", "error", "message"), OPTIONS)
 def test_wrong_options(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    options = dict(options)
     servers = options.pop("servers", "127.0.0.1:11211")
     with pytest.raises(error, match=message):
         Client(servers, **options)
