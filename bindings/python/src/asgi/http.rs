@@ -115,7 +115,7 @@ impl HttpExchange {
                 let mut head = AnswerHead::new(500);
                 head.add(b"Content-Type", b"text/plain; charset=utf-8")?;
                 let text = Bytes::from_static(b"Internal Server Error\n");
-                self.whole(py, head, self.sized(text))?;
+                self.whole(py, head.into(), self.sized(text))?;
                 Ok(self.is_gone())
             }
             Answer::Begun(_) | Answer::Open(_) | Answer::Trailers(_) => {
@@ -189,7 +189,7 @@ impl HttpExchange {
         for link in links_of(message)? {
             head.add(b"Link", &link)?;
         }
-        self.order(py, Order::Informational(WebAnswer::of(head)))?;
+        self.order(py, Order::Informational(WebAnswer::of(head.into())))?;
         Ok(self.server.get().done(py))
     }
 
@@ -203,7 +203,7 @@ impl HttpExchange {
                 std::mem::replace(&mut *answer, Answer::Begun(trailers))
         {
             drop(answer);
-            self.begin(*head);
+            self.begin(head);
         }
     }
 
@@ -224,10 +224,10 @@ impl HttpExchange {
                 }
                 *this.answer.lock() = Answer::Complete;
                 let body = this.sized(data.map(shared_bytes).unwrap_or_default());
-                this.whole(py, *head, body)
+                this.whole(py, head, body)
             }
             Answer::Started(head, trailers) => {
-                this.begin(*head);
+                this.begin(head);
                 Self::piece(slf, data, more, trailers)
             }
             Answer::Begun(trailers) | Answer::Open(trailers) => {
@@ -257,7 +257,7 @@ impl HttpExchange {
     fn whole<'py>(
         &self,
         py: Python<'py>,
-        head: AnswerHead,
+        head: Box<AnswerHead>,
         body: AnswerBody,
     ) -> PyResult<Bound<'py, PyAny>> {
         let body = match body {
@@ -269,7 +269,7 @@ impl HttpExchange {
     }
 
     /// Begins an answer whose body follows in pieces.
-    fn begin(&self, head: AnswerHead) {
+    fn begin(&self, head: Box<AnswerHead>) {
         self.told.lock().left = self.announced(&head);
         self.owed.order(WebAnswer::begin(head));
     }
@@ -407,7 +407,7 @@ impl HttpExchange {
                 length,
             })
         };
-        self.whole(py, *head, body)
+        self.whole(py, head, body)
     }
 }
 

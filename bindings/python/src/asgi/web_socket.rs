@@ -82,7 +82,7 @@ impl WebSocketExchange {
         let server = self.server.bind(py);
         if is_open {
             let status = if failed { 500 } else { 403 };
-            self.refuse(py, AnswerHead::new(status), Bytes::new())?;
+            self.refuse(py, AnswerHead::new(status).into(), Bytes::new())?;
         } else if let Some(token) = token {
             let code = if failed {
                 CloseCode::INTERNAL_ERROR
@@ -249,7 +249,7 @@ impl WebSocketExchange {
             None => None,
         };
         if self.state.lock().is_handshake {
-            return self.refuse(py, AnswerHead::new(403), Bytes::new());
+            return self.refuse(py, AnswerHead::new(403).into(), Bytes::new());
         }
         let token = self.open("websocket.close")?;
         let code = CloseCode::new(code.unwrap_or(1000)).ok_or_else(|| {
@@ -289,13 +289,13 @@ impl WebSocketExchange {
         let answer = denial.take();
         drop(denial);
         match answer {
-            Some((head, body)) => self.refuse(py, *head, body.into()),
+            Some((head, body)) => self.refuse(py, head, body.into()),
             None => Ok(()),
         }
     }
 
     /// Answers the handshake with something else than a WebSocket.
-    fn refuse(&self, py: Python<'_>, head: AnswerHead, body: Bytes) -> PyResult<()> {
+    fn refuse(&self, py: Python<'_>, head: Box<AnswerHead>, body: Bytes) -> PyResult<()> {
         self.state.lock().is_handshake = false;
         let body = AnswerBody::Bytes(body);
         let is_there = self.owed.order(Order::Send(WebAnswer { head, body }));

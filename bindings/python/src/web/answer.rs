@@ -27,7 +27,7 @@ pub(crate) const OVERLOADED: Response<'static> = Response {
 /// An answer: whole, or the head of one whose body follows.
 #[derive(Debug)]
 pub(crate) struct WebAnswer {
-    pub(crate) head: AnswerHead,
+    pub(crate) head: Box<AnswerHead>,
     pub(crate) body: AnswerBody,
 }
 
@@ -55,13 +55,13 @@ pub(crate) enum AnswerBody {
 
 impl WebAnswer {
     /// Makes one whose body, if it has any, follows.
-    pub(crate) fn of(head: AnswerHead) -> Self {
+    pub(crate) fn of(head: Box<AnswerHead>) -> Self {
         let body = AnswerBody::Absent(None);
         Self { head, body }
     }
 
     /// Orders the head alone; the body follows.
-    pub(crate) fn begin<L: Line<Answer = Self>>(head: AnswerHead) -> Order<L> {
+    pub(crate) fn begin<L: Line<Answer = Self>>(head: Box<AnswerHead>) -> Order<L> {
         let length = head.content_length;
         Order::Begin(Self::of(head), length)
     }

@@ -115,7 +115,7 @@ impl StartResponse {
     /// `AssertionError` where `start_response` was not called. `RuntimeError` for a body that
     /// exceeds its length, behind what was sent of it.
     pub(super) fn send_whole(&self, body: Bytes) -> PyResult<()> {
-        let head = *self.take_head()?;
+        let head = self.take_head()?;
         let length = body.len() as u64;
         let limit = self.announced(&head).filter(|limit| length > *limit);
         let body = if self.is_head {
@@ -139,7 +139,7 @@ impl StartResponse {
     /// # Errors
     /// As [`send_whole`](Self::send_whole).
     pub(super) fn send_file(&self, mut slice: dwell_evloop::FileSlice) -> PyResult<()> {
-        let head = *self.take_head()?;
+        let head = self.take_head()?;
         if let Some(length) = head.content_length {
             slice.length = slice.length.min(length);
         }
@@ -152,7 +152,7 @@ impl StartResponse {
         Ok(())
     }
 
-    fn answer(&self, head: AnswerHead, body: AnswerBody) {
+    fn answer(&self, head: Box<AnswerHead>, body: AnswerBody) {
         self.owed.order(Order::Send(WebAnswer { head, body }));
     }
 
@@ -203,7 +203,7 @@ impl StartResponse {
         state.is_begun = true;
         state.owed = self.announced(&head).map(|length| (length, length));
         drop(state);
-        self.owed.order(WebAnswer::begin(*head));
+        self.owed.order(WebAnswer::begin(head));
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl StartResponse {
         } else {
             AnswerBody::Bytes(body)
         };
-        self.answer(head, body);
+        self.answer(head.into(), body);
     }
 
     fn take_head(&self) -> PyResult<Box<AnswerHead>> {

@@ -44,7 +44,7 @@ impl EarlyHints {
         };
         let mut head = AnswerHead::new(103);
         fields_of(headers, &mut head)?;
-        owed.order(Order::Informational(WebAnswer::of(head)));
+        owed.order(Order::Informational(WebAnswer::of(head.into())));
         Ok(())
     }
 }

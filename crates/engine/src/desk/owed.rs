@@ -34,6 +34,8 @@ struct State<L: Line> {
     /// One of the holders has answered; what others answer is refused.
     is_answered: bool,
     end: Option<End>,
+    /// Threads that wait: a signal to none would be a system call for nothing.
+    waiting_threads: u32,
     wakers: Option<Box<Wakers>>,
     body: Option<Box<BodyState>>,
 }
@@ -257,9 +259,21 @@ impl<L: Line> Owed<L> {
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State<L>>) -> MutexGuard<'a, State<L>> {
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State<L>>) -> MutexGuard<'a, State<L>> {
+        state.waiting_threads += 1;
         let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.waiting_threads -= 1;
+        state
+    }
+
+    /// Gives the lock back, and wakes the threads that wait for a change.
+    fn change(&self, state: MutexGuard<'_, State<L>>) {
+        let is_awaited = state.waiting_threads > 0;
+        drop(state);
+        if is_awaited {
+            self.changed.notify_all();
+        }
     }
 
     /// Gives the engine the wishes of the body's reader, and does what was ordered, as far as the
@@ -322,8 +336,7 @@ impl<L: Line> Owed<L> {
             (None, Some(wakers)) => wakers.writer.take(),
             _ => None,
         };
-        drop(state);
-        self.changed.notify_all();
+        self.change(state);
         wake(writer);
     }
 
@@ -347,9 +360,8 @@ impl<L: Line> Owed<L> {
         let orders = has_orders.then(|| std::mem::take(&mut state.orders));
         let wakers = state.wakers.take();
         let reader = state.body.as_mut().and_then(|body| body.reader.take());
-        drop(state);
+        self.change(state);
         drop(orders);
-        self.changed.notify_all();
         let wakers = wakers.map(|wakers| *wakers).unwrap_or_default();
         for waker in [wakers.writer, reader].into_iter().flatten() {
             waker.wake();
@@ -402,8 +414,7 @@ impl<L: Line> Owed<L> {
         };
         change(body);
         let reader = body.reader.take();
-        drop(state);
-        self.changed.notify_all();
+        self.change(state);
         wake(reader);
     }
 
@@ -459,6 +470,7 @@ impl<L: Line> State<L> {
             waiting_bytes: 0,
             is_answered: false,
             end: None,
+            waiting_threads: 0,
             wakers: None,
             body: None,
         }
