@@ -138,7 +138,7 @@ struct Pending {
     closes: bool,
 }
 
-/// What the application reads of a request.
+/// The part of a request that the application reads.
 struct Request {
     is_post: bool,
     path: String,

@@ -24,9 +24,9 @@ pub(crate) struct Client {
     input: Vec<u8>,
     asks: VecDeque<Ask>,
     owed: VecDeque<Owed>,
-    /// Of each key, the state that it has read last, and the cursor of that.
+    /// The state of each key that it has read last, and the cursor of that.
     has: Vec<Option<(usize, String)>>,
-    /// Of each key, the newest state that it has seen, values and deletions.
+    /// The newest state of each key that it has seen, values and deletions.
     seen: Vec<usize>,
     slow_read_until: Duration,
     slow_write_until: Duration,

@@ -37,7 +37,7 @@ pub struct Failure {
     pub oracle: Oracle,
     /// Simulated time.
     pub at: Duration,
-    /// What was seen instead.
+    /// The event that was seen instead.
     pub reason: String,
 }
 

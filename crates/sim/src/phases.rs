@@ -181,7 +181,7 @@ fn change_all(world: &mut World) {
     }
 }
 
-/// Where nothing happens, a loop turns a few times a second at most: deadlines, and what expires.
+/// A loop to which nothing happens turns a few times a second at most: deadlines, and what expires.
 fn be_quiet(world: &mut World) -> Result<(), Failure> {
     world.pass(SECOND * 2)?;
     let before = world.turns;

@@ -4,7 +4,7 @@ use crate::options::{Fault, Options, random};
 use dwell_evloop::Random;
 use std::time::Duration;
 
-/// What a client says that it has.
+/// The value that a client claims to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Has {
     /// Nothing.
@@ -37,7 +37,7 @@ pub enum Ask {
         key: usize,
         /// Method of the request.
         method: Method,
-        /// What the client says that it has.
+        /// The value that the client claims to have.
         has: Has,
         /// Time to wait; zero is none.
         wait: Duration,

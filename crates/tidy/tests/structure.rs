@@ -91,6 +91,12 @@ const CRATES: &[Bounds] = &[
         wide: &[("commands.rs Executor", FIELDS_MAX, 3)],
     },
     Bounds {
+        name: "sim",
+        ring: 0,
+        banned: 0,
+        wide: &[("world.rs World", 21, FILES_MAX)],
+    },
+    Bounds {
         name: "testkit",
         ring: 0,
         banned: 0,
@@ -107,6 +113,12 @@ const CRATES: &[Bounds] = &[
         ring: 2,
         banned: 0,
         wide: &[],
+    },
+    Bounds {
+        name: "tls",
+        ring: 2,
+        banned: 0,
+        wide: &[("session.rs Session", FIELDS_MAX, 3)],
     },
     Bounds {
         name: "upstream",

@@ -1,4 +1,4 @@
-//! What all handshakes of a listener share: certificates, tickets, and their number.
+//! The state that all handshakes of a listener share: certificates, tickets, and their number.
 
 use crate::handshake::{Capture, Handshake};
 use rustls::crypto::aws_lc_rs as provider;

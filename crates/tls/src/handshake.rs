@@ -55,7 +55,7 @@ impl Handshake {
     /// what follows it, or belongs to what comes after the handshake.
     ///
     /// # Errors
-    /// Of the client. The alert for it is in what [`transmit`](Self::transmit) gives.
+    /// A fault of the client. The alert for it is in what [`transmit`](Self::transmit) gives.
     pub fn receive(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
         let mut used = 0;
         while self.connection.is_handshaking() {
@@ -192,7 +192,7 @@ struct Captured {
 }
 
 thread_local! {
-    /// What is logged while a handshake of this thread is fed. rustls logs within that call.
+    /// The secrets logged while a handshake of this thread is fed. rustls logs within that call.
     static CAPTURED: RefCell<Option<Captured>> = const { RefCell::new(None) };
 }
 

@@ -130,7 +130,7 @@ impl Pair {
         }
     }
 
-    /// What rustls sends for these bytes.
+    /// The records that rustls sends for these bytes.
     fn sent_by_client(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         for part in bytes.chunks(FRAGMENT_BYTES_MAX) {
@@ -145,7 +145,7 @@ impl Pair {
         wire
     }
 
-    /// What rustls reads from these records.
+    /// The bytes that rustls reads from these records.
     fn read_by_client(&mut self, wire: &[u8]) -> Vec<u8> {
         let mut data = Vec::new();
         let mut left = wire;
@@ -528,7 +528,7 @@ fn pieces(wire: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What comes of records in pieces: the data, and the error at which it ends.
+/// The result of records in pieces: the data, and the error at which it ends.
 fn opened_in_pieces(mut session: Session, pieces: Vec<Vec<u8>>) -> (Vec<u8>, Option<TlsError>) {
     let mut keys = Keys::new(2);
     let (mut rest, mut data) = (Vec::new(), Vec::new());

@@ -37,7 +37,7 @@ pub(super) struct HttpExchange {
     senders: OnceLock<Arc<Parked>>,
 }
 
-/// What the app was told, and what it owes.
+/// The messages that the app was sent, and those that it owes.
 #[derive(Debug, Default)]
 struct Told {
     /// True if the app has received the end of the body.
@@ -435,7 +435,7 @@ impl HttpExchange {
         Ok(self.server.get().done(py))
     }
 
-    /// What has come of the body since it was asked for last.
+    /// The part of the body that came since the last `receive`.
     fn read(&self, waker: Option<&Waker>) -> BodyRead {
         if self.has_body {
             self.owed.read_body(waker)

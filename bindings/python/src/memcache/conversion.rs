@@ -11,7 +11,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use std::time::Duration;
 
-/// What becomes of keys and values on their way.
+/// Conversions of keys and values on their way.
 #[derive(Debug)]
 pub(super) struct Conversion {
     pub(super) prefix: Vec<u8>,
@@ -19,7 +19,7 @@ pub(super) struct Conversion {
     pub(super) default_noreply: bool,
     pub(super) ignore_exc: bool,
     pub(super) allow_unicode_keys: bool,
-    /// Where the servers are, in the order in which they were given.
+    /// The addresses of the servers, in the order in which they were given.
     pub(super) addresses: Vec<ServerAddress>,
 }
 

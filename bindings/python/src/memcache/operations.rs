@@ -36,7 +36,7 @@ impl MemcacheOperations {
         }
     }
 
-    /// Where the servers are: a pair of host and port, or a path.
+    /// The addresses of the servers: a pair of host and port, or a path.
     fn addresses(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let addresses = self.conversion.addresses.iter();
         let address = |address: &ServerAddress| match address {

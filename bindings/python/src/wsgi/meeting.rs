@@ -65,7 +65,7 @@ pub(super) struct Meeting {
     ready: Condvar,
     attention: Attention,
     loop_state: AtomicU8,
-    /// How far the server is on its way to its end.
+    /// The stage of the server on its way to its end.
     end: AtomicU8,
     sender: Sender<()>,
     queue_max: usize,

@@ -1,4 +1,4 @@
-//! What each answer may be.
+//! The answers that a request may get.
 
 use super::{Around, Client, Owed};
 use crate::answer::Answer;
