@@ -1,12 +1,12 @@
 //! The state that all handshakes of a listener share: certificates, tickets, and their number.
 
-use crate::handshake::{Capture, Handshake};
+use crate::handshake::{Capture, Handshake, Role};
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, ServerConfig};
+use rustls::{Connection, InconsistentKeys, ServerConfig, ServerConnection};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,11 +109,9 @@ impl Acceptor {
         if before >= self.0.handshakes_max {
             return None;
         }
-        Handshake::new(self, permit).ok()
-    }
-
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0.config)
+        let connection = ServerConnection::new(Arc::clone(&self.0.config)).ok()?;
+        let connection = Connection::Server(connection);
+        Some(Handshake::new(connection, Role::Server(permit)))
     }
 }
 
@@ -149,6 +147,10 @@ impl Certificate {
         }
         let key = Arc::new(key);
         Ok(Self { key, names })
+    }
+
+    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
     }
 
     /// The host names that it is for, in lower case; one may begin with `*.`.

@@ -24,6 +24,8 @@ pub enum TlsError {
     KeyUpdateLength(usize),
     /// The peer sent a key update with this request, which is neither 0 nor 1.
     KeyUpdateRequest(u8),
+    /// The server sent a session ticket whose message has so many bytes, which none has.
+    TicketLength(usize),
     /// Other bytes follow a key update in its record, or come between its parts.
     KeyUpdateMixed,
     /// The peer sent an alert that has not two bytes but so many.
@@ -71,7 +73,9 @@ impl TlsError {
             | Self::Protocol => Alert::UnexpectedMessage,
             Self::RecordTooLong(_) | Self::ContentTooLong(_) => Alert::RecordOverflow,
             Self::BadRecord => Alert::BadRecordMac,
-            Self::KeyUpdateLength(_) | Self::AlertLength(_) => Alert::DecodeError,
+            Self::KeyUpdateLength(_) | Self::TicketLength(_) | Self::AlertLength(_) => {
+                Alert::DecodeError
+            }
             Self::KeyUpdateRequest(_) => Alert::IllegalParameter,
             Self::Keys => Alert::InternalError,
             Self::PeerAlert(_) => return None,
@@ -92,6 +96,9 @@ impl fmt::Display for TlsError {
             Self::NoData(count) => write!(f, "records in a row without data exceed {count}"),
             Self::HandshakeType(kind) => write!(f, "handshake message is not expected: {kind}"),
             Self::KeyUpdateLength(bytes) => write!(f, "key update is not 1 byte long: {bytes}"),
+            Self::TicketLength(bytes) => {
+                write!(f, "session ticket is not 14 to 131337 bytes long: {bytes}")
+            }
             Self::KeyUpdateRequest(value) => {
                 write!(f, "request of a key update is not 0 or 1: {value}")
             }

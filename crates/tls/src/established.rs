@@ -2,7 +2,7 @@
 
 use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, Opened, RECORD_BYTES_MAX};
 use crate::{Session, TlsError};
-use rustls::ServerConnection;
+use rustls::Connection;
 use std::io::{Read, Write};
 
 /// The record layer of a connection whose handshake is over.
@@ -16,7 +16,7 @@ pub enum Established {
 
 /// A connection of TLS 1.2.
 pub struct Tls12 {
-    connection: ServerConnection,
+    connection: Connection,
     is_ended: bool,
     is_closed: bool,
 }
@@ -113,7 +113,7 @@ impl Established {
 }
 
 impl Tls12 {
-    pub(crate) fn new(connection: ServerConnection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
             is_ended: false,

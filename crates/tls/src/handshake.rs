@@ -1,11 +1,14 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
-use crate::acceptor::{Acceptor, Permit};
+use crate::acceptor::Permit;
 use crate::established::{Established, Tls12};
+use crate::session::Peer;
+use crate::verifier::reason;
 use crate::{HEADER_BYTES, RECORD_BYTES_MAX, Secrets, Session, Suite, TlsError};
-use rustls::{CipherSuite, KeyLog, ProtocolVersion, ServerConnection};
+use rustls::{CipherSuite, Connection, KeyLog, ProtocolVersion};
 use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// A handshake that is under way.
@@ -15,39 +18,54 @@ use zeroize::Zeroizing;
 /// on. It holds the objects of rustls, some tens of kilobytes.
 #[derive(Debug)]
 pub struct Handshake {
-    connection: ServerConnection,
+    connection: Connection,
     secrets: Captured,
     received: usize,
-    _permit: Permit,
+    role: Role,
+}
+
+/// The side of a handshake that is ours.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// The server's; the permit is given back when the handshake is dropped.
+    Server(#[expect(dead_code, reason = "counts for as long as it lives")] Permit),
+    /// The client's; the name of the server.
+    Client(Arc<str>),
 }
 
 /// An error of a handshake, which ends the connection.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The first byte that the client sent is not that of a TLS handshake.
+    /// The first byte that the peer sent is not that of a TLS handshake.
     NotTls,
-    /// The client sent more bytes than a handshake may have: so many.
+    /// The peer sent more bytes than a handshake may have: so many.
     TooLong(usize),
-    /// The client does not follow the protocol, or has nothing in common with us.
+    /// The peer does not follow the protocol, or has nothing in common with us.
     Refused(rustls::Error),
+    /// The certificate of the server is not accepted.
+    Certificate {
+        /// The name of the server.
+        host: Arc<str>,
+        /// The reason in words.
+        reason: String,
+    },
     /// The record layer cannot go on where the handshake has ended.
     Record(TlsError),
 }
 
-/// Bytes of all records that a client sends in a handshake, at most.
+/// Bytes of all records that a peer sends in a handshake, at most.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 
 impl Handshake {
-    pub(crate) fn new(acceptor: &Acceptor, permit: Permit) -> Result<Self, HandshakeError> {
-        let mut connection = ServerConnection::new(acceptor.config())?;
+    pub(crate) fn new(mut connection: Connection, role: Role) -> Self {
         connection.set_buffer_limit(None);
-        Ok(Self {
+        Self {
             connection,
             secrets: Captured::default(),
             received: 0,
-            _permit: permit,
-        })
+            role,
+        }
     }
 
     /// Takes the records at the front of `input` that are whole, up to the end of the handshake.
@@ -55,7 +73,7 @@ impl Handshake {
     /// what follows it, or belongs to what comes after the handshake.
     ///
     /// # Errors
-    /// A fault of the client. The alert for it is in what [`transmit`](Self::transmit) gives.
+    /// A fault of the peer. The alert for it is in what [`transmit`](Self::transmit) gives.
     pub fn receive(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
         let mut used = 0;
         while self.connection.is_handshaking() {
@@ -78,7 +96,7 @@ impl Handshake {
                 if let Some(captured) = CAPTURED.take() {
                     self.secrets.add(captured);
                 }
-                processed?;
+                processed.map_err(|error| self.refused(error))?;
                 if is_full {
                     return Err(HandshakeError::TooLong(self.received));
                 }
@@ -96,6 +114,8 @@ impl Handshake {
         match *kind {
             22 => {}
             20 | 21 | 23 if self.received > 0 => {}
+            // A server may refuse at once.
+            21 if matches!(self.role, Role::Client(_)) => {}
             _ if self.received == 0 => return Err(HandshakeError::NotTls),
             other => return Err(HandshakeError::Record(TlsError::RecordType(other))),
         }
@@ -107,6 +127,18 @@ impl Handshake {
             return Err(HandshakeError::Record(TlsError::RecordTooLong(length)));
         }
         Ok(Some(HEADER_BYTES + length))
+    }
+
+    fn refused(&self, error: rustls::Error) -> HandshakeError {
+        match (error, &self.role) {
+            (rustls::Error::InvalidCertificate(error), Role::Client(host)) => {
+                HandshakeError::Certificate {
+                    host: Arc::clone(host),
+                    reason: reason(&error),
+                }
+            }
+            (error, _) => error.into(),
+        }
     }
 
     /// Appends what is to be sent to `out`.
@@ -144,13 +176,21 @@ impl Handshake {
             _ => return Err(HandshakeError::Record(TlsError::Keys)),
         };
         let extracted = self.connection.dangerous_extract_secrets()?;
+        let Captured { client, server } = &self.secrets;
+        let (receiving, sending) = match self.role {
+            Role::Server(_) => (client, server),
+            Role::Client(_) => (server, client),
+        };
         let secrets = Secrets {
-            receiving: &self.secrets.client,
-            sending: &self.secrets.server,
+            receiving,
+            sending,
             received: extracted.rx.0,
             sent: extracted.tx.0,
         };
-        let session = Session::new(suite, secrets).map_err(HandshakeError::Record)?;
+        let mut session = Session::new(suite, secrets).map_err(HandshakeError::Record)?;
+        if matches!(self.role, Role::Client(_)) {
+            session.peer = Peer::Server;
+        }
         Ok(Established::Tls13(session))
     }
 }
@@ -164,11 +204,14 @@ impl From<rustls::Error> for HandshakeError {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotTls => f.write_str("client does not speak TLS"),
+            Self::NotTls => f.write_str("peer does not speak TLS"),
             Self::TooLong(bytes) => {
                 write!(f, "handshake exceeds {HANDSHAKE_BYTES_MAX} bytes: {bytes}")
             }
             Self::Refused(_) => f.write_str("handshake failed"),
+            Self::Certificate { host, reason } => {
+                write!(f, "certificate of {host} is refused: {reason}")
+            }
             Self::Record(_) => f.write_str("record of a handshake failed"),
         }
     }
@@ -179,7 +222,7 @@ impl std::error::Error for HandshakeError {
         match self {
             Self::Refused(error) => Some(error),
             Self::Record(error) => Some(error),
-            Self::NotTls | Self::TooLong(_) => None,
+            Self::NotTls | Self::TooLong(_) | Self::Certificate { .. } => None,
         }
     }
 }

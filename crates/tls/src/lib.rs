@@ -5,14 +5,16 @@
 //! for. Its keys are derived from the secrets when they are needed, and kept in [`Keys`] for
 //! the connections that were used last.
 //!
-//! [`Acceptor`] begins [`Handshake`]s, which rustls does; what one leaves is [`Established`].
-//! rustls is used in these three modules alone.
+//! [`Acceptor`] begins [`Handshake`]s of servers and [`Connector`] those of clients, which rustls
+//! does; what one leaves is [`Established`]. rustls is used in these modules alone, and in the one
+//! that verifies certificates.
 //!
-//! The crate does no I/O and reads no clock: bytes go in, bytes come out. (rustls reads it
-//! for the age of tickets.)
+//! The crate does no I/O and reads no clock: bytes go in, bytes come out. (rustls reads it for
+//! certificates and the age of tickets, and [`Roots::system`] reads the system's files.)
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod connector;
 mod error;
 mod established;
 mod handshake;
@@ -23,8 +25,10 @@ mod session;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod verifier;
 
 pub use acceptor::{Acceptor, Certificate, CertificateError};
+pub use connector::{ClientTls, Connector, NameError, Roots};
 pub use error::{Alert, TlsError};
 pub use established::{Established, Tls12};
 pub use handshake::{Handshake, HandshakeError};

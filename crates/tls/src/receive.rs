@@ -1,8 +1,9 @@
 //! Records that come.
 
-use crate::session::Session;
+use crate::session::{Peer, Session};
 use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, RECORD_BYTES_MAX, TlsError, content};
 use aws_lc_rs::aead::Aad;
+use std::ops::RangeInclusive;
 
 /// The result of [`Session::open`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,9 +17,11 @@ pub struct Opened {
 /// Records in a row that may carry no data: padding, and key updates.
 const WITHOUT_DATA_MAX: u8 = 32;
 
-/// The parts of a `KeyUpdate` message: type, length in three bytes, request.
-const KEY_UPDATE_BYTES: usize = 5;
 pub(crate) const KEY_UPDATE: u8 = 24;
+const NEW_SESSION_TICKET: u8 = 4;
+
+/// Bytes of a session ticket's message: from one of a byte to the longest (RFC 8446 section 4.6.1).
+const TICKET_BYTES: RangeInclusive<usize> = 14..=131_337;
 
 /// An alert by which a peer gives up, which `close_notify` follows (RFC 8446 section 6.1).
 const USER_CANCELED: u8 = 90;
@@ -135,41 +138,78 @@ impl Session {
         }
     }
 
-    /// Takes the bytes of a handshake message, which may come in parts.
+    /// Takes the bytes of handshake messages, which may come in parts.
     ///
-    /// Source: RFC 8446 section 4.6.3.
+    /// Source: RFC 8446 sections 4.6.1 and 4.6.3.
     fn take_handshake(&mut self, keys: &mut Keys, bytes: &[u8]) -> Result<(), TlsError> {
         self.note_without_data()?;
-        let kept = usize::from(self.fragment_bytes);
-        let mut message = [0; KEY_UPDATE_BYTES];
-        message[..kept].copy_from_slice(&self.fragment[..kept]);
-        let taken = bytes.len().min(KEY_UPDATE_BYTES - kept);
-        message[kept..kept + taken].copy_from_slice(&bytes[..taken]);
-        let have = kept + taken;
-        if message[0] != KEY_UPDATE {
-            return Err(TlsError::HandshakeType(message[0]));
+        let mut left = bytes;
+        while let Some((&byte, behind)) = left.split_first() {
+            let have = usize::from(self.fragment_bytes);
+            if have < self.fragment.len() {
+                self.fragment[have] = byte;
+                self.fragment_bytes += 1;
+                self.check_message()?;
+                left = behind;
+            } else if self.fragment[0] == NEW_SESSION_TICKET {
+                left = self.skip_ticket(left);
+            } else if behind.is_empty() {
+                return self.take_key_update(keys, byte);
+            } else {
+                // The keys change behind it, so nothing else may be in its record.
+                return Err(TlsError::KeyUpdateMixed);
+            }
         }
-        if have >= 4 && message[1..4] != [0, 0, 1] {
-            let length = u32::from_be_bytes([0, message[1], message[2], message[3]]);
-            return Err(TlsError::KeyUpdateLength(length as usize));
+        Ok(())
+    }
+
+    /// Checks as much as has come of the head of a handshake message: type and length.
+    fn check_message(&self) -> Result<(), TlsError> {
+        let [kind, length @ ..] = self.fragment;
+        let is_known =
+            kind == KEY_UPDATE || (kind == NEW_SESSION_TICKET && self.peer == Peer::Server);
+        if !is_known {
+            return Err(TlsError::HandshakeType(kind));
         }
-        if have < KEY_UPDATE_BYTES {
-            self.fragment[..have].copy_from_slice(&message[..have]);
-            self.fragment_bytes = have as u8;
+        if usize::from(self.fragment_bytes) < self.fragment.len() {
             return Ok(());
         }
-        // The keys change behind it, so nothing else may be in its record.
-        if taken < bytes.len() {
-            return Err(TlsError::KeyUpdateMixed);
+        match message_bytes(length) {
+            1 if kind == KEY_UPDATE => Ok(()),
+            length if kind == KEY_UPDATE => Err(TlsError::KeyUpdateLength(length)),
+            length if TICKET_BYTES.contains(&length) => Ok(()),
+            length => Err(TlsError::TicketLength(length)),
         }
+    }
+
+    /// Passes over the bytes of a ticket; returns what is behind it.
+    fn skip_ticket<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let [kind, length @ ..] = self.fragment;
+        let missing = message_bytes(length);
+        let skipped = missing.min(bytes.len());
+        let [_, length @ ..] = ((missing - skipped) as u32).to_be_bytes();
+        let [high, middle, low] = length;
+        self.fragment = [kind, high, middle, low];
+        if skipped == missing {
+            self.fragment_bytes = 0;
+        }
+        &bytes[skipped..]
+    }
+
+    fn take_key_update(&mut self, keys: &mut Keys, request: u8) -> Result<(), TlsError> {
         self.fragment_bytes = 0;
-        match message[4] {
+        match request {
             0 => {}
             1 => self.owes_update = true,
             other => return Err(TlsError::KeyUpdateRequest(other)),
         }
         self.receiving.update(keys, self.suite)
     }
+}
+
+/// The length of a handshake message, which is in three bytes.
+fn message_bytes([high, middle, low]: [u8; 3]) -> usize {
+    u32::from_be_bytes([0, high, middle, low]) as usize
 }
 
 /// Reads the header of a record; `None` if it is not whole.

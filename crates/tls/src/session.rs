@@ -28,9 +28,12 @@ pub struct Session {
     pub(crate) receiving: Direction,
     pub(crate) sending: Direction,
     pub(crate) suite: Suite,
-    /// The part of a key update that has come.
+    /// The head of a handshake message that has not come to its end: its type, and the length of
+    /// what is missing.
     pub(crate) fragment: [u8; 4],
+    /// Bytes of it that have come.
     pub(crate) fragment_bytes: u8,
+    pub(crate) peer: Peer,
     /// Records in a row without data.
     pub(crate) without_data: u8,
     /// The peer has asked for an update of our keys.
@@ -39,6 +42,14 @@ pub struct Session {
     pub(crate) is_ended: bool,
     /// We have said that we send no more.
     pub(crate) is_closed: bool,
+}
+
+/// The role of the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Peer {
+    Client,
+    /// A server, which may send tickets.
+    Server,
 }
 
 /// One direction of a session.
@@ -100,6 +111,7 @@ impl Session {
             suite,
             fragment: [0; 4],
             fragment_bytes: 0,
+            peer: Peer::Client,
             without_data: 0,
             owes_update: false,
             is_ended: false,

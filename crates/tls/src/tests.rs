@@ -19,6 +19,7 @@ use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+mod connections;
 mod handshakes;
 
 const CERTIFICATE: &[u8] = include_bytes!("../tests/data/certificate.pem");

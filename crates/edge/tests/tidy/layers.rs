@@ -35,7 +35,13 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "dwell-tls",
         inside: &[],
-        outside: Some(&["aws-lc-rs", "rustls", "rustls-webpki", "zeroize"]),
+        outside: Some(&[
+            "aws-lc-rs",
+            "rustls",
+            "rustls-native-certs",
+            "rustls-webpki",
+            "zeroize",
+        ]),
     },
     Layer {
         name: "dwell-store",
