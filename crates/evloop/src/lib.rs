@@ -71,11 +71,11 @@ pub use seed::seed;
 pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
-    Acceptor, BlockingStream, Detached, FileSlice, FileTruncated, Flushed, Handshaking,
+    Acceptor, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed, Handshaking,
     ReadOutcome, Stream,
 };
 #[cfg(feature = "tls")]
-pub use stream::{Certificate, CertificateError};
+pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots};
 pub use token::{Id, Token};
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -23,9 +23,9 @@ pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
 pub use outcome::{Flushed, ReadOutcome};
 pub use secure::Handshaking;
-pub use tls::Acceptor;
+pub use tls::{Acceptor, Connector};
 #[cfg(feature = "tls")]
-pub use tls::{Certificate, CertificateError};
+pub use tls::{Certificate, CertificateError, ClientTls, NameError, Roots};
 
 use crate::output::LoopOutput;
 use beside::Beside;

@@ -37,8 +37,10 @@ pub(crate) enum Role {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The first byte that the peer sent is not that of a TLS handshake.
+    /// The first byte that the client sent is not that of a TLS handshake.
     NotTls,
+    /// The first byte that the server sent is not that of a TLS handshake. The name of the server.
+    ServerNotTls(Arc<str>),
     /// The peer sent more bytes than a handshake may have: so many.
     TooLong(usize),
     /// The peer does not follow the protocol, or has nothing in common with us.
@@ -116,7 +118,7 @@ impl Handshake {
             20 | 21 | 23 if self.received > 0 => {}
             // A server may refuse at once.
             21 if matches!(self.role, Role::Client(_)) => {}
-            _ if self.received == 0 => return Err(HandshakeError::NotTls),
+            _ if self.received == 0 => return Err(self.not_tls()),
             other => return Err(HandshakeError::Record(TlsError::RecordType(other))),
         }
         let [_, _, high, low, ..] = *rest else {
@@ -127,6 +129,13 @@ impl Handshake {
             return Err(HandshakeError::Record(TlsError::RecordTooLong(length)));
         }
         Ok(Some(HEADER_BYTES + length))
+    }
+
+    fn not_tls(&self) -> HandshakeError {
+        match &self.role {
+            Role::Server(_) => HandshakeError::NotTls,
+            Role::Client(host) => HandshakeError::ServerNotTls(Arc::clone(host)),
+        }
     }
 
     fn refused(&self, error: rustls::Error) -> HandshakeError {
@@ -204,7 +213,8 @@ impl From<rustls::Error> for HandshakeError {
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotTls => f.write_str("peer does not speak TLS"),
+            Self::NotTls => f.write_str("client does not speak TLS"),
+            Self::ServerNotTls(host) => write!(f, "{host} does not speak TLS"),
             Self::TooLong(bytes) => {
                 write!(f, "handshake exceeds {HANDSHAKE_BYTES_MAX} bytes: {bytes}")
             }
@@ -222,7 +232,9 @@ impl std::error::Error for HandshakeError {
         match self {
             Self::Refused(error) => Some(error),
             Self::Record(error) => Some(error),
-            Self::NotTls | Self::TooLong(_) | Self::Certificate { .. } => None,
+            Self::NotTls | Self::ServerNotTls(_) | Self::TooLong(_) | Self::Certificate { .. } => {
+                None
+            }
         }
     }
 }

@@ -61,6 +61,11 @@ impl Beside {
         tls.is_some_and(|tls| tls.is_handshaking())
     }
 
+    pub(super) fn is_cut_off(&self) -> bool {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| !tls.is_ended())
+    }
+
     /// The TLS, if there is one, with the place of the queue.
     pub(super) fn tls(&mut self) -> Option<(&mut Tls, &mut Place)> {
         let parts = self.0.as_mut()?;

@@ -2,7 +2,7 @@
 
 use super::beside::Place;
 use super::socket::Socket;
-use super::tls::{Acceptor, Tls, is_plain};
+use super::tls::{Acceptor, Connector, Tls, is_plain};
 use super::{Flushed, ReadOutcome, Stream};
 use std::io;
 
@@ -14,7 +14,7 @@ pub enum Handshaking {
     /// It goes on when the socket is ready.
     Pending,
     /// The client does not speak TLS. The stream is one without TLS from now on; what the client
-    /// has sent so far is gone.
+    /// has sent so far is gone. (A server that does not is an error.)
     Plain,
 }
 
@@ -30,6 +30,28 @@ impl Stream {
         let has_begun = tls.is_some();
         self.beside.set_tls(tls);
         has_begun
+    }
+
+    /// Puts TLS between this stream and its socket, as the client of a handshake with the server of
+    /// the connector.
+    ///
+    /// Shape: to be called before anything is read or written, also while the stream connects. The
+    /// handshake begins with the first call of [`handshake`](Self::handshake) after that, and the
+    /// stream is written to when it is done.
+    ///
+    /// # Errors
+    /// When the system's cryptography fails.
+    pub fn secure_client(&mut self, connector: &Connector) -> io::Result<()> {
+        self.beside.set_tls(Some(Tls::begin_client(connector)?));
+        Ok(())
+    }
+
+    /// Returns true if the stream is under TLS and the peer has not told that it sends no more
+    /// (`close_notify`). An end of the stream is not one that the peer has made then.
+    ///
+    /// Source: RFC 9112 section 9.8.
+    pub fn is_cut_off(&self) -> bool {
+        self.beside.is_cut_off()
     }
 
     /// Returns true if TLS is between the stream and its socket, whose descriptor is of no use to
@@ -93,13 +115,18 @@ impl Stream {
         let Some((tls, place)) = self.beside.tls() else {
             return Ok(ReadOutcome::WouldBlock);
         };
-        let outcome = tls.read(&self.socket, buffer)?;
-        // What waits for the socket is sealed behind the answer, when its turn comes.
-        if place.is_none() && tls.owes() {
-            let socket = &self.socket;
-            tls.seal(&[], |records| send_or_keep(socket, place, records))?;
+        loop {
+            let outcome = tls.read(&self.socket, buffer)?;
+            // What waits for the socket is sealed behind the answer, when its turn comes.
+            if place.is_none() && tls.owes() {
+                let socket = &self.socket;
+                tls.seal(&[], |records| send_or_keep(socket, place, records))?;
+            }
+            // Records without data came, of which there is a bounded number in a row.
+            if outcome != ReadOutcome::More(0) || buffer.is_empty() {
+                return Ok(outcome);
+            }
         }
-        Ok(outcome)
     }
 
     /// Seals and writes what need not wait behind the queue; returns how much of the two parts that

@@ -7,7 +7,9 @@
 
 use super::outcome::ReadOutcome;
 use super::socket::Socket;
-pub use dwell_tls::{Acceptor, Certificate, CertificateError};
+pub use dwell_tls::{
+    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots,
+};
 use dwell_tls::{Established, Handshake, HandshakeError, Keys, TlsError};
 use std::cell::RefCell;
 use std::io;
@@ -69,6 +71,20 @@ impl Tls {
             state: State::Handshake(Box::new(handshake)),
             unread: None,
         })
+    }
+
+    /// Begins a handshake with a server.
+    pub(super) fn begin_client(connector: &Connector) -> io::Result<Self> {
+        let handshake = connector.begin().map_err(refused)?;
+        Ok(Self {
+            state: State::Handshake(Box::new(handshake)),
+            unread: None,
+        })
+    }
+
+    /// Returns true if the peer has told that it sends no more.
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(&self.state, State::Established(established) if established.is_ended())
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
@@ -340,5 +356,7 @@ pub(super) fn is_plain(error: &io::Error) -> bool {
     matches!(inner, Some(HandshakeError::NotTls))
 }
 
+#[cfg(test)]
+mod client_tests;
 #[cfg(test)]
 mod tests;

@@ -283,8 +283,9 @@ fn a_server_that_does_not_speak_tls_or_refuses_at_once_is_told_apart() {
     let refused = |input: &[u8]| connector.begin().unwrap().receive(input).unwrap_err();
     for plain in [&b"HTTP/1.1 400 Bad Request"[..], b"ERROR\r\n", b"\0"] {
         let error = refused(plain);
-        assert_eq!(error, HandshakeError::NotTls);
-        assert_eq!(error.to_string(), "peer does not speak TLS");
+        let host = "dwell.test".into();
+        assert_eq!(error, HandshakeError::ServerNotTls(host));
+        assert_eq!(error.to_string(), "dwell.test does not speak TLS");
     }
     let alert = rustls::AlertDescription::HandshakeFailure;
     let expected = HandshakeError::Refused(rustls::Error::AlertReceived(alert));

@@ -14,8 +14,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-const CERTIFICATE: &[u8] = include_bytes!("../../../../tls/tests/data/certificate.pem");
-const KEY: &[u8] = include_bytes!("../../../../tls/tests/data/key.pem");
+pub(super) const CERTIFICATE: &[u8] = include_bytes!("../../../../tls/tests/data/certificate.pem");
+pub(super) const KEY: &[u8] = include_bytes!("../../../../tls/tests/data/key.pem");
 
 fn acceptor() -> Acceptor {
     Acceptor::new(vec![Certificate::from_pem(CERTIFICATE, KEY).unwrap()], 2)
@@ -99,7 +99,7 @@ fn pair(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
 }
 
 /// All that can be read now, by a buffer of this size.
-fn read_all(stream: &mut Stream, size: usize) -> io::Result<(Vec<u8>, ReadOutcome)> {
+pub(super) fn read_all(stream: &mut Stream, size: usize) -> io::Result<(Vec<u8>, ReadOutcome)> {
     let (mut data, mut buffer) = (Vec::new(), vec![0; size]);
     loop {
         match stream.read(&mut buffer)? {
@@ -113,7 +113,7 @@ fn read_all(stream: &mut Stream, size: usize) -> io::Result<(Vec<u8>, ReadOutcom
     }
 }
 
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+pub(super) const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
 #[test]
 fn an_idle_stream_under_tls_is_small() {
