@@ -1,5 +1,6 @@
 //! The pool and the queue.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use dwell_evloop::{Context, Readiness, Slab, Token};
@@ -72,6 +73,19 @@ impl Upstream {
         Self {
             keeps_heads: true,
             ..Self::new(kind, options)
+        }
+    }
+
+    /// The value of `Host` for requests of our own: the name that the server's certificate is for,
+    /// or its address.
+    pub(super) fn authority(&self) -> String {
+        let address = self.options.address;
+        match &self.options.tls {
+            None => address.to_string(),
+            Some(connector) => match connector.host().parse::<IpAddr>() {
+                Ok(host) => SocketAddr::new(host, address.port()).to_string(),
+                Err(_) => format!("{}:{}", connector.host(), address.port()),
+            },
         }
     }
 
@@ -215,7 +229,7 @@ impl Upstream {
             Work::Idle => {
                 // The application closed it, or speaks unasked.
                 if readiness.is_readable() && !connection.is_usable() {
-                    self.close(context, token);
+                    self.let_go(context, token);
                     self.idle.retain(|idle| *idle != token);
                 }
             }
@@ -237,7 +251,7 @@ impl Upstream {
             return self.dispatch(context, sink);
         };
         if matches!(connection.work, Work::Idle) {
-            self.close(context, token);
+            self.let_go(context, token);
             self.idle.retain(|idle| *idle != token);
             return;
         }

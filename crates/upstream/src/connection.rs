@@ -191,7 +191,7 @@ impl Connection {
                     && !exchange.is_resent
                     && !exchange.committed
                     && !reader.has_begun()
-                    && matches!(error, UpstreamError::Closed | UpstreamError::Broken(_)) =>
+                    && error.is_loss() =>
             {
                 Exchange {
                     is_resent: true,

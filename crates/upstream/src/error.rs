@@ -12,6 +12,8 @@ use rustix::io::Errno;
 pub enum UpstreamError {
     /// No connection could be made.
     Connect(io::ErrorKind),
+    /// The handshake of TLS failed: the reason, with the name of the server.
+    Handshake(Box<str>),
     /// The process has no descriptor left for a connection.
     Descriptors,
     /// No connection was made in time.
@@ -35,6 +37,8 @@ pub enum UpstreamError {
     Closed,
     /// The connection failed.
     Broken(io::ErrorKind),
+    /// The connection under TLS failed: the reason.
+    Tls(Box<str>),
     /// The head of the answer is not valid.
     BadHead(HeadError),
     /// The body of the answer is not valid.
@@ -58,6 +62,29 @@ impl UpstreamError {
         }
     }
 
+    /// The reason for which a handshake failed.
+    pub(super) fn handshake(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Self::Handshake("connection closed by the server".into())
+            }
+            _ => Self::Handshake(with_causes(error)),
+        }
+    }
+
+    /// The reason for which a connection failed.
+    pub(super) fn broken(error: &io::Error) -> Self {
+        match error.get_ref() {
+            Some(_) => Self::Tls(with_causes(error)),
+            None => Self::Broken(error.kind()),
+        }
+    }
+
+    /// Returns true if the connection was lost, for whatever reason.
+    pub(super) fn is_loss(&self) -> bool {
+        matches!(self, Self::Closed | Self::Broken(_) | Self::Tls(_))
+    }
+
     /// The status that tells a client of it.
     ///
     /// Source: RFC 9110 sections 15.6.3 to 15.6.5.
@@ -77,6 +104,7 @@ impl fmt::Display for UpstreamError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(kind) => write!(out, "cannot connect: {kind}"),
+            Self::Handshake(reason) => write!(out, "no TLS handshake: {reason}"),
             Self::Descriptors => out.write_str("no descriptor is left for a connection"),
             Self::ConnectTimeout(after) => write!(out, "no connection within {after:?}"),
             Self::HeaderTimeout(after) => write!(out, "no answer within {after:?}"),
@@ -87,6 +115,7 @@ impl fmt::Display for UpstreamError {
             Self::QueueTimeout(after) => write!(out, "no connection became free within {after:?}"),
             Self::Closed => out.write_str("connection closed before the end of the answer"),
             Self::Broken(kind) => write!(out, "connection failed: {kind}"),
+            Self::Tls(reason) => write!(out, "connection failed: {reason}"),
             Self::BadHead(HeadError::HeadTooLong { limit, length }) => {
                 write!(out, "answer head exceeds {limit} bytes: {length}")
             }
@@ -99,6 +128,18 @@ impl fmt::Display for UpstreamError {
             Self::SwitchedProtocols => out.write_str("unexpected switch of protocols"),
         }
     }
+}
+
+/// An error with those that have caused it, as text.
+fn with_causes(error: &io::Error) -> Box<str> {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text.into()
 }
 
 impl std::error::Error for UpstreamError {

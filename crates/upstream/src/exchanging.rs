@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_evloop::{Context, Readiness, Stream, Token};
+use dwell_evloop::{Context, Handshaking, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{FirstByte, Upstream};
@@ -45,14 +45,18 @@ impl Upstream {
             if is_repeatable || connection.is_usable() {
                 return self.exchange_on(context, token, exchange);
             }
-            self.close(context, token);
+            self.let_go(context, token);
         }
         self.dial(context, exchange)
     }
 
     fn dial(&mut self, context: &mut Context, exchange: Exchange) -> Result<(), UpstreamError> {
         let failed = UpstreamError::connect;
-        let stream = Stream::connect(self.options.address).map_err(|error| failed(&error))?;
+        let mut stream = Stream::connect(self.options.address).map_err(|error| failed(&error))?;
+        if let Some(connector) = &self.options.tls {
+            let secured = stream.secure_client(connector);
+            secured.map_err(|error| UpstreamError::handshake(&error))?;
+        }
         if !stream.is_numbered_below(self.options.descriptor_bound) {
             return Err(UpstreamError::Descriptors);
         }
@@ -116,7 +120,7 @@ impl Upstream {
                     };
                     return self.dial(context, exchange);
                 }
-                Err(UpstreamError::Broken(error.kind()))
+                Err(UpstreamError::broken(&error))
             }
         }
     }
@@ -139,12 +143,23 @@ impl Upstream {
                 return self.dispatch(context, sink);
             }
         }
+        match connection.peer.stream.handshake() {
+            Ok(Handshaking::Pending) => return,
+            Ok(_) => {}
+            Err(error) => {
+                self.fail(context, token, UpstreamError::handshake(&error), sink);
+                return self.dispatch(context, sink);
+            }
+        }
+        // What came behind the handshake was read with it.
+        let is_secure = connection.peer.stream.is_secure();
         let work = std::mem::replace(&mut connection.work, Work::Idle);
         let Work::Connecting(exchange) = work else {
             return;
         };
         let (tag, witness) = (exchange.request.tag, exchange.witness);
         match self.exchange_on(context, token, exchange) {
+            Ok(()) if is_secure => self.advance(context, token, Readiness::READABLE, sink),
             Ok(()) if readiness.is_readable() => self.advance(context, token, readiness, sink),
             Ok(()) => {}
             Err(error) => {
@@ -276,6 +291,10 @@ impl Upstream {
                 break;
             }
             reading = match connection.peer.read_to_end(&mut input) {
+                // Where its length is not known before, its end has to be told (RFC 9112 section 9.8).
+                Ok(0) if connection.peer.is_at_end() && connection.peer.stream.is_cut_off() => {
+                    Reading::Failed(UpstreamError::Closed)
+                }
                 Ok(0) if connection.peer.is_at_end() => reader.end(parts).into(),
                 Ok(0) => Reading::Waiting,
                 Ok(length) => match reader.feed(&input[..length], &self.options, parts).into() {
@@ -290,7 +309,7 @@ impl Upstream {
                     }
                     other => other,
                 },
-                Err(error) => Reading::Failed(UpstreamError::Broken(error.kind())),
+                Err(error) => Reading::Failed(UpstreamError::broken(&error)),
             };
             break;
         }
@@ -340,7 +359,7 @@ impl Upstream {
             connection.armed = None;
             context.arm(token, self.options.idle_timeout);
         } else {
-            self.close(context, token);
+            self.let_go(context, token);
         }
         self.end_transfer(transfer_of);
         if let Some(answer) = reader.take_whole() {
@@ -424,8 +443,7 @@ impl Upstream {
         let Some(connection) = self.connections.get(token) else {
             return;
         };
-        let is_lost = matches!(error, UpstreamError::Closed | UpstreamError::Broken(_));
-        if !is_lost || !connection.may_retry() {
+        if !error.is_loss() || !connection.may_retry() {
             return self.fail(context, token, error, sink);
         }
         let Some(exchange) = self
@@ -475,6 +493,13 @@ impl Upstream {
         // The socket is closed next, which takes it out of the poller in any case.
         let _ = context.deregister(&mut connection.peer.stream);
         Some(connection)
+    }
+
+    /// Closes a connection without work, of which its server is told.
+    pub(super) fn let_go(&mut self, context: &mut Context, token: Token) {
+        if let Some(mut connection) = self.close(context, token) {
+            connection.peer.stream.close_notify();
+        }
     }
 
     /// Gives the stage that begins now its deadline.

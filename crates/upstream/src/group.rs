@@ -142,7 +142,7 @@ impl UpstreamGroup {
         let mut random = Random::new(options.seed);
         let (failures_max, window) = (options.failures_max, options.failures_window);
         let members = servers.iter().zip(kinds).map(|(server, kind)| {
-            let client = Upstream::of_group(kind, *server);
+            let client = Upstream::of_group(kind, server.clone());
             Member {
                 probe_token: client.spare_token(),
                 client,
@@ -486,7 +486,7 @@ impl UpstreamGroup {
         };
         let interval = health.interval;
         let member = &mut self.members[index];
-        let bytes = check_request(&health.path, member.address);
+        let bytes = check_request(&health.path, &member.client.authority());
         context.arm(member.probe_token, interval);
         if std::mem::take(&mut member.is_probed) {
             member.client.cancel(context, HEALTH_CHECK);
@@ -520,8 +520,8 @@ fn log_restored(server: SocketAddr) {
     tracing::info!(%server, "upstream is back in use");
 }
 
-fn check_request(path: &str, address: SocketAddr) -> Bytes {
-    format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: dwell\r\n\r\n").into()
+fn check_request(path: &str, authority: &str) -> Bytes {
+    format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: dwell\r\n\r\n").into()
 }
 
 /// The tag of a health check; no token has it.

@@ -34,7 +34,9 @@ impl Fault {
             | UpstreamError::QueueTimeout(_)
             | UpstreamError::Descriptors
             | UpstreamError::Unavailable => Self::None,
-            UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => Self::Connection,
+            UpstreamError::Connect(_)
+            | UpstreamError::ConnectTimeout(_)
+            | UpstreamError::Handshake(_) => Self::Connection,
             _ => Self::Gateway,
         }
     }

@@ -49,17 +49,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use dwell_evloop::{Detached, Token};
+use dwell_evloop::{Connector, Detached, Token};
 use dwell_proto::http1::{HeadLimits, list_tokens};
 
 /// The address of the application, and its limits.
 ///
 /// Shape: all bounds are those of one loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct UpstreamOptions {
     /// The address to connect to.
     pub address: SocketAddr,
-    /// One attempt to connect. Default: 2 s.
+    /// Begins the handshakes of TLS; without it connections are plaintext. Default: none.
+    pub tls: Option<Connector>,
+    /// One attempt to connect, with the handshake of TLS. Default: 2 s.
     pub connect_timeout: Duration,
     /// From the request sent to the answer's head. Default: 30 s.
     pub header_timeout: Duration,
@@ -96,6 +98,7 @@ impl UpstreamOptions {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            tls: None,
             connect_timeout: Duration::from_secs(2),
             header_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_secs(60),

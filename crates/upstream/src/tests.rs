@@ -5,4 +5,5 @@ mod bodies;
 mod deadlines;
 pub(super) mod harness;
 mod pool;
+mod secure;
 mod waiting;

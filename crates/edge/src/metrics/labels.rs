@@ -189,6 +189,8 @@ labels! {
     ServerError = "server_error",
     /// No connection.
     ConnectFailed = "connect_failed",
+    /// No TLS handshake: the log has the reason.
+    TlsFailed = "tls_failed",
     /// No response in time.
     Timeout = "timeout",
     /// The connection failed, or the response was malformed.

@@ -7,6 +7,7 @@ impl From<&UpstreamError> for UpstreamOutcome {
     fn from(error: &UpstreamError) -> Self {
         match error {
             UpstreamError::Connect(_) | UpstreamError::ConnectTimeout(_) => Self::ConnectFailed,
+            UpstreamError::Handshake(_) => Self::TlsFailed,
             UpstreamError::Unavailable => Self::Unavailable,
             UpstreamError::QueueFull { .. } | UpstreamError::QueueTimeout(_) => Self::Refused,
             UpstreamError::HeaderTimeout(_)

@@ -30,14 +30,14 @@ fn every_stage_has_its_deadline() {
     let silent = App::new(|_, stream| read_to_end(stream));
     let options = UpstreamOptions {
         header_timeout: short,
-        ..silent.options
+        ..silent.options.clone()
     };
     let mut edge = Edge::new(options);
     assert_eq!(edge.ask(1, "GET"), Err(UpstreamError::HeaderTimeout(short)));
 
     let options = UpstreamOptions {
         total_timeout: short,
-        ..silent.options
+        ..silent.options.clone()
     };
     let mut edge = Edge::new(options);
     assert_eq!(edge.ask(1, "GET"), Err(UpstreamError::TotalTimeout(short)));
@@ -52,7 +52,7 @@ fn every_stage_has_its_deadline() {
     let options = UpstreamOptions {
         header_timeout: total,
         total_timeout: total,
-        ..stalling.options
+        ..stalling.options.clone()
     };
     let mut edge = Edge::new(options);
     assert_eq!(edge.ask(1, "GET"), Err(UpstreamError::TotalTimeout(total)));

@@ -151,7 +151,7 @@ impl App {
     }
 
     pub(super) fn edge(&self) -> Edge {
-        Edge::new(self.options)
+        Edge::new(self.options.clone())
     }
 
     pub(super) fn connections(&self) -> usize {

@@ -62,7 +62,7 @@ fn an_unused_connection_is_dropped_after_a_while() {
     let idle_timeout = Duration::from_millis(30);
     let mut edge = Edge::new(UpstreamOptions {
         idle_timeout,
-        ..app.options
+        ..app.options.clone()
     });
     assert_eq!(edge.ask(1, "GET"), ok(b"ok"));
     assert_eq!(edge.driver.upstream.idle(), 1);
@@ -77,7 +77,7 @@ fn no_more_than_the_allowed_connections_are_kept() {
     let app = App::answering(OK);
     let mut edge = Edge::new(UpstreamOptions {
         idle_max: 1,
-        ..app.options
+        ..app.options.clone()
     });
     for tag in 0..3 {
         edge.send(tag, "GET").unwrap();

@@ -11,7 +11,7 @@ fn requests_queue_for_a_connection() {
     let options = UpstreamOptions {
         connections_max: 1,
         queue_max: 3,
-        ..app.options
+        ..app.options.clone()
     };
     let mut edge = Edge::new(options);
     for tag in 0..4 {
@@ -39,7 +39,7 @@ fn fifty_connections() -> Edge {
     });
     Edge::new(UpstreamOptions {
         connections_max: 50,
-        ..app.options
+        ..app.options.clone()
     })
 }
 
@@ -96,7 +96,7 @@ fn the_queue_is_bounded_in_length_and_time() {
         connections_max: 1,
         queue_max: 1,
         header_timeout: Duration::from_millis(50),
-        ..app.options
+        ..app.options.clone()
     };
     let mut edge = Edge::new(options);
     edge.send(1, "GET").unwrap();
@@ -127,7 +127,7 @@ fn whoever_waits_too_long_is_told_so() {
     let options = UpstreamOptions {
         connections_max: 1,
         queue_timeout: timeout,
-        ..app.options
+        ..app.options.clone()
     };
     let mut edge = Edge::new(options);
     edge.send(1, "GET").unwrap();
@@ -157,7 +157,7 @@ fn a_cancelled_request_is_forgotten_and_makes_room() {
     });
     let mut edge = Edge::new(UpstreamOptions {
         connections_max: 1,
-        ..app.options
+        ..app.options.clone()
     });
     for tag in 1..=3 {
         edge.send(tag, "GET").unwrap();
@@ -181,7 +181,7 @@ fn what_waits_is_told_when_the_application_goes_away() {
     });
     let mut edge = Edge::new(UpstreamOptions {
         connections_max: 1,
-        ..app.options
+        ..app.options.clone()
     });
     for tag in 0..5 {
         edge.send(tag, "GET").unwrap();
