@@ -291,7 +291,7 @@ impl Upstream {
                 break;
             }
             reading = match connection.peer.read_to_end(&mut input) {
-                // Where its length is not known before, its end has to be told (RFC 9112 section 9.8).
+                // An end that was not told may cut the answer off (RFC 9112 section 9.8).
                 Ok(0) if connection.peer.is_at_end() && connection.peer.stream.is_cut_off() => {
                     Reading::Failed(UpstreamError::Closed)
                 }
