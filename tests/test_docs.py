@@ -32,8 +32,9 @@ PAGES = [
     if page not in PACKAGES and re.search("^```(?:console|toml)$", (ROOT / page).read_text(), re.M)
 ]
 
-LISTEN, ADMIN, STORE, MEMCACHED, APP = "8080", "9090", "11211", "11311", "14002"
-PORT = re.compile(rf"\b(?:{LISTEN}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")
+LISTEN, SECURE, ADMIN, STORE = "8080", "8443", "9090", "11211"
+MEMCACHED, APP = "11311", "14002"
+PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -162,7 +163,7 @@ class Terminal:
         if name in self.servers:
             self.servers[name].stop()
         arguments = [self.here(str(argument)) for argument in arguments]
-        server = Process(arguments, self.folder / f"{name}.log")
+        server = Process(arguments, self.folder / f"{name}.log", self.folder)
         self.cleanup.callback(server.stop)
         self.servers[name] = server
         server.start_listening(*map(self.address, listening))
@@ -187,9 +188,13 @@ def test_what_a_page_shows_is_what_one_sees(page, tmp_path, cleanup):
         if block.kind == "toml":
             name = re.match(r"# (\S+\.toml)\n", block.text)
             file = tmp_path / (name[1] if name else "unnamed.toml")
-            file.write_text(block.text)
+            file.write_text(terminal.here(block.text))
             checked = subprocess.run(
-                [BINARY, "check", file], capture_output=True, text=True, check=False
+                [BINARY, "check", file],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             assert checked.returncode == 0, f"{place}\n{checked.stderr}"
         elif block.kind == "console":

@@ -1,6 +1,7 @@
 """Clients under TLS: handshakes, key updates, certificates and their reload."""
 
 import contextlib
+import datetime
 import pathlib
 import signal
 import socket
@@ -35,7 +36,7 @@ def make_certificate(folder, name, *names):
 class Secure:
     """An edge that speaks TLS at `address`, for `one.test`."""
 
-    def __init__(self, start_dwell, folder, **sections):
+    def __init__(self, start_dwell, folder, check_interval="60s", **sections):
         self.folder = folder
         self.address = ports.free_address()
         self.certificate, self.key = make_certificate(folder, "one", "one.test", "*.wild.test")
@@ -43,6 +44,7 @@ class Secure:
             "listen": ports.text(self.address),
             "certificate": str(self.certificate),
             "key": str(self.key),
+            "check_interval": check_interval,
         }
         self.edge = start_dwell(tls=tls, **sections)
 
@@ -312,14 +314,106 @@ def test_names_choose_certificates_and_a_reload_takes_new_ones(lone, tmp_path):
         assert answer(waiting) == b"woken"
 
 
-def test_listeners_that_stay_until_a_restart_keep_their_certificates(lone):
+def has_tls(address):
+    """Whether a client of TLS gets through its handshake there."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(address, timeout=20) as plain:
+            context.wrap_socket(plain).close()
+    except OSError:
+        return False
+    return True
+
+
+def has_plain_http(address):
+    try:
+        with socket.create_connection(address, timeout=20) as plain:
+            ask(plain, "/poll/a")
+            return answer(plain) == b"value"
+    except (OSError, AssertionError):
+        return False
+
+
+def test_a_reload_moves_an_address_between_plain_and_tls(lone):
     lone.edge.store().set("/poll/a", "value")
+    plain, extra = ports.free_address(), ports.free_address()
+    listen = [ports.text(lone.edge.address), ports.text(plain)]
+    files = {"certificate": str(lone.certificate), "key": str(lone.key)}
+    tls = {**files, "listen": [ports.text(lone.address), ports.text(extra)]}
+    lone.edge.rewrite(server={"listen": listen}, tls=tls)
+    lone.edge.signal(signal.SIGHUP)
+    until(lambda: has_plain_http(plain) and has_tls(extra), "both new addresses are served")
+    # Both change sides; an address that is in neither list any more is closed.
+    listen = [ports.text(lone.edge.address), ports.text(extra)]
+    tls = {**files, "listen": ports.text(plain)}
+    lone.edge.rewrite(server={"listen": listen}, tls=tls)
+    lone.edge.signal(signal.SIGHUP)
+    until(lambda: has_tls(plain) and has_plain_http(extra), "both have changed")
+    assert not has_tls(lone.address)
+
+
+def test_without_any_address_the_listener_closes(lone):
     lone.edge.rewrite(tls={"listen": [], "certificate": [], "key": []})
     lone.edge.signal(signal.SIGHUP)
-    lone.edge.await_metric(1, "dwell_config_reloads_total", outcome="taken")
-    with lone.connect() as connection:
-        ask(connection, "/poll/a")
-        assert answer(connection) == b"value"
+    until(lambda: not has_tls(lone.address), "the listener is closed")
+
+
+def test_files_that_are_renamed_into_place_are_taken_without_a_signal(start_dwell, tmp_path):
+    secure = Secure(start_dwell, tmp_path, check_interval="1s")
+    before = secure.edge.metrics()['dwell_tls_certificate_expiry_seconds{name="one.test"}']
+    ends = subprocess.check_output(
+        ["openssl", "x509", "-in", secure.certificate, "-noout", "-enddate", "-dateopt",
+         "iso_8601"], timeout=60, text=True)  # fmt: skip
+    ends = ends.strip().removeprefix("notAfter=").replace("Z", "+00:00")
+    assert before == datetime.datetime.fromisoformat(ends).timestamp()
+    other = tmp_path / "other"
+    other.mkdir()
+    certificate, key = make_certificate(other, "new", "one.test", "renewed.test")
+    context = secure.context(certificate)
+
+    def is_renewed():
+        try:
+            secure.connect("renewed.test", context).close()
+        except ssl.SSLCertVerificationError:
+            return False
+        return True
+
+    # As an ACME client leaves them for a moment, and longer where it fails.
+    certificate.rename(secure.certificate)
+    until(lambda: "the certificate before it stays" in secure.edge.output(), "it is refused")
+    assert not is_renewed()
+    key.rename(secure.key)
+    until(is_renewed, "the new pair is taken")
+    # The broken one was looked at more than once, and logged once.
+    assert secure.edge.output().count("the certificate before it stays") == 1
+
+
+def test_an_ocsp_response_is_sent_with_the_certificate(start_dwell, tmp_path):
+    certificate, key = make_certificate(tmp_path, "signer", "one.test")
+    request, response, index = (tmp_path / name for name in ("request", "response", "index"))
+    serial = subprocess.check_output(
+        ["openssl", "x509", "-in", certificate, "-noout", "-serial"], timeout=60, text=True
+    )
+    index.write_text(f"V\t301231235959Z\t\t{serial.strip().partition('=')[2]}\tunknown\t/CN=a\n")
+    for command in (
+        ["-issuer", certificate, "-cert", certificate, "-reqout", request],
+        ["-index", index, "-CA", certificate, "-rsigner", certificate, "-rkey", key,
+         "-reqin", request, "-respout", response, "-ndays", "2"],
+    ):  # fmt: skip
+        subprocess.run(["openssl", "ocsp", *command], check=True, capture_output=True, timeout=60)
+    address = ports.free_address()
+    tls = {
+        "listen": ports.text(address),
+        "certificate": str(certificate),
+        "key": str(key),
+        "ocsp": str(response),
+    }
+    start_dwell(tls=tls)
+    shown = subprocess.run(
+        ["openssl", "s_client", "-connect", ports.text(address), "-status", "-servername",
+         "one.test"], input=b"", capture_output=True, timeout=60, check=False)  # fmt: skip
+    assert b"OCSP Response Status: successful" in shown.stdout, shown
 
 
 @pytest.mark.parametrize(
@@ -327,7 +421,8 @@ def test_listeners_that_stay_until_a_restart_keep_their_certificates(lone):
     [
         ('listen = "127.0.0.1:1"', "needs a certificate"),
         ('certificate = "a.pem"', "has 1 files"),
-        ('listen = "127.0.0.1:1"\ncertificate = "none.pem"\nkey = "none.key"', "none.pem"),
+        ('listen = "127.0.0.1:1"\ncertificate = "none.pem"\nkey = "none.key"', "check the path"),
+        ('certificate = "a.pem"\nkey = "a.key"\nocsp = ["a", "b"]', "`tls.ocsp` has 2"),
     ],
 )
 def test_a_check_names_what_is_wrong(tmp_path, options, words):
@@ -337,3 +432,15 @@ def test_a_check_names_what_is_wrong(tmp_path, options, words):
     checked = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert checked.returncode != 0
     assert words in (checked.stdout + checked.stderr).decode()
+
+
+def test_a_check_warns_of_what_clients_refuse(tmp_path):
+    certificate, key = make_certificate(tmp_path, "old", "old.test")
+    expired = tmp_path / "expired.pem"
+    subprocess.run(
+        ["openssl", "x509", "-in", certificate, "-signkey", key, "-days", "-1", "-out", expired],
+        check=True, capture_output=True, timeout=60)  # fmt: skip
+    config = tmp_path / "dwell.toml"
+    config.write_text(f'[tls]\ncertificate = "{expired}"\nkey = "{key}"\n')
+    checked = subprocess.run([BINARY, "check", config], capture_output=True, timeout=60, check=True)
+    assert b"expired at 20" in checked.stderr, checked

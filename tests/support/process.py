@@ -16,9 +16,10 @@ _WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv
 class Process:
     """One server under test, its output kept in a file."""
 
-    def __init__(self, arguments, log):
+    def __init__(self, arguments, log, folder=None):
         self.arguments = [str(argument) for argument in arguments]
         self.log = pathlib.Path(log)
+        self.folder = folder
         self.child = None
 
     def start(self):
@@ -26,6 +27,7 @@ class Process:
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
                 _WITH_PARENT + self.arguments,
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

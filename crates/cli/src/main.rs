@@ -133,7 +133,11 @@ fn check(arguments: &CheckArguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
-    for warning in config.warnings() {
+    let mut warnings = config.warnings();
+    if !arguments.offline {
+        warnings.extend(process::preflight_warnings(&config));
+    }
+    for warning in warnings {
         say(&mut io::stderr(), &format!("dwell: warning: {warning}\n"));
     }
     let found = if arguments.offline {

@@ -177,9 +177,10 @@ impl Listener {
         Ok(Socket::Unix(None, UnixListener::from_std(socket)).into())
     }
 
-    /// Puts TLS between its clients and their sockets from now on; see [`Stream::secure`].
-    pub fn secure(&mut self, acceptor: Acceptor) {
-        self.acceptor = Some(acceptor);
+    /// Puts TLS between its clients and their sockets from now on, as [`Stream::secure`] does; by
+    /// `None` no longer.
+    pub fn secure(&mut self, acceptor: impl Into<Option<Acceptor>>) {
+        self.acceptor = acceptor.into();
     }
 
     /// The address it listens on, its port resolved; `None` for a unix socket.

@@ -101,6 +101,11 @@ impl<N> Listeners<N> {
         }
     }
 
+    /// The listener of this name.
+    pub fn get_mut(&mut self, token: Token) -> Option<&mut Listener> {
+        self.entries.get_mut(token).map(|(listener, _)| listener)
+    }
+
     /// The note of a listener.
     pub fn note(&self, token: Token) -> Option<&N> {
         self.entries.get(token).map(|(_, note)| note)

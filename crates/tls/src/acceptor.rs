@@ -1,35 +1,14 @@
 //! The state that all handshakes of a listener share: certificates, tickets, and their number.
 
+use crate::Certificate;
 use crate::handshake::{Capture, Handshake, Role};
 use rustls::crypto::aws_lc_rs as provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{Connection, InconsistentKeys, ServerConfig, ServerConnection};
+use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-
-/// A certificate chain with its private key.
-#[derive(Clone, Debug)]
-pub struct Certificate {
-    key: Arc<CertifiedKey>,
-    names: Vec<String>,
-}
-
-/// An error of a certificate or its key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum CertificateError {
-    /// No certificate is in the PEM file, or one that cannot be read.
-    Certificate(String),
-    /// No private key is in the PEM file, or one that cannot be read or is of an unknown kind.
-    Key(String),
-    /// The private key is that of another certificate.
-    Mismatch,
-}
 
 /// Begins the handshakes of a listener.
 ///
@@ -121,56 +100,6 @@ impl Drop for Permit {
     }
 }
 
-impl Certificate {
-    /// Reads a chain, the certificate of the server first, and its private key.
-    ///
-    /// # Errors
-    /// When either cannot be read or the key does not belong to the certificate.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
-        let wrong = |error: &dyn fmt::Display| CertificateError::Certificate(error.to_string());
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<_, _>>()
-            .map_err(|error| wrong(&error))?;
-        let Some(first) = chain.first() else {
-            return Err(wrong(&"no certificate in the file"));
-        };
-        let parsed = webpki::EndEntityCert::try_from(first).map_err(|error| wrong(&error))?;
-        let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
-        let names: Vec<String> = names.collect();
-        let wrong = |error: &dyn fmt::Display| CertificateError::Key(error.to_string());
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(&error))?;
-        let key = provider::sign::any_supported_type(&key).map_err(|error| wrong(&error))?;
-        let key = CertifiedKey::new(chain, key);
-        match key.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(_) => return Err(CertificateError::Mismatch),
-        }
-        let key = Arc::new(key);
-        Ok(Self { key, names })
-    }
-
-    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.key)
-    }
-
-    /// The host names that it is for, in lower case; one may begin with `*.`.
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-}
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(error) => write!(f, "certificate cannot be read: {error}"),
-            Self::Key(error) => write!(f, "private key cannot be read: {error}"),
-            Self::Mismatch => f.write_str("private key does not belong to the certificate"),
-        }
-    }
-}
-
-impl std::error::Error for CertificateError {}
-
 /// The certificates that are offered now. Their lock is taken for an instant by a handshake.
 #[derive(Debug)]
 struct Certificates(RwLock<Offered>);
@@ -195,12 +124,11 @@ impl Certificates {
 impl Offered {
     fn new(certificates: Vec<Certificate>) -> Self {
         let mut by_name = HashMap::new();
-        let default = certificates.first().map(|first| Arc::clone(&first.key));
+        let default = certificates.first().map(Certificate::certified_key);
         for certificate in certificates {
-            for name in certificate.names {
-                by_name
-                    .entry(name)
-                    .or_insert_with(|| Arc::clone(&certificate.key));
+            for name in certificate.names() {
+                let key = || certificate.certified_key();
+                by_name.entry(name.clone()).or_insert_with(key);
             }
         }
         Self { default, by_name }

@@ -1,8 +1,8 @@
 //! The state that the handshakes of a client share: what it trusts, shows, and may resume.
 
-use crate::acceptor::{Certificate, CertificateError};
 use crate::handshake::{Capture, Handshake, HandshakeError, Role};
 use crate::verifier::Verifier;
+use crate::{Certificate, CertificateError};
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs as provider;

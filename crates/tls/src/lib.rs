@@ -6,14 +6,15 @@
 //! the connections that were used last.
 //!
 //! [`Acceptor`] begins [`Handshake`]s of servers and [`Connector`] those of clients, which rustls
-//! does; what one leaves is [`Established`]. rustls is used in these modules alone, and in the one
-//! that verifies certificates.
+//! does; what one leaves is [`Established`]. rustls is used in these modules and in those of
+//! certificates alone.
 //!
 //! The crate does no I/O and reads no clock: bytes go in, bytes come out. (rustls reads it for
 //! certificates and the age of tickets, and [`Roots::system`] reads the system's files.)
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod certificate;
 mod connector;
 mod error;
 mod established;
@@ -26,8 +27,10 @@ mod suite;
 #[cfg(test)]
 mod tests;
 mod verifier;
+mod x509;
 
-pub use acceptor::{Acceptor, Certificate, CertificateError};
+pub use acceptor::Acceptor;
+pub use certificate::{Certificate, CertificateError};
 pub use connector::{ClientTls, Connector, NameError, Roots};
 pub use error::{Alert, TlsError};
 pub use established::{Established, Tls12};

@@ -75,6 +75,13 @@ fn certificates(draft: &mut Draft, config: &Config) {
             format!("`tls.certificate` has {certificates} files and `tls.key` has {keys}"),
             "name one key for each certificate, in the same order",
         );
+    } else if !tls.ocsp.is_empty() && tls.ocsp.len() != certificates {
+        let responses = tls.ocsp.len();
+        draft.conflict(
+            &["tls.ocsp", "tls.certificate"],
+            format!("`tls.certificate` has {certificates} files and `tls.ocsp` has {responses}"),
+            "name one response for each certificate, in the same order, or none at all",
+        );
     } else if certificates == 0 && !tls.listen.is_empty() {
         draft.conflict(
             &["tls.listen", "tls.certificate"],

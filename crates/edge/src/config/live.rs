@@ -9,7 +9,6 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.pollers",
     "server.io_uring",
     "server.user",
-    "tls.listen",
     "tls.handshakes_max",
     "store.listen",
     "store.listen_also",
@@ -53,7 +52,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
 
 impl Config {
     /// Resets the options that need a restart to the values of `running`; returns the names of
-    /// those that differed. Listeners under TLS that stay so keep their certificates.
+    /// those that differed.
     pub fn keep_what_needs_a_restart(&mut self, running: &Self) -> Vec<String> {
         let mut kept = Vec::new();
         for spec in OPTIONS {
@@ -64,11 +63,6 @@ impl Config {
                 (spec.keep)(self, running);
                 kept.push(name);
             }
-        }
-        if !self.tls.listen.is_empty() && self.tls.certificate.is_empty() {
-            // Listeners that stay show what they have shown.
-            self.tls.certificate.clone_from(&running.tls.certificate);
-            self.tls.key.clone_from(&running.tls.key);
         }
         kept
     }
@@ -94,8 +88,11 @@ mod tests {
     const LIVE: &[&str] = &[
         "server.listen",
         "server.admin_hosts",
+        "tls.listen",
         "tls.certificate",
         "tls.key",
+        "tls.ocsp",
+        "tls.check_interval",
         "server.trusted_proxies",
         "publish.token",
         "publish.token_file",
@@ -209,17 +206,5 @@ mod tests {
         assert_eq!(config.server.pollers, 3);
         assert_eq!(config.limits.waiters_max, 7);
         assert_eq!(config.keep_what_needs_a_restart(&running), [""; 0]);
-    }
-
-    #[test]
-    fn listeners_under_tls_that_stay_keep_their_certificates() {
-        let text = "[tls]\nlisten = \"127.0.0.1:1\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n";
-        let running = parse("a", text, &[]).unwrap();
-        let mut config = parse("a", "", &[]).unwrap();
-        assert_eq!(config.keep_what_needs_a_restart(&running), ["tls.listen"]);
-        assert_eq!(config.tls, running.tls);
-        let mut renewed = parse("a", &text.replace("a.", "b."), &[]).unwrap();
-        assert_eq!(renewed.keep_what_needs_a_restart(&running), [""; 0]);
-        assert_ne!(renewed.tls, running.tls);
     }
 }

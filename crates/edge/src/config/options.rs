@@ -176,10 +176,17 @@ options! {
     "Where clients connect under TLS. Plain HTTP there gets 400."
     "tls".tls.certificate = OneOrMany(FilePath, 0);
     "PEM files, each a certificate chain with the server's certificate first. The host name that a \
-     client asks for (SNI) selects one; the first is for all other clients. A reload reads the \
-     files again."
+     client asks for (SNI) selects one, an exact name before a wildcard; the first is for all \
+     other clients. A reload reads the files again."
     "tls".tls.key = OneOrMany(FilePath, 0);
-    "PEM files with the private keys of the certificates, in the same order."
+    "PEM files with the private keys of the certificates, in the same order, without passphrases."
+    "tls".tls.ocsp = OneOrMany(FilePath, 0);
+    "Files with OCSP responses in DER for the certificates, in the same order, which are sent with \
+     them (stapling). Written by another program, such as `openssl ocsp`."
+    "tls".tls.check_interval = TimeSpan(Duration::from_secs(1), DAY);
+    "How often the files of certificates are checked. A pair is read again when the modification \
+     time, size or inode of a file has changed. If it cannot be used, the one before it stays and \
+     the log has the reason."
     "tls".tls.handshakes_max = Count(1, 1_000_000);
     "Handshakes under way at once, about 20 KiB each. More connections are closed as they come. A \
      handshake has 10 seconds."

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `[tls]`: listeners under TLS and their certificates.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +13,10 @@ pub struct TlsConfig {
     pub certificate: Vec<PathBuf>,
     /// Their private keys, in the same order.
     pub key: Vec<PathBuf>,
+    /// OCSP responses in DER for the certificates, in the same order; or none.
+    pub ocsp: Vec<PathBuf>,
+    /// Time between two looks at the files of the certificates.
+    pub check_interval: Duration,
     /// Handshakes under way at once.
     pub handshakes_max: usize,
 }
@@ -22,6 +27,8 @@ impl Default for TlsConfig {
             listen: Vec::new(),
             certificate: Vec::new(),
             key: Vec::new(),
+            ocsp: Vec::new(),
+            check_interval: Duration::from_secs(60),
             handshakes_max: 1000,
         }
     }

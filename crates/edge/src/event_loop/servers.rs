@@ -141,7 +141,15 @@ impl Servers {
             self.http.retire(context, listener, front);
         }
         self.listening = stays;
-        for (address, listener) in settings.take_listeners(index) {
+        let acceptor_at = |address: &SocketAddr| {
+            let is_secure = config.tls.listen.contains(address);
+            settings.acceptor.clone().filter(|_| is_secure)
+        };
+        for (address, listener) in &self.listening {
+            self.http.secure(*listener, acceptor_at(address));
+        }
+        for (address, mut listener) in settings.take_listeners(index) {
+            listener.secure(acceptor_at(&address));
             match self.http.listen_as(context, listener) {
                 Ok(token) => self.listening.push((address, token)),
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::config::Config;
 use dwell_engine::Limits;
-use dwell_evloop::Listener;
+use dwell_evloop::{Acceptor, Listener};
 use dwell_proto::http1::HeadLimits;
 use dwell_upstream::UpstreamPlan;
 use std::net::SocketAddr;
@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) upstream: Option<UpstreamPlan>,
     /// Access rules of clients and publishers.
     pub(crate) access: Option<Arc<Access>>,
+    /// The certificates of the listeners under TLS; `None` for those of the start.
+    pub(crate) acceptor: Option<Acceptor>,
     /// The new listeners of each loop.
     pub(crate) listeners: Mutex<Vec<Listening>>,
 }

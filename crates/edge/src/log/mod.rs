@@ -12,6 +12,7 @@ pub use events::end;
 pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
 pub(crate) use throttle::LogThrottle;
+pub(crate) use time::write_rfc3339;
 
 use events::EventLine;
 

@@ -159,6 +159,18 @@ impl<K: Kind> Kind for ByServer<K> {
     }
 }
 
+/// One total for each name; nothing where there is none.
+pub(super) struct ByName<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for ByName<K> {
+    type Total = Vec<(String, K::Total)>;
+    const TYPE: MetricType = K::TYPE;
+
+    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        labelled::<K>("name", totals, encoder)
+    }
+}
+
 fn labelled<K: Kind>(
     label: &str,
     totals: &[(impl AsRef<str>, K::Total)],

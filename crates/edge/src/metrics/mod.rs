@@ -28,6 +28,7 @@ use dwell_store_server::{HostFigures, StoreMetrics, StoreService};
 use dwell_upstream::UPSTREAMS_MAX;
 use labels::ReloadOutcome;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -146,6 +147,28 @@ impl Metrics {
         *self.lock_upstreams() = urls.iter().map(ToString::to_string).collect();
     }
 
+    /// Replaces the certificates, each a name with the Unix time of its expiry.
+    ///
+    /// Shape: of several with one name, the one that expires first is told of.
+    pub(crate) fn tell_certificates(&self, expiries: impl Iterator<Item = (String, i64)>) {
+        let mut told = BTreeMap::new();
+        for (name, at) in expiries {
+            let least = told.entry(name).or_insert(at);
+            *least = at.min(*least);
+        }
+        *self.lock_certificates() = told;
+    }
+
+    /// Names of the certificates, each with the Unix time of its expiry.
+    pub(crate) fn certificates(&self) -> Vec<(String, i64)> {
+        self.lock_certificates().clone().into_iter().collect()
+    }
+
+    fn lock_certificates(&self) -> MutexGuard<'_, BTreeMap<String, i64>> {
+        let certificates = self.process.certificates.lock();
+        certificates.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Outcomes of reloads.
     pub(crate) fn reloads(&self) -> &Reloads {
         &self.process.reloads
@@ -227,6 +250,8 @@ pub(crate) struct ProcessMetrics {
     pub output: Arc<OutputLedger>,
     /// Bytes of request bodies that are incomplete.
     pub gathered: Budget,
+    /// Expiry of each certificate by its name.
+    certificates: Mutex<BTreeMap<String, i64>>,
 }
 
 /// Outcomes of reloads.

@@ -5,7 +5,7 @@
 //! literal is computed when it is asked for; without a total it is left out. The kind tells the
 //! labels, and the unit in brackets becomes a part of the name.
 
-use super::expose::{ByServer, Family, Info, Scrape, Time};
+use super::expose::{ByName, ByServer, Family, Info, Scrape, Time};
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeOutcome, LookupOutcome,
     PollOutcome, PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass, StreamEnd,
@@ -126,6 +126,10 @@ metrics! {
     output_cuts: Counter = "Clients cut off for limits.output_bytes_max, the slowest first";
     client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
     tls_handshakes: CounterSet<HandshakeOutcome> = "Handshakes of TLS by how they ended";
+
+    "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
+        "Unix time at which the certificate expires"
+        => |of| of.metrics.certificates();
 
     http_requests: CounterSet<StatusClass> = "Answers by the class of their status";
     bad_requests: CounterSet<RefusedStatus> = "Requests refused for their form, size or a limit";

@@ -17,8 +17,10 @@ pub(super) struct Bound {
     pub(super) store: Vec<Vec<Listener>>,
     pub(super) store_at: StoreListening,
     pub(super) admin: Vec<Listener>,
-    /// The certificates and bounds that the listeners under TLS share, if there are any.
-    pub(super) acceptor: Option<Acceptor>,
+    /// The certificates and bounds that the listeners under TLS share.
+    pub(super) acceptor: Acceptor,
+    /// The certificates as they were read.
+    pub(super) pairs: Vec<tls::Pair>,
 }
 
 impl Bound {
@@ -29,7 +31,8 @@ impl Bound {
         demo: bool,
         mut inherited: Inherited,
     ) -> Result<Self, RunError> {
-        let acceptor = tls::acceptor(config)?;
+        let pairs = tls::read(config)?;
+        let acceptor = tls::acceptor(config, &pairs);
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
         for &address in &config.server.listen {
@@ -45,9 +48,7 @@ impl Bound {
             let shares = listen.shares(&mut inherited, loops)?;
             for (of_loop, share) in clients.iter_mut().zip(shares) {
                 of_loop.extend(share.into_iter().map(|mut listener| {
-                    if let Some(acceptor) = &acceptor {
-                        listener.secure(acceptor.clone());
-                    }
+                    listener.secure(acceptor.clone());
                     (address, listener)
                 }));
             }
@@ -70,6 +71,7 @@ impl Bound {
             store_at,
             admin: admin.into_iter().flatten().collect(),
             acceptor,
+            pairs,
         })
     }
 }
@@ -176,9 +178,15 @@ impl AddressPlan {
 ///
 /// # Errors
 /// [`RunError::Listen`].
-pub(crate) fn listen_at(address: SocketAddr, count: usize) -> Result<Vec<Listener>, RunError> {
+pub(crate) fn listen_at(
+    address: SocketAddr,
+    option: &'static str,
+    count: usize,
+) -> Result<Vec<Listener>, RunError> {
     let options = ListenOptions::default();
-    AddressPlan::new(Role::Client, address, options, false).bind(count)
+    let mut plan = AddressPlan::new(Role::Client, address, options, false);
+    plan.option = option;
+    plan.bind(count)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod upgrade;
 
 pub use error::RunError;
 pub use inherited::InheritedError;
-pub use preflight::preflight;
+pub use preflight::{preflight, preflight_warnings};
 pub use reload::ConfigSource;
 #[cfg(feature = "sim")]
 pub use server::Simulated;

@@ -6,6 +6,7 @@ use super::notify::Notifier;
 use super::plans::resolve;
 use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
+use super::tls::Certificates;
 use super::upgrade::Upgrader;
 use crate::access::Access;
 use crate::config::{Config, IoUring};
@@ -27,7 +28,7 @@ use crate::published::Published;
 use crate::responder::ResponseLog;
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
-use dwell_evloop::{Acceptor, Context, EventLoop, Fleet, Listener, Sends, Token};
+use dwell_evloop::{Context, EventLoop, Fleet, Listener, Sends, Token};
 use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
 use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
@@ -61,7 +62,7 @@ pub(super) struct LoopParts {
     pub(super) loops: usize,
     pub(super) demo: Option<MakePages>,
     pub(super) descriptors: Arc<Descriptors>,
-    pub(super) acceptor: Option<Acceptor>,
+    pub(super) certificates: Arc<Certificates>,
 }
 
 impl LoopParts {
@@ -274,7 +275,7 @@ impl LoopParts {
             access: self.access.as_ref().map(AccessLog::switch),
             service: self.service.clone(),
             descriptors: Arc::clone(&self.descriptors),
-            acceptor: self.acceptor.clone(),
+            certificates: Arc::clone(&self.certificates),
             asked: AtomicU64::new(0),
         }
     }

@@ -9,6 +9,7 @@ use dwell_store_server::snapshot::SnapshotError;
 use nix::unistd::{AccessFlags, access};
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Returns the errors with which `dwell serve` would end under this configuration.
 ///
@@ -18,7 +19,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     found.extend(store::limits(config).err());
     found.extend(Access::load(config, None).err().map(RunError::Access));
-    found.extend(tls::certificates(config).err());
+    found.extend(tls::read(config).err());
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }
@@ -45,6 +46,13 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
         found.extend(appendable(path).err().map(RunError::AccessLog));
     }
     found
+}
+
+/// Returns what clients will not like, with which `dwell serve` starts all the same: certificates
+/// that have expired, are not valid yet, or name no host.
+pub fn preflight_warnings(config: &Config) -> Vec<String> {
+    let pairs = tls::read(config).unwrap_or_default();
+    tls::warnings(&pairs, SystemTime::now())
 }
 
 /// The servers in the configuration, with their options.

@@ -8,16 +8,16 @@ use super::error::RunError;
 use super::listeners::listen_at;
 use super::plans::upstream_plan;
 use super::store::credentials;
-use super::tls;
+use super::tls::{self, Certificates};
 use crate::access::Access;
-use crate::config::{self, FlagValue};
+use crate::config::{self, Config, FlagValue};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{Listening, Message, Settings};
 use crate::handoff::Handoff;
 use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
 use crate::published::Published;
-use dwell_evloop::{Acceptor, Fleet};
+use dwell_evloop::Fleet;
 use dwell_store_server::{StoreService, snapshot};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,8 +45,8 @@ pub(crate) struct Reloader {
     pub(crate) access: Option<AccessSwitch>,
     pub(crate) service: Option<Arc<StoreService>>,
     pub(crate) descriptors: Arc<Descriptors>,
-    /// The certificates and bounds that the listeners under TLS share.
-    pub(crate) acceptor: Option<Acceptor>,
+    /// The certificates of the listeners under TLS.
+    pub(crate) certificates: Arc<Certificates>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
 }
@@ -138,13 +138,15 @@ impl Reloader {
             upstream_plan(&config, self.fleet.loops(), &self.descriptors)?
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
-        let certificates = tls::certificates(&config)?;
+        let pairs = tls::read(&config)?;
         let mut listeners: Vec<Listening> = (0..self.fleet.loops()).map(|_| Vec::new()).collect();
-        let is_new = |address: &&SocketAddr| !running.server.listen.contains(address);
-        for address in config.server.listen.iter().filter(is_new) {
-            let group = listen_at(*address, self.fleet.loops())?;
+        let listened: Vec<_> = client_addresses(running).map(|(at, _)| at).collect();
+        // An address that moves between the two options keeps its listeners.
+        let is_new = |(address, _): &(SocketAddr, _)| !listened.contains(address);
+        for (address, option) in client_addresses(&config).filter(is_new) {
+            let group = listen_at(address, option, self.fleet.loops())?;
             for (of_loop, listener) in listeners.iter_mut().zip(group) {
-                of_loop.push((*address, listener));
+                of_loop.push((address, listener));
             }
         }
         if let (Some(path), Some(_)) = (&config.store.snapshot, &self.service) {
@@ -166,20 +168,27 @@ impl Reloader {
         if let (Some(service), Some(credentials)) = (&self.service, credentials) {
             service.change_credentials(credentials);
         }
-        if let Some(acceptor) = &self.acceptor {
-            acceptor.set_certificates(certificates);
-        }
+        self.certificates.replace(pairs, &config);
         self.metrics.name_upstreams(&config.upstream.url);
-        before.hand_on(&mut listeners, &config.server.listen);
+        let addresses: Vec<_> = client_addresses(&config).map(|(at, _)| at).collect();
+        before.hand_on(&mut listeners, &addresses);
         let generation = self.settings.publish(Settings {
             config: Arc::new(config),
             upstream,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
+            acceptor: Some(self.certificates.acceptor().clone()),
         });
         self.fleet.wake_all();
         Ok(generation)
     }
+}
+
+/// The addresses for clients with the options that name them.
+fn client_addresses(config: &Config) -> impl Iterator<Item = (SocketAddr, &'static str)> {
+    let plain = config.server.listen.iter();
+    let secure = config.tls.listen.iter().map(|at| (*at, "tls.listen"));
+    plain.map(|at| (*at, "--listen")).chain(secure)
 }
 
 #[cfg(test)]
@@ -187,7 +196,7 @@ mod tests {
     use super::*;
 
     fn listening(address: SocketAddr) -> Listening {
-        let group = listen_at(address, 1).unwrap().into_iter();
+        let group = listen_at(address, "--listen", 1).unwrap().into_iter();
         group.map(|listener| (address, listener)).collect()
     }
 

@@ -7,6 +7,7 @@ use super::listeners::Bound;
 use super::parts::LoopParts;
 use super::plans::upstream_plan;
 use super::reload::ConfigSource;
+use super::tls::Certificates;
 use super::upgrade::Predecessor;
 use super::{privileges, store, supervisor};
 use crate::access::Access;
@@ -129,6 +130,7 @@ impl EdgeServer {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
+            certificates: certificates_of(&config, &mut bound, &metrics),
             config,
             metrics,
             service,
@@ -140,7 +142,6 @@ impl EdgeServer {
             loops,
             demo,
             descriptors,
-            acceptor: bound.acceptor.take(),
         };
         let mut ready = Vec::with_capacity(loops);
         for (index, mut event_loop) in event_loops.into_iter().enumerate() {
@@ -322,6 +323,19 @@ fn start_logs(
     log::write_in_background(&metrics).map_err(RunError::Loop)?;
     tell_of_sends(config);
     AccessLog::open(&config.log.access, loops, &metrics).map_err(RunError::AccessLog)
+}
+
+/// Shows the certificates, and looks at their files from now on.
+fn certificates_of(
+    config: &Config,
+    bound: &mut Bound,
+    metrics: &Arc<Metrics>,
+) -> Arc<Certificates> {
+    let pairs = std::mem::take(&mut bound.pairs);
+    let certificates = Certificates::new(bound.acceptor.clone(), pairs, Arc::clone(metrics));
+    let certificates = Arc::new(certificates);
+    certificates.watch(config);
+    certificates
 }
 
 /// Makes zeroed metrics for these loops and peers.

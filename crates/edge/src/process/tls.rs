@@ -2,44 +2,301 @@
 
 use super::error::RunError;
 use crate::config::Config;
+use crate::log::write_rfc3339;
+use crate::metrics::Metrics;
 use dwell_evloop::{Acceptor, Certificate, CertificateError};
-use std::fs;
-use std::path::Path;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Makes what all listeners under TLS share; `None` where there is none.
-///
-/// # Errors
-/// [`RunError::Certificate`].
-pub(super) fn acceptor(config: &Config) -> Result<Option<Acceptor>, RunError> {
-    if config.tls.listen.is_empty() {
-        return Ok(None);
-    }
-    let certificates = certificates(config)?;
-    Ok(Some(Acceptor::new(certificates, config.tls.handshakes_max)))
+/// The certificates that the listeners under TLS show, with the files that they come from.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    acceptor: Acceptor,
+    state: Mutex<State>,
+    metrics: Arc<Metrics>,
 }
+
+#[derive(Debug)]
+struct State {
+    pairs: Vec<Pair>,
+    check_interval: Duration,
+    /// Wakes the thread that looks at the files, once there is one.
+    watch: Option<Sender<()>>,
+}
+
+/// A certificate with its key, as read from their files.
+#[derive(Debug)]
+pub(super) struct Pair {
+    files: Files,
+    /// As the files were before they were read.
+    stamps: Vec<Stamp>,
+    certificate: Certificate,
+}
+
+/// The files of one certificate.
+#[derive(Clone, Debug)]
+struct Files {
+    chain: PathBuf,
+    key: PathBuf,
+    ocsp: Option<PathBuf>,
+}
+
+/// What changes with the content of a file: device, inode, size and time of modification. A file
+/// that cannot be seen has none.
+type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// Reads the certificates and their keys.
 ///
 /// # Errors
 /// [`RunError::Certificate`] for the first file that cannot be used.
-pub(super) fn certificates(config: &Config) -> Result<Vec<Certificate>, RunError> {
-    let pairs = config.tls.certificate.iter().zip(&config.tls.key);
-    pairs.map(|(chain, key)| certificate(chain, key)).collect()
+pub(super) fn read(config: &Config) -> Result<Vec<Pair>, RunError> {
+    files(config).map(Pair::read).collect()
 }
 
-fn certificate(chain: &Path, key: &Path) -> Result<Certificate, RunError> {
-    let (of_chain, of_key) = ((chain, "tls.certificate"), (key, "tls.key"));
-    let read = |(path, option)| {
-        fs::read(path).map_err(|error| unusable((path, option), error.to_string()))
-    };
-    let (chain, key) = (read(of_chain)?, read(of_key)?);
-    Certificate::from_pem(&chain, &key).map_err(|error| {
-        let file = match error {
-            CertificateError::Certificate(_) => of_chain,
-            _ => of_key,
+/// Makes what all listeners under TLS share.
+pub(super) fn acceptor(config: &Config, pairs: &[Pair]) -> Acceptor {
+    Acceptor::new(certificates(pairs), config.tls.handshakes_max)
+}
+
+/// Returns what clients will not like about certificates that can be used all the same.
+pub(super) fn warnings(pairs: &[Pair], now: SystemTime) -> Vec<String> {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+    pairs.iter().flat_map(|pair| pair.warnings(now)).collect()
+}
+
+impl Certificates {
+    pub(super) fn new(acceptor: Acceptor, pairs: Vec<Pair>, metrics: Arc<Metrics>) -> Self {
+        let state = State {
+            pairs: Vec::new(),
+            check_interval: Duration::MAX,
+            watch: None,
         };
-        unusable(file, error.to_string())
+        let shown = Self {
+            acceptor,
+            state: Mutex::new(state),
+            metrics,
+        };
+        shown.show(&mut shown.lock(), pairs);
+        shown
+    }
+
+    /// What the listeners under TLS share.
+    pub(crate) fn acceptor(&self) -> &Acceptor {
+        &self.acceptor
+    }
+
+    /// Shows other certificates from now on, whose files are looked at as `config` says.
+    pub(super) fn replace(self: &Arc<Self>, pairs: Vec<Pair>, config: &Config) {
+        let mut state = self.lock();
+        self.show(&mut state, pairs);
+        drop(state);
+        self.watch(config);
+    }
+
+    /// Looks at the files from time to time, in a thread of its own, if there are any.
+    pub(super) fn watch(self: &Arc<Self>, config: &Config) {
+        let mut state = self.lock();
+        state.check_interval = config.tls.check_interval;
+        if let Some(watch) = &state.watch {
+            // The thread lives as long as this.
+            let _ = watch.send(());
+        } else if !state.pairs.is_empty() {
+            let (sender, receiver) = mpsc::channel();
+            let shown = Arc::downgrade(self);
+            let thread = thread::Builder::new().name("certificates".to_owned());
+            match thread.spawn(move || look_now_and_then(&shown, &receiver)) {
+                Ok(_) => state.watch = Some(sender),
+                Err(error) => tracing::error!(
+                    %error,
+                    "certificates are read again only by a reload: no thread is left"
+                ),
+            }
+        }
+    }
+
+    /// Reads the pairs again of which a file has changed. One that cannot be used is refused, and
+    /// logged until a file changes again; the certificate before it stays.
+    fn look(&self) {
+        let mut state = self.lock();
+        let mut has_changed = false;
+        for pair in &mut state.pairs {
+            let stamps = pair.files.stamps();
+            if stamps == pair.stamps {
+                continue;
+            }
+            match Pair::read(pair.files.clone()) {
+                Ok(read) => {
+                    let file = pair.files.chain.display();
+                    tracing::info!(%file, "certificate renewed");
+                    *pair = read;
+                    has_changed = true;
+                }
+                Err(error) => {
+                    tracing::error!("{error}; the certificate before it stays");
+                    pair.stamps = stamps;
+                }
+            }
+        }
+        if has_changed {
+            let pairs = std::mem::take(&mut state.pairs);
+            self.show(&mut state, pairs);
+        }
+    }
+
+    fn show(&self, state: &mut State, pairs: Vec<Pair>) {
+        for warning in warnings(&pairs, SystemTime::now()) {
+            tracing::warn!("{warning}");
+        }
+        self.acceptor.set_certificates(certificates(&pairs));
+        let expiries = pairs.iter().map(|pair| {
+            let at = pair.certificate.not_after();
+            (pair.name(), at)
+        });
+        self.metrics.tell_certificates(expiries);
+        state.pairs = pairs;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at the files after every interval, until nothing is left that would show them.
+fn look_now_and_then(shown: &Weak<Certificates>, woken: &Receiver<()>) {
+    loop {
+        let Some(interval) = shown.upgrade().map(|shown| shown.lock().check_interval) else {
+            return;
+        };
+        match woken.recv_timeout(interval) {
+            // The interval may be another one now.
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => match shown.upgrade() {
+                Some(shown) => shown.look(),
+                None => return,
+            },
+        }
+    }
+}
+
+fn certificates(pairs: &[Pair]) -> Vec<Certificate> {
+    pairs.iter().map(|pair| pair.certificate.clone()).collect()
+}
+
+fn files(config: &Config) -> impl Iterator<Item = Files> {
+    let tls = &config.tls;
+    let pairs = tls.certificate.iter().zip(&tls.key).enumerate();
+    pairs.map(|(place, (chain, key))| Files {
+        chain: chain.clone(),
+        key: key.clone(),
+        ocsp: tls.ocsp.get(place).cloned(),
     })
+}
+
+impl Files {
+    fn stamps(&self) -> Vec<Stamp> {
+        let files = [Some(&self.chain), Some(&self.key), self.ocsp.as_ref()];
+        let stamp = |of: Metadata| (of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec());
+        let files = files.into_iter().flatten();
+        files
+            .map(|path| fs::metadata(path).ok().map(stamp))
+            .collect()
+    }
+}
+
+impl Pair {
+    fn read(files: Files) -> Result<Self, RunError> {
+        // Before the files: what changes between the two is found at the next look.
+        let stamps = files.stamps();
+        let (of_chain, of_key) = ((&*files.chain, "tls.certificate"), (&*files.key, "tls.key"));
+        let (chain, key) = (content(of_chain)?, content(of_key)?);
+        let mut certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
+            let file = match error {
+                CertificateError::Certificate(_) => of_chain,
+                _ => of_key,
+            };
+            unusable(file, format!("{error}{}", remedy(&error)))
+        })?;
+        if let Some(path) = &files.ocsp {
+            certificate = certificate.with_ocsp(content((path, "tls.ocsp"))?);
+        }
+        Ok(Self {
+            files,
+            stamps,
+            certificate,
+        })
+    }
+
+    /// The first host name, or the file of a certificate without any.
+    fn name(&self) -> String {
+        let name = self.certificate.names().first().cloned();
+        name.unwrap_or_else(|| self.files.chain.display().to_string())
+    }
+
+    fn warnings(&self, now: i64) -> Vec<String> {
+        let certificate = &self.certificate;
+        let (from, to) = (certificate.not_before(), certificate.not_after());
+        let mut found = Vec::new();
+        if to < now {
+            found.push(format!(
+                "expired at {}; renew it, as clients refuse it",
+                at(to)
+            ));
+        }
+        if from > now {
+            let from = at(from);
+            found.push(format!(
+                "is not valid before {from}; clients refuse it until then: check the clock"
+            ));
+        }
+        if !certificate.has_name() {
+            found.push(
+                "names no host; issue it with a subjectAltName, as clients refuse it".to_owned(),
+            );
+        }
+        let file = self.files.chain.display();
+        let sentence = |what| format!("certificate {file} (tls.certificate) {what}");
+        found.into_iter().map(sentence).collect()
+    }
+}
+
+/// A moment of Unix time in words.
+fn at(seconds: i64) -> String {
+    let since = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let mut text = Vec::new();
+    write_rfc3339(&mut text, UNIX_EPOCH + since);
+    String::from_utf8_lossy(&text).replace(".000Z", "Z")
+}
+
+fn content(file: (&Path, &'static str)) -> Result<Vec<u8>, RunError> {
+    fs::read(file.0).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::NotFound => "; check the path, from the working directory",
+            io::ErrorKind::PermissionDenied => "; let the user of this process read it",
+            _ => "",
+        };
+        unusable(file, format!("{error}{remedy}"))
+    })
+}
+
+/// What to do about an error, behind its own words.
+fn remedy(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::Certificate(_) => "; it has to be PEM, the server's certificate first",
+        CertificateError::Key(_) => "; it has to be PEM: PKCS #8, SEC 1 or PKCS #1",
+        CertificateError::EncryptedKey => {
+            "; store it without a passphrase: openssl pkey -in KEY -out NEW"
+        }
+        CertificateError::Mismatch => "; name each key at the place of its certificate",
+        _ => "",
+    }
 }
 
 fn unusable((path, option): (&Path, &'static str), reason: String) -> RunError {
@@ -51,54 +308,4 @@ fn unusable((path, option): (&Path, &'static str), reason: String) -> RunError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config;
-    use std::path::PathBuf;
-
-    fn data(name: &str) -> PathBuf {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/data");
-        folder.join(name)
-    }
-
-    fn config(certificate: &str, key: &str) -> Config {
-        let text = format!(
-            "[tls]\nlisten = \"127.0.0.1:8443\"\ncertificate = {:?}\nkey = {:?}\n",
-            data(certificate),
-            data(key)
-        );
-        config::parse("a", &text, &[]).unwrap()
-    }
-
-    #[test]
-    fn the_file_that_is_wrong_is_named_with_its_option() {
-        assert!(acceptor(&Config::default()).unwrap().is_none());
-        let right = acceptor(&config("certificate.pem", "key.pem"));
-        assert!(right.unwrap().is_some());
-        for (certificate, key, expected) in [
-            (
-                "none.pem",
-                "key.pem",
-                "none.pem (tls.certificate): No such file",
-            ),
-            (
-                "key.pem",
-                "key.pem",
-                "key.pem (tls.certificate): certificate cannot be read",
-            ),
-            (
-                "certificate.pem",
-                "other.pem",
-                "other.pem (tls.key): private key cannot be read",
-            ),
-            (
-                "certificate.pem",
-                "other_key.pem",
-                "other_key.pem (tls.key): private key does not belong to the certificate",
-            ),
-        ] {
-            let error = acceptor(&config(certificate, key)).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use crate::Detached;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note, Phase};
 use crate::limits::Limits;
-use dwell_evloop::{Accepted, Context, Listener, Peer, Slab, Stream, Token};
+use dwell_evloop::{Accepted, Acceptor, Context, Listener, Peer, Slab, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -76,6 +76,13 @@ impl Http {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
         self.listeners.listen(context, listener, ())
+    }
+
+    /// Accepts clients there under TLS from now on, or by `None` without it. False where there is
+    /// no such listener.
+    pub fn secure(&mut self, listener: Token, acceptor: Option<Acceptor>) -> bool {
+        let listener = self.listeners.get_mut(listener);
+        listener.map(|listener| listener.secure(acceptor)).is_some()
     }
 
     /// Stops listening there; the connections accepted before live on. False where there is no

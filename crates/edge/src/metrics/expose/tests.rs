@@ -256,6 +256,7 @@ fn figures_from_elsewhere_are_shown_once() {
         upgrades_failed,
         output: _,
         gathered: _,
+        certificates: _,
     } = &*process;
     let Reloads {
         taken,
@@ -275,6 +276,9 @@ fn figures_from_elsewhere_are_shown_once() {
     refused.add(70_010);
     last_taken.store(70_011, Ordering::Relaxed);
     cells.store.commands.of(StoreCommand::Get).add(70_012);
+    // Of two with one name, the one that expires first counts.
+    let expiries = [70_024, 70_022].map(|at| ("a.example".to_owned(), at));
+    metrics.tell_certificates(expiries.into_iter());
     let text = metrics.render(Some(StoreFigures {
         items: 70_013,
         bytes: 70_014,
@@ -286,7 +290,7 @@ fn figures_from_elsewhere_are_shown_once() {
         expired: 70_020,
         connections_open: 70_021,
     }));
-    for value in 70_001..=70_021 {
+    for value in 70_001..=70_022 {
         let ends = [format!(" {value}"), format!(" {value}.0")];
         let shown = text.lines();
         let shown = shown.filter(|line| ends.iter().any(|end| line.ends_with(end)));

@@ -1,0 +1,265 @@
+//! Fields of X.509 certificates that `webpki` does not give (RFC 5280 section 4.1).
+
+/// The fields of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fields {
+    /// Unix time, seconds.
+    pub(crate) not_before: i64,
+    /// Unix time, seconds.
+    pub(crate) not_after: i64,
+    /// The common name of the subject, where it has exactly one and that is text.
+    pub(crate) common_name: Option<String>,
+    /// Host names for which it is, in lower case.
+    pub(crate) hosts: Vec<String>,
+    /// URIs for which it is.
+    pub(crate) uris: Vec<String>,
+    /// Mail addresses for which it is.
+    pub(crate) emails: Vec<String>,
+    /// Number of IP addresses for which it is.
+    pub(crate) addresses: usize,
+}
+
+/// Reads the fields of a DER certificate; `None` for anything else.
+pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
+    let mut certificate = Der(Der(certificate).expect(SEQUENCE)?);
+    let mut body = Der(certificate.expect(SEQUENCE)?);
+    let mut next = body.next()?;
+    if next.0 == VERSION {
+        next = body.next()?;
+    }
+    // The serial number; then the algorithm and the issuer.
+    (next.0 == INTEGER).then_some(())?;
+    body.expect(SEQUENCE)?;
+    body.expect(SEQUENCE)?;
+    let mut validity = Der(body.expect(SEQUENCE)?);
+    let mut fields = Fields {
+        not_before: time(validity.next()?)?,
+        not_after: time(validity.next()?)?,
+        common_name: common_name(body.expect(SEQUENCE)?),
+        ..Fields::default()
+    };
+    while let Some((tag, content)) = body.next() {
+        if tag == EXTENSIONS {
+            let mut extensions = Der(Der(content).expect(SEQUENCE)?);
+            while let Some(extension) = extensions.next() {
+                fields.add_names(extension)?;
+            }
+        }
+    }
+    Some(fields)
+}
+
+impl Fields {
+    /// Adds the names of an extension, if it is the one that has them.
+    fn add_names(&mut self, (_, extension): Element<'_>) -> Option<()> {
+        let mut extension = Der(extension);
+        if extension.expect(OBJECT_ID)? != SUBJECT_ALTERNATIVE_NAME {
+            return Some(());
+        }
+        let mut value = extension.next()?;
+        if value.0 == BOOLEAN {
+            value = extension.next()?;
+        }
+        let mut names = Der(Der(value.1).expect(SEQUENCE)?);
+        while let Some((tag, name)) = names.next() {
+            let text = || str::from_utf8(name).ok().filter(|name| name.is_ascii());
+            match tag {
+                DNS_NAME => self.hosts.extend(text().map(str::to_ascii_lowercase)),
+                URI => self.uris.extend(text().map(str::to_owned)),
+                EMAIL => self.emails.extend(text().map(str::to_owned)),
+                ADDRESS => self.addresses += 1,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+}
+
+/// The one common name of a subject.
+fn common_name(subject: &[u8]) -> Option<String> {
+    let (mut subject, mut found) = (Der(subject), None);
+    while let Some((_, set)) = subject.next() {
+        let mut set = Der(set);
+        while let Some((_, attribute)) = set.next() {
+            let mut attribute = Der(attribute);
+            if attribute.expect(OBJECT_ID)? != COMMON_NAME {
+                continue;
+            }
+            if found.is_some() {
+                return None;
+            }
+            found = attribute.next();
+        }
+    }
+    match found? {
+        (UTF8_STRING | PRINTABLE_STRING | IA5_STRING, name) => {
+            str::from_utf8(name).ok().map(str::to_owned)
+        }
+        _ => None,
+    }
+}
+
+/// Seconds of Unix time; RFC 5280 section 4.1.2.5 has seconds and `Z` in both forms.
+fn time((tag, text): Element<'_>) -> Option<i64> {
+    let text = str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let (year, rest) = match tag {
+        UTC_TIME => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let year: i64 = year.parse().ok()?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (year.parse().ok()?, rest)
+        }
+        _ => return None,
+    };
+    (rest.len() == 10 && rest.bytes().all(|byte| byte.is_ascii_digit())).then_some(())?;
+    let part = |at: usize| rest[at..at + 2].parse::<i64>().ok();
+    let (month, day) = (part(0)?, part(2)?);
+    let of_day = part(4)? * 3600 + part(6)? * 60 + part(8)?;
+    (1..=12).contains(&month).then_some(())?;
+    Some(days(year, month, day) * 86_400 + of_day)
+}
+
+/// Days from 1970-01-01 to a day of the Gregorian calendar. The year begins in March here, so that
+/// the leap day is its last.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let days_before_month = (153 * ((month + 9) % 12) + 2) / 5;
+    365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + days_before_month
+        + day
+        - 719_469
+}
+
+/// A tag, and the content behind it.
+type Element<'a> = (u8, &'a [u8]);
+
+/// A reader of elements in DER, one after another.
+struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    /// The next element; `None` at the end, and where there is none.
+    fn next(&mut self) -> Option<Element<'a>> {
+        let [tag, length, rest @ ..] = self.0 else {
+            return None;
+        };
+        let (length, rest) = match usize::from(*length) {
+            short @ 0..=0x7f => (short, rest),
+            long @ 0x81..=0x83 => {
+                let (bytes, rest) = rest.split_at_checked(long - 0x80)?;
+                let add = |length, byte: &u8| (length << 8) | usize::from(*byte);
+                (bytes.iter().fold(0, add), rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((*tag, content))
+    }
+
+    /// The content of the next element, if it has this tag.
+    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (found, content) = self.next()?;
+        (found == tag).then_some(content)
+    }
+}
+
+const BOOLEAN: u8 = 0x01;
+const INTEGER: u8 = 0x02;
+const OBJECT_ID: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+const EMAIL: u8 = 0x81;
+const DNS_NAME: u8 = 0x82;
+const URI: u8 = 0x86;
+const ADDRESS: u8 = 0x87;
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// 2.5.29.17
+const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    fn certificate(pem: &[u8]) -> Vec<u8> {
+        CertificateDer::from_pem_slice(pem).unwrap().to_vec()
+    }
+
+    fn example() -> Vec<u8> {
+        certificate(include_bytes!("../tests/data/certificate.pem"))
+    }
+
+    #[test]
+    fn the_fields_of_a_certificate_are_found() {
+        let fields = fields(&example()).unwrap();
+        assert_eq!(fields.common_name.as_deref(), Some("dwell.test"));
+        assert_eq!(fields.hosts, ["dwell.test", "localhost"]);
+        assert_eq!(fields.addresses, 1);
+        // Written as UTCTime and as GeneralizedTime.
+        assert_eq!(
+            (fields.not_before, fields.not_after),
+            (1_795_534_331, 4_949_134_331)
+        );
+    }
+
+    #[test]
+    fn times_are_read_in_both_forms() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "700101000000Z", Some(0)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (UTC_TIME, "500101000000Z", Some(-631_152_000)),
+            (GENERALIZED_TIME, "20240229120000Z", Some(1_709_208_000)),
+            (GENERALIZED_TIME, "20501231235959Z", Some(2_556_143_999)),
+            (GENERALIZED_TIME, "2024022912000Z", None),
+            (GENERALIZED_TIME, "20241329120000Z", None),
+            (UTC_TIME, "240229120000", None),
+            (UTC_TIME, "2402291200+0Z", None),
+            (SEQUENCE, "700101000000Z", None),
+        ] {
+            assert_eq!(time((tag, text.as_bytes())), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_the_only_one_is_none() {
+        let name = |text: &[u8]| {
+            let oid = [
+                &[OBJECT_ID, 3][..],
+                COMMON_NAME,
+                &[UTF8_STRING, text.len() as u8],
+                text,
+            ];
+            let attribute = oid.concat();
+            let attribute = [&[SEQUENCE, attribute.len() as u8][..], &attribute].concat();
+            [&[0x31, attribute.len() as u8][..], &attribute].concat()
+        };
+        assert_eq!(common_name(&name(b"a")).as_deref(), Some("a"));
+        assert_eq!(common_name(&[name(b"a"), name(b"b")].concat()), None);
+        assert_eq!(common_name(&name(b"\xff")), None);
+    }
+
+    proptest! {
+        /// Bytes of an untrusted client are read here: none of them may panic.
+        #[test]
+        fn damage_is_no_panic(at: usize, byte: u8, cut: usize) {
+            let mut bytes = example();
+            let length = bytes.len();
+            bytes[at % length] = byte;
+            bytes.truncate(cut % (length + 1));
+            let _ = fields(&bytes);
+        }
+    }
+}
