@@ -48,7 +48,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found
 }
 
-/// Returns what clients will not like, with which `dwell serve` starts all the same: certificates
+/// Returns warnings about what `dwell serve` starts with but clients refuse: certificates
 /// that have expired, are not valid yet, or name no host.
 pub fn preflight_warnings(config: &Config) -> Vec<String> {
     let pairs = tls::read(config).unwrap_or_default();

@@ -47,8 +47,8 @@ struct Files {
     ocsp: Option<PathBuf>,
 }
 
-/// What changes with the content of a file: device, inode, size and time of modification. A file
-/// that cannot be seen has none.
+/// Device, inode, size and time of modification of a file, of which one changes with its content.
+/// A file that cannot be seen has none.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// Reads the certificates and their keys.
@@ -59,12 +59,12 @@ pub(super) fn read(config: &Config) -> Result<Vec<Pair>, RunError> {
     files(config).map(Pair::read).collect()
 }
 
-/// Makes what all listeners under TLS share.
+/// Makes the state that all listeners under TLS share.
 pub(super) fn acceptor(config: &Config, pairs: &[Pair]) -> Acceptor {
     Acceptor::new(certificates(pairs), config.tls.handshakes_max)
 }
 
-/// Returns what clients will not like about certificates that can be used all the same.
+/// Returns warnings about certificates that can be used, but that clients refuse.
 pub(super) fn warnings(pairs: &[Pair], now: SystemTime) -> Vec<String> {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -87,7 +87,7 @@ impl Certificates {
         shown
     }
 
-    /// What the listeners under TLS share.
+    /// The state that the listeners under TLS share.
     pub(crate) fn acceptor(&self) -> &Acceptor {
         &self.acceptor
     }
@@ -286,7 +286,7 @@ fn content(file: (&Path, &'static str)) -> Result<Vec<u8>, RunError> {
     })
 }
 
-/// What to do about an error, behind its own words.
+/// Remedy for an error, behind its own words.
 fn remedy(error: &CertificateError) -> &'static str {
     match error {
         CertificateError::Certificate(_) => "; it has to be PEM, the server's certificate first",
