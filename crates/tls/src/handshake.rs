@@ -79,15 +79,17 @@ impl Handshake {
     pub fn receive(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
         let mut used = 0;
         while self.connection.is_handshaking() {
-            let Some(length) = self.record_bytes(&input[used..])? else {
-                break;
+            let length = match self.record_bytes(&input[used..]) {
+                Ok(Some(length)) => length,
+                Ok(None) => break,
+                Err(error) => return Err(self.with_alert(error)),
             };
             let Some(mut record) = input.get(used..used + length) else {
                 break;
             };
             self.received += length;
             if self.received > HANDSHAKE_BYTES_MAX {
-                return Err(HandshakeError::TooLong(self.received));
+                return Err(self.with_alert(HandshakeError::TooLong(self.received)));
             }
             while !record.is_empty() {
                 // Reading from memory fails only where rustls takes no more.
@@ -136,6 +138,23 @@ impl Handshake {
             Role::Server(_) => HandshakeError::NotTls,
             Role::Client(host) => HandshakeError::ServerNotTls(Arc::clone(host)),
         }
+    }
+
+    /// Makes rustls send an alert for what it was not given. A peer that does not speak TLS gets
+    /// none.
+    fn with_alert(&mut self, error: HandshakeError) -> HandshakeError {
+        /// The header of a record that is longer than any may be.
+        const REFUSED: [u8; HEADER_BYTES] = [22, 3, 3, 0xff, 0xff];
+        let is_tls = !matches!(
+            error,
+            HandshakeError::NotTls | HandshakeError::ServerNotTls(_)
+        );
+        if is_tls {
+            // The error of rustls is that of this header.
+            let _ = self.connection.read_tls(&mut &REFUSED[..]);
+            let _ = self.connection.process_new_packets();
+        }
+        error
     }
 
     fn refused(&self, error: rustls::Error) -> HandshakeError {

@@ -403,6 +403,7 @@ impl<A> Visit<'_, A> {
         let leaves = self.leaves() && self.connection.peer.has_tail();
         if self.connection.peer.is_at_end() && !leaves {
             // Between two requests, or within one whose answer is not awaited.
+            self.connection.peer.stream.close_notify();
             return Fate::Close;
         }
         self.receive(served);

@@ -116,7 +116,7 @@ impl Stream {
             return Ok(ReadOutcome::WouldBlock);
         };
         loop {
-            let outcome = tls.read(&self.socket, buffer)?;
+            let outcome = tls.read(&self.socket, place.is_none(), buffer)?;
             // What waits for the socket is sealed behind the answer, when its turn comes.
             if place.is_none() && tls.owes() {
                 let socket = &self.socket;

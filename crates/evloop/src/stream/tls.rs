@@ -129,7 +129,7 @@ impl Tls {
                 };
                 keep_record(&mut self.unread, &input[used..]);
                 if handshake.is_done() {
-                    self.establish(&mut local.keys)?;
+                    self.establish(local, send)?;
                     return Ok(true);
                 }
                 if is_drained {
@@ -139,14 +139,28 @@ impl Tls {
         })
     }
 
-    fn establish(&mut self, keys: &mut Keys) -> io::Result<()> {
+    fn establish(
+        &mut self,
+        local: &mut Local,
+        mut send: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
             return Ok(());
         };
         let mut established = handshake.finish().map_err(refused)?;
         // Records that came with the last one of the handshake are the first data.
         if let Some(unread) = &mut self.unread {
-            let opened = established.open(keys, &mut unread.record).map_err(fault)?;
+            let opened = match established.open(&mut local.keys, &mut unread.record) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    // The connection ends, whether or not the peer hears why.
+                    if !local.alert(&mut established, &error).is_empty() {
+                        let _ = send(&local.output);
+                    }
+                    established.forget(&mut local.keys);
+                    return Err(fault(error));
+                }
+            };
             unread.data = unread.record[..opened.data].to_vec();
             unread.record.drain(..opened.used);
             if unread.record.is_empty() && unread.data.is_empty() {
@@ -161,7 +175,13 @@ impl Tls {
     ///
     /// Shape: as [`Stream::read`](super::Stream::read), but with [`ReadOutcome::More`] also where
     /// data is left here. More of 0 bytes says that records without data came.
-    pub(super) fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+    /// An alert is sent where `may_send` says that nothing waits for the socket.
+    pub(super) fn read(
+        &mut self,
+        socket: &Socket,
+        may_send: bool,
+        buffer: &mut [u8],
+    ) -> io::Result<ReadOutcome> {
         if let Some(read) = self.read_kept(buffer) {
             return Ok(ReadOutcome::More(read));
         }
@@ -172,8 +192,8 @@ impl Tls {
             return Ok(ReadOutcome::Closed);
         }
         let unread = &mut self.unread;
-        let outcome =
-            LOCAL.with_borrow_mut(|local| local.read(established, unread, socket, buffer));
+        let outcome = LOCAL
+            .with_borrow_mut(|local| local.read(established, unread, socket, may_send, buffer));
         if outcome.is_err() {
             self.fail();
         }
@@ -275,12 +295,25 @@ impl Drop for Tls {
 }
 
 impl Local {
+    /// The alert that an error calls for; empty where it calls for none.
+    fn alert(&mut self, established: &mut Established, error: &TlsError) -> &[u8] {
+        self.output.clear();
+        if established
+            .abort(&mut self.keys, error, &mut self.output)
+            .is_err()
+        {
+            self.output.clear();
+        }
+        &self.output
+    }
+
     /// Reads once from the socket, opens what is whole, and keeps what is not, or finds no room.
     fn read(
         &mut self,
         established: &mut Established,
         unread: &mut Option<Box<Unread>>,
         socket: &Socket,
+        may_send: bool,
         buffer: &mut [u8],
     ) -> io::Result<ReadOutcome> {
         let have = take_record(unread, &mut self.input);
@@ -299,10 +332,9 @@ impl Local {
         let opened = match established.open(&mut self.keys, input) {
             Ok(opened) => opened,
             Err(error) => {
-                self.output.clear();
-                // The connection ends, whether or not the peer hears why.
-                let _ = established.abort(&mut self.keys, &error, &mut self.output);
-                if !self.output.is_empty() {
+                // The connection ends, whether or not the peer hears why. Among the bytes of a
+                // record that the socket has refused an alert is none.
+                if may_send && !self.alert(established, &error).is_empty() {
                     let _ = socket.write_parts(&[&self.output], false);
                 }
                 return Err(fault(error));

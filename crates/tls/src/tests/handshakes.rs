@@ -224,6 +224,30 @@ fn what_is_no_handshake_is_refused() {
 }
 
 #[test]
+fn a_record_that_rustls_is_not_given_has_an_alert_too() {
+    const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
+    let acceptor = Acceptor::new(vec![certificate()], 9);
+    let answered = |inputs: &[&[u8]]| {
+        let mut handshake = acceptor.begin().unwrap();
+        let error = inputs
+            .iter()
+            .find_map(|input| handshake.receive(input).err());
+        let mut out = Vec::new();
+        handshake.transmit(&mut out);
+        (error.unwrap(), out)
+    };
+    let (error, out) = answered(&[&[22, 3, 1, 0x41, 1]]);
+    let expected = HandshakeError::Record(TlsError::RecordTooLong(0x4101));
+    assert_eq!((error, &out[..]), (expected, &DECODE_ERROR[..]));
+    let begun = [22, 3, 1, 0, 4, 1, 0, 9, 9];
+    let (error, out) = answered(&[&begun, &[24, 3, 3, 0, 1, 0]]);
+    let expected = HandshakeError::Record(TlsError::RecordType(24));
+    assert_eq!((error, &out[..]), (expected, &DECODE_ERROR[..]));
+    let (error, out) = answered(&[b"GET / HTTP/1.1\r\n"]);
+    assert_eq!((error, &out[..]), (HandshakeError::NotTls, &b""[..]));
+}
+
+#[test]
 fn handshakes_are_bounded_in_bytes_and_in_number() {
     let acceptor = Acceptor::new(vec![certificate()], 2);
     let mut handshake = acceptor.begin().unwrap();

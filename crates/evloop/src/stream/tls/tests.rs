@@ -329,6 +329,39 @@ fn an_altered_record_ends_the_connection_with_an_alert() {
 }
 
 #[test]
+fn an_altered_record_behind_the_handshake_has_an_alert_too() {
+    let (mut stream, mut client) = begun(&version::TLS13);
+    client.send();
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
+    client.receive().unwrap();
+    client.tls.writer().write_all(b"data").unwrap();
+    let mut wire = Vec::new();
+    while client.tls.wants_write() {
+        client.tls.write_tls(&mut wire).unwrap();
+    }
+    *wire.last_mut().unwrap() ^= 1;
+    client.socket.write_all(&wire).unwrap();
+    let error = stream.handshake().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    let told = client.receive().unwrap_err();
+    let alert = AlertDescription::BadRecordMac;
+    assert_eq!(told, rustls::Error::AlertReceived(alert));
+}
+
+#[test]
+fn an_alert_does_not_go_into_a_record_that_waits() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    stream.write(&vec![b'm'; 1_000_000]).unwrap();
+    assert_eq!(stream.flushed(), Flushed::Blocked);
+    let mut buffer = vec![0; 1_000_000];
+    while client.socket.read(&mut buffer).is_ok() {}
+    client.socket.write_all(&[23, 3, 3, 0xff, 0xff]).unwrap();
+    assert!(stream.read(&mut [0; 99]).is_err());
+    let next = client.socket.read(&mut buffer).unwrap_err();
+    assert_eq!(next.kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
 fn a_client_without_tls_is_told_apart() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let mut stream = Stream::from_descriptor(ours.into()).unwrap();
