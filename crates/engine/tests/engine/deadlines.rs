@@ -3,7 +3,6 @@
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, HttpEvent, Limits, Response};
 use dwell_testkit::Rig;
-use dwell_testkit::sim::SimNet;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -124,10 +123,11 @@ fn a_body_is_cut_and_counted_behind_an_answer_that_has_begun() {
     assert_eq!(fixture.server.app.count(HttpEvent::BodyTimeout), 1);
 }
 
+#[cfg(feature = "sim")]
 #[test]
 fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
     // The time of a network that is simulated: a busy machine takes none of it.
-    let network = SimNet::new(1);
+    let network = dwell_evloop::sim::SimNet::new(1);
     let mut fixture = Fixture::new(Limits {
         body_timeout: AMPLE,
         body_rate_min: 500,
