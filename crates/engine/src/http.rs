@@ -16,6 +16,7 @@ use crate::app::{App, ExchangeId};
 use crate::budget::Budget;
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
+use crate::fan_out;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
@@ -303,7 +304,7 @@ impl Http {
         } else if fate == Fate::Close {
             self.forget(context, token);
         }
-        self.send_if_full(context);
+        fan_out::send_if_full(self, context);
         Some(result)
     }
 
@@ -450,7 +451,7 @@ impl Http {
         token: Token,
         app: &'v mut A,
     ) -> Option<Visit<'v, A>> {
-        self.send_before(context, token);
+        fan_out::send_before(self, context, token);
         let connection = self.connections.get_mut(token)?;
         let start = self.date.at(context.unix_seconds(), context.wall());
         let stalled = connection.phase == Phase::Writing || connection.is_blocked();
@@ -506,7 +507,7 @@ impl Http {
     }
 
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
-        self.send_before(context, token);
+        fan_out::send_before(self, context, token);
         context.disarm(token);
         if let Some(peers) = &mut self.peers {
             peers.forget(token);

@@ -42,6 +42,7 @@ mod date;
 pub mod desk;
 #[doc(hidden)]
 pub mod embed;
+mod fan_out;
 pub mod files;
 mod gathered;
 pub mod handler;

@@ -35,6 +35,7 @@ pub use socket::{WebSocketRef, WebSocketSendError};
 pub use upgrade::{OriginPolicy, Rejection, Upgrade, UpgradeOptions, is_upgrade, upgrade};
 
 use crate::Detached;
+use crate::fan_out;
 use connection::{Connection, Ending, State};
 use dwell_evloop::{Context, LoopOutput, Readiness, Slab, Token};
 use dwell_proto::websocket::{Deflaters, Inflater};
@@ -209,7 +210,7 @@ impl WebSockets {
         if is_news {
             context.again(token, Readiness::default());
         }
-        self.send_if_full(context);
+        fan_out::send_if_full(self, context);
         Some(result)
     }
 
@@ -356,7 +357,7 @@ impl WebSockets {
         token: Token,
         app: &'v mut A,
     ) -> Option<Visit<'v, A>> {
-        self.send_before(context, token);
+        fan_out::send_before(self, context, token);
         let connection = self.connections.get_mut(token)?;
         let output = context.take_output();
         Some(Visit {

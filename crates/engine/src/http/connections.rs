@@ -4,8 +4,9 @@ use super::Http;
 use super::visit::Fate;
 use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
+use crate::fan_out::{self, FanOut};
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, Readiness, Sends, Sent, Token};
+use dwell_evloop::{Context, Stream, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -178,7 +179,7 @@ impl Http {
 /// Answers to many at once, which are gathered and sent by one system call.
 impl Http {
     /// Gathers from now on what [`with_reply`](Self::with_reply) is given for held exchanges, if
-    /// `count` of them are worth it and the loop has [`Sends`], until it is
+    /// `count` of them are worth it and the loop has [`Sends`](dwell_evloop::Sends), until it is
     /// [sent](Self::send_gathered).
     ///
     /// Shape: for one callback of the driver, which ends with that.
@@ -206,73 +207,31 @@ impl Http {
     /// # assert!(answer.ends_with("\r\n\r\nnews"), "{answer}");
     /// ```
     pub fn gather(&mut self, context: &mut Context, count: usize) {
-        if count >= Sends::COUNT_MIN
-            && let Some(sends) = context.sends()
-        {
-            sends.begin(self.kinds.connection);
-        }
+        fan_out::begin(self, context, count);
     }
 
     /// Sends what was gathered, and gathers no longer.
     pub fn send_gathered(&mut self, context: &mut Context) {
-        self.send_now(context);
-        if let Some(sends) = context.sends_of(self.kinds.connection) {
-            sends.end();
-        }
+        fan_out::end(self, context);
+    }
+}
+
+impl FanOut for Http {
+    fn kind(&self) -> u8 {
+        self.kinds.connection
     }
 
-    /// Sends what is gathered if there is no room for more.
-    pub(super) fn send_if_full(&mut self, context: &mut Context) {
-        let sends = context.sends_of(self.kinds.connection);
-        if sends.is_some_and(|sends| sends.is_full()) {
-            self.send_now(context);
-        }
+    fn stream(&self, token: Token) -> Option<&Stream> {
+        Some(&self.connections.get(token)?.peer.stream)
     }
 
-    /// Sends what is gathered before something else is done with a connection that is among it.
-    pub(super) fn send_before(&mut self, context: &mut Context, token: Token) {
-        let sends = context.sends_of(self.kinds.connection);
-        if sends.is_none_or(|sends| sends.is_empty()) {
-            return;
-        }
-        let connection = self.connections.get(token);
-        if connection.is_some_and(|connection| connection.is_gathered) {
-            self.send_now(context);
-        }
+    fn mark(&mut self, token: Token) -> Option<&mut bool> {
+        Some(&mut self.connections.get_mut(token)?.is_gathered)
     }
 
-    fn send_now(&mut self, context: &mut Context) {
-        let Some(mut sends) = context.take_sends() else {
-            return;
-        };
-        if sends.is_of(self.kinds.connection) && !sends.is_empty() {
-            let connections = &self.connections;
-            sends.send(|token| {
-                connections
-                    .get(token)
-                    .map(|connection| &connection.peer.stream)
-            });
-            for (token, sent) in sends.outcomes() {
-                self.was_sent(context, token, sent);
-            }
-            sends.clear();
-        }
-        context.return_sends(sends);
-    }
-
-    fn was_sent(&mut self, context: &mut Context, token: Token, sent: Sent<'_>) {
-        let Some(connection) = self.connections.get_mut(token) else {
-            return;
-        };
-        connection.is_gathered = false;
-        match sent {
-            Sent::Whole => {}
-            Sent::Failed => context.again(token, Readiness::HANGUP),
-            Sent::Rest(rest) => {
-                if let Some(mut visit) = self.visit(context, token, &mut ()) {
-                    visit.refused(rest);
-                }
-            }
+    fn refused(&mut self, context: &mut Context, token: Token, rest: &[u8]) {
+        if let Some(mut visit) = self.visit(context, token, &mut ()) {
+            visit.refused(rest);
         }
     }
 }
