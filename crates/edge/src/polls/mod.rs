@@ -355,13 +355,7 @@ impl Polls {
 
     /// Requests to the application.
     pub(crate) fn fetching(&mut self) -> Fetching<'_> {
-        Fetching {
-            config: &self.config,
-            routes: &self.routes,
-            gate: &self.gate,
-            misses: &mut self.misses,
-            waiters: &mut self.waiters,
-        }
+        self.sub_fetches().fetching
     }
 
     /// Keys that the application is asked for beside polls.
