@@ -18,7 +18,7 @@ pub use driver::{DeskLoop, Looped, NoSockets};
 pub use inflow::Inflow;
 pub use ledger::Ledger;
 pub use order::{Attention, Entry, Fields, Line, Order, OwnedAnswer};
-pub use owed::{BodyRead, End, Owed, Refusal};
+pub use owed::{BodyRead, End, INFORMATIONAL_MAX, Owed, Refusal};
 
 use crate::Detached;
 use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};

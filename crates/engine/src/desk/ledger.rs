@@ -180,7 +180,7 @@ impl<L: Line, E> fmt::Debug for Ledger<L, E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::{Attention, BodyRead, Order, OwnedAnswer, Refusal};
+    use crate::desk::{Attention, BodyRead, INFORMATIONAL_MAX, Order, OwnedAnswer, Refusal};
     use crate::server::{LoopLink, Next};
     use bytes::Bytes;
     use dwell_proto::http1::Trailers;
@@ -276,6 +276,21 @@ mod tests {
         assert!(owed.order(Order::Finish(Vec::new())));
         assert_eq!(asked(&ledger), [token]);
         assert_eq!(ledger.line().wakes.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn informational_answers_are_bounded_for_each_exchange() {
+        let mut ledger = ledger();
+        for number in 0..2 {
+            let (token, owed) = ledger.open(exchange(number), 0);
+            for _ in 0..=INFORMATIONAL_MAX {
+                assert!(owed.order(Order::Informational(Nothing)));
+            }
+            assert_eq!(owed.ordered(), usize::from(INFORMATIONAL_MAX));
+            assert!(owed.answer(Order::Send(Nothing)), "the answer is taken");
+            drop(owed);
+            ledger.end(token, End::Gone);
+        }
     }
 
     #[test]

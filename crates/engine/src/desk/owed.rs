@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
 
+/// Informational answers to one request.
+pub const INFORMATIONAL_MAX: u8 = 32;
+
 /// The handle of an answer that is owed, for its holder on any thread.
 pub struct Owed<L: Line> {
     line: Arc<L>,
@@ -33,6 +36,8 @@ struct State<L: Line> {
     waiting_bytes: usize,
     /// One of the holders has answered; what others answer is refused.
     is_answered: bool,
+    /// Informational answers that were ordered.
+    informational: u8,
     end: Option<End>,
     /// Threads that wait: a signal to none would be a system call for nothing.
     waiting_threads: u32,
@@ -192,10 +197,19 @@ impl<L: Line> Owed<L> {
     }
 
     /// Leaves an order, whatever room there is. Returns false if the exchange has ended.
+    ///
+    /// Shape: an informational answer beyond [`INFORMATIONAL_MAX`] is dropped, as clients may
+    /// ignore any of them.
     pub fn order(&self, order: Order<L>) -> bool {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.end.is_some() {
             return false;
+        }
+        if let Order::Informational(_) = order {
+            if state.informational == INFORMATIONAL_MAX {
+                return true;
+            }
+            state.informational += 1;
         }
         self.leave(state, order);
         true
@@ -372,6 +386,12 @@ impl<L: Line> Owed<L> {
         is_bare
     }
 
+    /// Returns the number of orders that wait for the loop.
+    #[cfg(test)]
+    pub(super) fn ordered(&self) -> usize {
+        self.lock().orders.len()
+    }
+
     /// Makes room for the body of the request.
     pub fn expect_body(&self) {
         self.lock().body.get_or_insert_default();
@@ -469,6 +489,7 @@ impl<L: Line> State<L> {
             orders: Vec::new(),
             waiting_bytes: 0,
             is_answered: false,
+            informational: 0,
             end: None,
             waiting_threads: 0,
             wakers: None,

@@ -53,7 +53,8 @@ impl Responder {
         self.answer(Order::Send(answer))
     }
 
-    /// Sends an informational answer, such as 103, before the answer itself.
+    /// Sends an informational answer, such as 103, before the answer itself. Those of one request
+    /// beyond [32](crate::desk::INFORMATIONAL_MAX) are dropped.
     ///
     /// # Errors
     /// [`Gone`].
