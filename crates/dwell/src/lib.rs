@@ -11,13 +11,14 @@
 //! | write handlers over the types of the `http` crate | [`handler::http`] | `http` |
 //! | serve an axum `Router`, or another `tower::Service` | [`handler::tower`] | `tower` |
 //! | open WebSockets in axum's handlers | [`handler::axum::WebSocketUpgrade`] | `axum` |
+//! | have clients under TLS | [`tls::Tls`] | `tls` |
 //! | bound what a future may take | [`timers::timeout`] | `timers` |
 //! | talk to memcached | [`memcache::Client`] | `memcache`; codecs: `json`, `zlib`, `zstd` |
 //! | keep values in a bounded cache | [`store::Store`] | `store` |
 //! | write a driver of your own | [`engine`], [`event_loop`] | `event-loop` |
 //!
-//! `full` is all of them but `zstd`, which builds a C library. The program `dwell`, which stands in
-//! front of applications that are polled, is the package `dwell-cli`.
+//! `full` is all of them but `zstd`; this one and `tls` build C libraries. The program `dwell`,
+//! which stands in front of applications that are polled, is the package `dwell-cli`.
 //!
 //! # A server
 //!
@@ -181,7 +182,8 @@
         feature = "manager",
         feature = "memcache",
         feature = "store",
-        feature = "timers"
+        feature = "timers",
+        feature = "tls"
     )),
     allow(
         rustdoc::broken_intra_doc_links,
@@ -209,6 +211,10 @@ pub use dwell_engine::{StreamEnd, StreamLimits, StreamRef, websocket};
 #[doc(inline)]
 pub use dwell_proto::http1;
 
+#[cfg(all(feature = "tls", any(feature = "server", feature = "manager")))]
+#[doc(inline)]
+pub use dwell_engine::tls;
+
 /// The crate of the server, the manager and their components, whose pages it has.
 #[cfg(feature = "event-loop")]
 #[doc(no_inline)]
@@ -230,7 +236,7 @@ pub use dwell_store as store;
 pub use dwell_timers as timers;
 
 /// The pages about the parts, whose examples are compiled as they stand.
-#[cfg(all(doctest, feature = "manager", feature = "axum"))]
+#[cfg(all(doctest, feature = "manager", feature = "axum", feature = "tls"))]
 mod pages {
     #[doc = include_str!("../../../docs/manager.md")]
     mod manager {}

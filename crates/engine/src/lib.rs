@@ -29,7 +29,8 @@
 //! ```
 //!
 //! Features: `http`, handlers over the types of the `http` crate; `tower`, handlers that are a
-//! `tower::Service`; `axum`, WebSocket in the handlers of an axum `Router`.
+//! `tower::Service`; `axum`, WebSocket in the handlers of an axum `Router`; `tls`, TLS of
+//! listeners.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -53,6 +54,8 @@ mod reply;
 mod server;
 pub mod sse;
 mod streams;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod websocket;
 
 pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};

@@ -56,6 +56,27 @@ use std::task::{Context, Poll};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
+/// A mark among the extensions of a request that came under TLS.
+///
+/// ```
+/// use bytes::Bytes;
+/// use dwell_engine::handler::http::Secure;
+/// use http::{Request, Response};
+///
+/// fn scheme_of(request: Request<Bytes>) -> Response<&'static str> {
+///     let is_secure = request.extensions().get::<Secure>().is_some();
+///     Response::new(if is_secure { "https\n" } else { "http\n" })
+/// }
+/// #
+/// # use dwell_engine::{Server, handler::http::inline};
+/// # let running = Server::builder().listen(([127, 0, 0, 1], 0).into()).serve(inline(scheme_of))?;
+/// # let answer = dwell_testkit::ask(running.addresses()[0], "GET / HTTP/1.0\r\n\r\n");
+/// # assert!(answer.ends_with("\r\n\r\nhttp\n"), "{answer}");
+/// # Ok::<(), dwell_engine::ServerError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Secure;
+
 /// The means by which a handler takes the connection over. It is among the extensions of a request
 /// that asks for an upgrade; the handler then answers 101.
 ///
@@ -99,7 +120,7 @@ impl OnUpgrade {
     }
 
     /// Gives the connection to `run` in a thread of its own, once a 101 was answered, with what
-    /// the client has sent beyond its request.
+    /// the client has sent beyond its request. A client under TLS gets 501.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -278,6 +299,9 @@ pub(super) fn request_of<B>(
     }
     if let Some(peer) = exchange.peer_address() {
         typed.extensions_mut().insert(PeerAddress(peer));
+    }
+    if request.is_secure {
+        typed.extensions_mut().insert(Secure);
     }
     if head.upgrade.is_some() {
         typed.extensions_mut().insert(OnUpgrade {

@@ -18,6 +18,8 @@ pub struct OwnedRequest {
     pub fields: Vec<(String, Vec<u8>)>,
     /// The client's address; `None` over a unix socket, or when it is gone.
     pub peer: Option<SocketAddr>,
+    /// True of a request that came under TLS.
+    pub is_secure: bool,
     /// The body.
     pub body: RequestBody,
     path: (usize, usize),
@@ -35,6 +37,7 @@ impl OwnedRequest {
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
             peer,
+            is_secure: request.is_secure,
             body,
             path: place_of(head.path, head.target),
         }

@@ -132,7 +132,8 @@ impl Responder {
     /// Sends `answer`, a 101, and gives the connection to `run` in a thread of its own, with what
     /// the client has sent beyond its request.
     ///
-    /// Shape: as [`take_over`](Self::take_over).
+    /// Shape: as [`take_over`](Self::take_over). A client under TLS gets 501: its socket has
+    /// records, which the loop alone can open.
     ///
     /// # Errors
     /// [`Gone`].

@@ -117,6 +117,14 @@ impl<H: Handler> Face for ServerApp<H> {
     ) {
         // Closing the descriptor ends the registration even where this fails.
         let _ = context.deregister(&mut detached.stream);
+        // A thread would read records in the place of bytes.
+        if matches!(takeover, Takeover::Thread(_)) && detached.stream.is_secure() {
+            let refusal = answer.map_or_else(Vec::new, |_| head_of(&Answer::new(501)));
+            if detached.stream.write(&refusal).is_ok() {
+                detached.stream.close_notify();
+            }
+            return;
+        }
         // A socket that fails here fails its new owner too.
         let written = answer.map_or(Ok(()), |answer| detached.stream.write(&head_of(&answer)));
         if written.is_ok() {

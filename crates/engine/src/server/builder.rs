@@ -10,7 +10,9 @@ use super::{Message, Settings};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::websocket::WebSocketOptions;
-use dwell_evloop::{EventLoop, INPUT_BYTES, ListenOptions, Listener, bind_group, bind_unix};
+use dwell_evloop::{
+    Acceptor, EventLoop, INPUT_BYTES, ListenOptions, Listener, bind_group, bind_unix,
+};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub struct ServerBuilder {
     addresses: Vec<SocketAddr>,
     paths: Vec<PathBuf>,
     listen_options: ListenOptions,
+    /// Puts clients under TLS, if it is there.
+    acceptor: Option<Acceptor>,
     pollers: usize,
     buffer_size: usize,
     workers: usize,
@@ -117,6 +121,7 @@ impl Default for ServerBuilder {
             addresses: Vec::new(),
             paths: Vec::new(),
             listen_options: ListenOptions::default(),
+            acceptor: None,
             pollers: cores,
             buffer_size: INPUT_BYTES,
             workers: 4 * cores,
@@ -153,6 +158,18 @@ impl ServerBuilder {
     /// Sets the options of listening sockets: backlog, and permissions of unix sockets.
     pub fn listen_options(mut self, options: ListenOptions) -> Self {
         self.listen_options = options;
+        self
+    }
+
+    /// Puts all clients under TLS, over TCP and unix sockets; see [`Tls`](crate::tls::Tls), whose
+    /// clone replaces certificates while the server runs. A client that does not speak TLS gets
+    /// 400.
+    ///
+    /// Shape: threads get no connection under TLS:
+    /// [`take_over_blocking`](crate::handler::Responder::take_over_blocking) answers 501 then.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: &crate::tls::Tls) -> Self {
+        self.acceptor = Some(tls.acceptor().clone());
         self
     }
 
@@ -380,6 +397,11 @@ impl ServerBuilder {
                 source,
             })?;
             listeners[number % self.pollers].push(listener);
+        }
+        if let Some(acceptor) = &self.acceptor {
+            for listener in listeners.iter_mut().flatten() {
+                listener.secure(acceptor.clone());
+            }
         }
         Ok((addresses, listeners))
     }

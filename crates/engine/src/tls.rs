@@ -1,0 +1,246 @@
+//! Certificates of listeners under TLS.
+
+pub use dwell_evloop::CertificateError;
+
+use dwell_evloop::{Acceptor, Certificate};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// TLS of listeners: the certificates that they offer, and the handle that replaces them.
+///
+/// Shape: its clones are one. Listeners offer TLS 1.3 and 1.2, and `http/1.1` by ALPN.
+///
+/// ```
+/// use dwell_engine::Server;
+/// use dwell_engine::handler::handler_fn;
+/// use dwell_engine::tls::Tls;
+///
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/data");
+/// # let (certificate, key) = (format!("{folder}/certificate.pem"), format!("{folder}/key.pem"));
+/// let tls = Tls::builder().certificate_files(certificate, key).build()?;
+/// let running = Server::builder()
+///     .tls(&tls)
+///     .listen(([127, 0, 0, 1], 0).into())
+///     .serve(handler_fn(|request, exchange| {
+///         assert!(request.is_secure);
+///         exchange.text(200, "hello");
+///     }))?;
+/// println!("https://{}", running.addresses()[0]);
+/// // The files have new certificates: new clients get them.
+/// tls.reload()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tls(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    acceptor: Acceptor,
+    sources: Mutex<Vec<Source>>,
+}
+
+/// The certificates of a [`Tls`] and its limits.
+///
+/// Shape: a client gets the certificate for the name that it asks for: one with exactly this name,
+/// then one with a wildcard for it. The first certificate is for all other clients.
+///
+/// ```
+/// use dwell_engine::tls::{Tls, TlsError};
+///
+/// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+/// # let key = include_bytes!("../../tls/tests/data/key.pem");
+/// let tls = Tls::builder().certificate_pem(certificate, key).handshakes_max(200).build()?;
+/// // The certificates of another builder take the place of those before.
+/// tls.replace(Tls::builder().certificate_pem(certificate, key))?;
+/// assert!(matches!(Tls::builder().build(), Err(TlsError::NoCertificate)));
+/// # Ok::<(), TlsError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct TlsBuilder {
+    sources: Vec<Source>,
+    handshakes_max: usize,
+}
+
+/// A certificate chain and its key: in files, or in memory.
+#[derive(Clone)]
+enum Source {
+    Files { chain: PathBuf, key: PathBuf },
+    Pem { chain: Vec<u8>, key: Vec<u8> },
+}
+
+/// An error of certificates or keys. Nothing has changed then.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// No certificate was given.
+    NoCertificate,
+    /// A file cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A certificate or its key cannot be used.
+    Certificate {
+        /// The file with the fault; `None` if it was given as bytes.
+        path: Option<PathBuf>,
+        /// The fault.
+        source: CertificateError,
+    },
+}
+
+impl Tls {
+    /// Makes a builder without certificates.
+    pub fn builder() -> TlsBuilder {
+        TlsBuilder {
+            sources: Vec::new(),
+            handshakes_max: 1000,
+        }
+    }
+
+    /// Reads the files of its certificates again. Clients that connect from now on get what is in
+    /// them; connections go on.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the certificates before are offered still.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let sources = self.0.sources.lock();
+        let sources = sources.unwrap_or_else(PoisonError::into_inner);
+        self.0.acceptor.set_certificates(read(&sources)?);
+        Ok(())
+    }
+
+    /// Offers the certificates of `builder` from now on, and reads its files at a
+    /// [`reload`](Self::reload). Its limits are not used.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the certificates before are offered still.
+    pub fn replace(&self, builder: TlsBuilder) -> Result<(), TlsError> {
+        let mut sources = self
+            .0
+            .sources
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.0.acceptor.set_certificates(read(&builder.sources)?);
+        *sources = builder.sources;
+        Ok(())
+    }
+
+    pub(crate) fn acceptor(&self) -> &Acceptor {
+        &self.0.acceptor
+    }
+}
+
+impl TlsBuilder {
+    /// Adds a certificate and its private key, in two PEM files. The first certificate of its file
+    /// is that of the server, and those that vouch for it follow. One file may have all.
+    pub fn certificate_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (chain, key) = (chain.into(), key.into());
+        self.sources.push(Source::Files { chain, key });
+        self
+    }
+
+    /// Adds a certificate and its private key in PEM, as
+    /// [`certificate_files`](Self::certificate_files) does.
+    pub fn certificate_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (chain, key) = (chain.into(), key.into());
+        self.sources.push(Source::Pem { chain, key });
+        self
+    }
+
+    /// Sets the number of handshakes that may be under way at once. Default 1,000.
+    pub fn handshakes_max(mut self, handshakes: usize) -> Self {
+        self.handshakes_max = handshakes;
+        self
+    }
+
+    /// Reads the certificates.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn build(self) -> Result<Tls, TlsError> {
+        let acceptor = Acceptor::new(read(&self.sources)?, self.handshakes_max);
+        Ok(Tls(Arc::new(Shared {
+            acceptor,
+            sources: Mutex::new(self.sources),
+        })))
+    }
+}
+
+fn read(sources: &[Source]) -> Result<Vec<Certificate>, TlsError> {
+    if sources.is_empty() {
+        return Err(TlsError::NoCertificate);
+    }
+    sources.iter().map(Source::read).collect()
+}
+
+impl Source {
+    fn read(&self) -> Result<Certificate, TlsError> {
+        match self {
+            Self::Pem { chain, key } => {
+                let certificate = Certificate::from_pem(chain, key);
+                certificate.map_err(|source| TlsError::Certificate { path: None, source })
+            }
+            Self::Files { chain, key } => {
+                let certificate = Certificate::from_pem(&read_file(chain)?, &read_file(key)?);
+                certificate.map_err(|source| TlsError::Certificate {
+                    path: Some(match source {
+                        CertificateError::Certificate(_) => chain.clone(),
+                        _ => key.clone(),
+                    }),
+                    source,
+                })
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Keys are in no log.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files { chain, key } => f
+                .debug_struct("Files")
+                .field("chain", chain)
+                .field("key", key)
+                .finish(),
+            Self::Pem { .. } => f.write_str("Pem"),
+        }
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("tls has no certificate"),
+            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Certificate { path: None, source } => source.fmt(f),
+            Self::Certificate {
+                path: Some(path),
+                source,
+            } => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoCertificate => None,
+            Self::Read { source, .. } => Some(source),
+            Self::Certificate { source, .. } => Some(source),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Servers whose clients speak TLS, over real sockets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod server;
+mod support;

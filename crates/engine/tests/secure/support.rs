@@ -1,0 +1,61 @@
+//! Certificates, and clients that verify them.
+
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const CERTIFICATE: &[u8] = include_bytes!("../../../tls/tests/data/certificate.pem");
+pub(crate) const KEY: &[u8] = include_bytes!("../../../tls/tests/data/key.pem");
+/// Another certificate, and its key.
+pub(crate) const OTHER: &[u8] = include_bytes!("../../../tls/tests/data/other.pem");
+pub(crate) const OTHER_KEY: &[u8] = include_bytes!("../../../tls/tests/data/other_key.pem");
+
+/// Longer than any test waits for something that comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A file with test data.
+pub(crate) fn data(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("../tls/tests/data").join(name)
+}
+
+/// A client that trusts `CERTIFICATE` and connects to `dwell.test`.
+pub(crate) fn connect(address: SocketAddr) -> TlsStream {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+    roots.add(certificate).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("dwell.test").unwrap();
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    StreamOwned::new(
+        ClientConnection::new(Arc::new(config), name).unwrap(),
+        socket,
+    )
+}
+
+/// Sends one request on a connection of its own; returns all that comes until the server closes it
+/// in order.
+pub(crate) fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
+    let mut client = connect(address);
+    client.write_all(request.as_ref()).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: dwell.test\r\nConnection: close\r\n\r\n")
+}
