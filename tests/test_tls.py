@@ -14,6 +14,7 @@ import pytest
 from support import ports
 from support.browser import find
 from support.dwell import BINARY
+from support.process import Process
 from support.wait import until
 
 GO_CLIENT = pathlib.Path(__file__).parent / "clients" / "tls" / "main.go"
@@ -36,7 +37,9 @@ def make_certificate(folder, name, *names):
 class Secure:
     """An edge that speaks TLS at `address`, for `one.test`."""
 
-    def __init__(self, start_dwell, folder, check_interval="60s", **sections):
+    def __init__(
+        self, start_dwell, folder, check_interval="60s", acme_challenge="off", **sections
+    ):
         self.folder = folder
         self.address = ports.free_address()
         self.certificate, self.key = make_certificate(folder, "one", "one.test", "*.wild.test")
@@ -45,6 +48,7 @@ class Secure:
             "certificate": str(self.certificate),
             "key": str(self.key),
             "check_interval": check_interval,
+            "acme_challenge": acme_challenge,
         }
         self.edge = start_dwell(tls=tls, **sections)
 
@@ -444,3 +448,69 @@ def test_a_check_warns_of_what_clients_refuse(tmp_path):
     config.write_text(f'[tls]\ncertificate = "{expired}"\nkey = "{key}"\n')
     checked = subprocess.run([BINARY, "check", config], capture_output=True, timeout=60, check=True)
     assert b"expired at 20" in checked.stderr, checked
+
+
+def test_tls_on_a_plain_port_is_closed_counted_and_told(lone):
+    with pytest.raises(OSError), socket.create_connection(lone.edge.address, timeout=20) as plain:
+        lone.context().wrap_socket(plain, server_hostname="one.test")
+    lone.edge.await_metric(1, "dwell_tls_on_plain_total")
+    until(lambda: "move the address to tls.listen" in lone.edge.output(), "the log has the remedy")
+    # Not one line for each; the count has them all.
+    for _ in range(5):
+        assert not has_tls(lone.edge.address)
+    lone.edge.await_metric(6, "dwell_tls_on_plain_total")
+    assert lone.edge.output().count("a client began TLS on") < 6
+    # A first byte alone is no TLS.
+    with socket.create_connection(lone.edge.address, timeout=20) as plain:
+        plain.sendall(b"\x16GET / HTTP/1.1\r\n\r\n")
+        assert plain.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_challenges_are_answered_plain_and_under_tls_before_any_route(start_dwell, tmp_path):
+    folder = tmp_path / "challenges"
+    folder.mkdir()
+    (folder / "to-ken_1").write_text("to-ken_1.digest")
+    (tmp_path / "secret").write_text("secret")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    routes = [{"prefix": "/"}]
+    edge = Secure(start_dwell, tmp_path, acme_challenge=str(folder), route=routes)
+    below = "/.well-known/acme-challenge/"
+    plain = edge.edge.get(below + "to-ken_1")
+    assert (plain.status, plain.body) == (200, b"to-ken_1.digest")
+    with edge.connect() as connection:
+        ask(connection, below + "to-ken_1")
+        assert answer(connection) == b"to-ken_1.digest"
+    for token in ("none", "link", "..", "../secret", "%2e%2e/secret", "a.b", ""):
+        assert edge.edge.get(below + token).status in (400, 404), token
+    refused = edge.edge.get(below + "to-ken_1", method="PUT", body=b"x")
+    assert refused.status == 405
+    # Without the option the path is a route's.
+    edge.edge.rewrite(tls={"acme_challenge": "off"})
+    edge.edge.signal(signal.SIGHUP)
+    until(lambda: edge.edge.get(below + "to-ken_1").status != 200, "it is off")
+
+
+@pytest.mark.parametrize("flags", [["serve", "--tls-self-signed"], ["demo", "--tls"]])
+def test_a_flag_makes_a_certificate_for_localhost(tmp_path, cleanup, flags):
+    plain, secure, store = (ports.free_address() for _ in range(3))
+    *rest, last = flags
+    command = [BINARY, *rest, f"{last}={ports.text(secure)}", "--listen", ports.text(plain),
+               "--admin", "off", "--store", ports.text(store)]  # fmt: skip
+    server = Process(command, tmp_path / "log")
+    cleanup.callback(server.stop)
+    server.start_listening(plain, secure, store)
+    words = "self-signed, for localhost and a week"
+    until(lambda: words in server.output(), "the log warns of the certificate")
+    with socket.create_connection(secure, timeout=20) as connection:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        shown = context.wrap_socket(connection).getpeercert(binary_form=True)
+    certificate = tmp_path / "shown.pem"
+    certificate.write_text(ssl.DER_cert_to_PEM_cert(shown))
+    trusting = ssl.create_default_context(cafile=certificate)
+    for name in ("localhost", "127.0.0.1"):
+        with socket.create_connection(secure, timeout=20) as connection:
+            trusting.wrap_socket(connection, server_hostname=name).close()
+    with socket.create_connection(secure, timeout=20) as connection:
+        with pytest.raises(ssl.SSLCertVerificationError):
+            trusting.wrap_socket(connection, server_hostname="example.org")

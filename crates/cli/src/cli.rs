@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Serve(ServeArguments),
     /// Start on the embedded store with a page that shows a poll being answered
     #[command(after_help = DEMO_EXAMPLES)]
-    Demo(CommonArguments),
+    Demo(DemoArguments),
     /// Serve the embedded store alone, with memcached's flags
     Store(Box<StoreArguments>),
     /// Show what a store does: its hottest keys, waits, memory and commands
@@ -65,7 +65,23 @@ pub(crate) struct ServeArguments {
     /// Requests under this path are polls; repeat it for several [default: /poll/]
     #[arg(long, value_name = "PATH")]
     pub(crate) poll_prefix: Vec<String>,
+    /// Listen under TLS too, with a certificate for localhost that is made for a week
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
+        default_missing_value = SELF_SIGNED_ADDRESS)]
+    pub(crate) tls_self_signed: Option<String>,
     /// The flags of `dwell demo`.
+    #[command(flatten)]
+    pub(crate) common: CommonArguments,
+}
+
+/// Flags of `dwell demo`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DemoArguments {
+    /// Listen under TLS too, with a certificate for localhost that is made for a week
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
+        default_missing_value = SELF_SIGNED_ADDRESS)]
+    pub(crate) tls: Option<String>,
+    /// The flags that `dwell serve` has too.
     #[command(flatten)]
     pub(crate) common: CommonArguments,
 }
@@ -138,6 +154,21 @@ impl ServeArguments {
             "route.prefix",
             &self.poll_prefix,
         );
+        push_self_signed(
+            &mut flags,
+            "--tls-self-signed",
+            self.tls_self_signed.as_ref(),
+        );
+        flags.extend(self.common.flags());
+        flags
+    }
+}
+
+impl DemoArguments {
+    /// The flags that were given, in the order in which they are applied.
+    pub(crate) fn flags(&self) -> Vec<FlagValue> {
+        let mut flags = Vec::new();
+        push_self_signed(&mut flags, "--tls", self.tls.as_ref());
         flags.extend(self.common.flags());
         flags
     }
@@ -181,6 +212,14 @@ impl CommonArguments {
     }
 }
 
+/// Adds the options of a flag that makes a certificate.
+fn push_self_signed(flags: &mut Vec<FlagValue>, flag: &str, address: Option<&String>) {
+    if let Some(address) = address {
+        push(flags, flag, "tls.listen", std::slice::from_ref(address));
+        push(flags, flag, "tls.self_signed", &["true".to_owned()]);
+    }
+}
+
 fn push(flags: &mut Vec<FlagValue>, flag: &str, option: &str, values: &[String]) {
     if !values.is_empty() {
         let (flag, option) = (flag.to_owned(), option.to_owned());
@@ -197,6 +236,9 @@ fn assignment(text: &str) -> Result<(String, String), &'static str> {
     let (option, value) = text.split_once('=').ok_or("write SECTION.OPTION=VALUE")?;
     Ok((option.trim().to_owned(), value.trim().to_owned()))
 }
+
+/// The address under TLS of a flag without one.
+const SELF_SIGNED_ADDRESS: &str = "127.0.0.1:8443";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -231,7 +273,9 @@ Examples:
   dwell demo
       Then open http://127.0.0.1:8080/ and run:
       printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
-  dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311";
+  dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311
+  dwell demo --tls
+      And under TLS at https://localhost:8443/, with a certificate made for it.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -314,6 +358,30 @@ mod tests {
         assert_eq!(config.memcached.servers.len(), 2);
         assert_eq!(config.routes.len(), 2);
         assert_eq!(config.limits.waiters_max, 7);
+    }
+
+    #[test]
+    fn a_flag_makes_a_certificate_and_listens_with_it() {
+        let of = |flags: &[FlagValue]| parse("dwell.toml", "", flags).expect("they are right").tls;
+        for (words, address) in [
+            (&["--tls-self-signed"][..], "127.0.0.1:8443"),
+            (&["--tls-self-signed=127.0.0.1:1"], "127.0.0.1:1"),
+        ] {
+            let tls = of(&serve(words).flags());
+            assert!(tls.self_signed);
+            assert_eq!(tls.listen, [address.parse().expect("an address")]);
+        }
+        let elsewhere = serve(&["--tls-self-signed=0.0.0.0:1"]).flags();
+        let error = parse("dwell.toml", "", &elsewhere).expect_err("others could reach it");
+        assert!(error.to_string().contains("this machine alone"), "{error}");
+        let demo = CommandLine::try_parse_from(["dwell", "demo", "--tls"]).expect("it is right");
+        let Command::Demo(demo) = demo.command else {
+            panic!("it is the demonstration");
+        };
+        assert_eq!(
+            of(&demo.flags()).listen,
+            of(&serve(&["--tls-self-signed"]).flags()).listen
+        );
     }
 
     #[test]

@@ -186,6 +186,8 @@ pub enum HttpEvent {
     HandshakeFailed,
     /// A client took too long for its handshake.
     HandshakeTimeout,
+    /// A client began a handshake of TLS where there is none, and was closed.
+    TlsOnPlain,
     /// A client took too long for its body, behind an answer that had begun.
     BodyTimeout,
 }

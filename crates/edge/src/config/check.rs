@@ -82,11 +82,26 @@ fn certificates(draft: &mut Draft, config: &Config) {
             format!("`tls.certificate` has {certificates} files and `tls.ocsp` has {responses}"),
             "name one response for each certificate, in the same order, or none at all",
         );
-    } else if certificates == 0 && !tls.listen.is_empty() {
+    } else if certificates == 0 && !tls.listen.is_empty() && !tls.self_signed {
         draft.conflict(
             &["tls.listen", "tls.certificate"],
             "`tls.listen` needs a certificate".to_owned(),
             "name a PEM file in tls.certificate and its private key in tls.key",
+        );
+    }
+    if tls.self_signed && certificates > 0 {
+        draft.conflict(
+            &["tls.self_signed", "tls.certificate"],
+            "`tls.self_signed` makes the certificate, and `tls.certificate` names one".to_owned(),
+            "keep one of them",
+        );
+    }
+    let elsewhere = tls.listen.iter().find(|at| !is_loopback(at.ip()));
+    if let (true, Some(at)) = (tls.self_signed, elsewhere) {
+        draft.conflict(
+            &["tls.self_signed", "tls.listen"],
+            format!("a self-signed certificate is for this machine alone, not for {at}"),
+            "listen on 127.0.0.1, or name a certificate in tls.certificate",
         );
     }
 }

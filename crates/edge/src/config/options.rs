@@ -187,6 +187,11 @@ options! {
     "How often the files of certificates are checked. A pair is read again when the modification \
      time, size or inode of a file has changed. If it cannot be used, the one before it stays and \
      the log has the reason."
+    "tls".tls.self_signed = Truth;
+    "Whether the certificate is made at the start: for localhost, a week, and development."
+    "tls".tls.acme_challenge = OrOff(FilePath);
+    "Folder with the answers to HTTP-01 challenges, each in a file with the name of its token. \
+     `/.well-known/acme-challenge/` shows them, before any route."
     "tls".tls.handshakes_max = Count(1, 1_000_000);
     "Handshakes under way at once, about 20 KiB each. More connections are closed as they come. A \
      handshake has 10 seconds."

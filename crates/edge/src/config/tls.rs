@@ -17,6 +17,10 @@ pub struct TlsConfig {
     pub ocsp: Vec<PathBuf>,
     /// Time between two looks at the files of the certificates.
     pub check_interval: Duration,
+    /// A certificate for localhost is made, for development.
+    pub self_signed: bool,
+    /// The folder with answers to the challenges of ACME servers.
+    pub acme_challenge: Option<PathBuf>,
     /// Handshakes under way at once.
     pub handshakes_max: usize,
 }
@@ -29,6 +33,8 @@ impl Default for TlsConfig {
             key: Vec::new(),
             ocsp: Vec::new(),
             check_interval: Duration::from_secs(60),
+            self_signed: false,
+            acme_challenge: None,
             handshakes_max: 1000,
         }
     }

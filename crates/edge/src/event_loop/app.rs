@@ -1,10 +1,11 @@
 //! The clients' requests: each goes to the polls of the loop, or to the proxy.
 
 use super::admission::Admission;
+use super::challenges;
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
-use crate::log::Outage;
+use crate::log::{LogThrottle, Outage};
 use crate::metrics::{ClientTimeout, ConnectionRefusal, HandshakeOutcome, RefusedStatus};
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
@@ -32,6 +33,8 @@ pub(crate) struct Front {
     pages: Option<(Box<dyn Pages>, Arc<Store>)>,
     /// Outage of the application.
     outage: Outage,
+    /// Clients that began TLS without there being any.
+    tls_on_plain: LogThrottle,
 }
 
 impl Front {
@@ -50,6 +53,7 @@ impl Front {
             admission,
             pages: None,
             outage: Outage::default(),
+            tls_on_plain: LogThrottle::default(),
         }
     }
 
@@ -228,6 +232,13 @@ impl App for Front {
         if self.pages.is_some() && self.serve_page(context, request, reply) {
             return Outcome::Answered;
         }
+        if let Some(folder) = &self.config.tls.acme_challenge
+            && let Some(token) = request.head.path.strip_prefix(challenges::PREFIX)
+        {
+            let response = challenges::respond(folder, request.head.method, token);
+            response.send(|response| self.log.send(context, request, reply, response));
+            return Outcome::Answered;
+        }
         match self.polls.routes.choose(request.head.path) {
             Ok(Some(route)) => self.polls.request(context, route, request, reply),
             Ok(None) => self.proxy.request(context, request, reply),
@@ -319,6 +330,16 @@ impl App for Front {
             HttpEvent::HandshakeFailed => handshakes.increment(HandshakeOutcome::Failed),
             HttpEvent::HandshakeTimeout => handshakes.increment(HandshakeOutcome::Timeout),
             HttpEvent::WriteTimeout => timeouts.increment(ClientTimeout::Write),
+            HttpEvent::TlsOnPlain => {
+                metrics.tls_on_plain.increment();
+                if let Some(count) = self.tls_on_plain.note(dwell_evloop::now()) {
+                    tracing::warn!(
+                        count,
+                        "a client began TLS on an address of server.listen, which is plain: move \
+                         the address to tls.listen, or have the client use http://"
+                    );
+                }
+            }
             HttpEvent::BodyTimeout => timeouts.increment(ClientTimeout::Request),
             HttpEvent::Rejected(status) => {
                 if status == 408 {

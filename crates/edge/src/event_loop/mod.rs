@@ -7,6 +7,7 @@
 mod admission;
 mod app;
 mod cache;
+mod challenges;
 mod change_feed;
 mod ending;
 mod message;

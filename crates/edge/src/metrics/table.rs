@@ -127,6 +127,7 @@ metrics! {
     client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
     tls_handshakes: CounterSet<HandshakeOutcome> = "Handshakes of TLS by how they ended";
 
+    tls_on_plain: Counter = "Clients closed that began TLS on a plain listener";
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
         "Unix time at which the certificate expires"
         => |of| of.metrics.certificates();

@@ -45,6 +45,8 @@ pub enum RunError {
         /// The fault in it.
         reason: String,
     },
+    /// A certificate for development cannot be made.
+    SelfSigned(String),
     /// The snapshot cannot be read or written.
     Snapshot(SnapshotError),
     /// The name of a server cannot be resolved.
@@ -114,6 +116,7 @@ impl fmt::Display for RunError {
                 option,
                 reason,
             } => write!(f, "cannot use {} ({option}): {reason}", path.display()),
+            Self::SelfSigned(reason) => write!(f, "no certificate can be made: {reason}"),
             Self::Inherited(error) => error.fmt(f),
             Self::Snapshot(error) => error.fmt(f),
             Self::Resolve {
@@ -147,7 +150,10 @@ impl std::error::Error for RunError {
             Self::Inherited(error) => error.source(),
             Self::Privileges(error) => error.source(),
             Self::Snapshot(error) => error.source(),
-            Self::AuthFile { .. } | Self::Certificate { .. } | Self::Access(_) => None,
+            Self::AuthFile { .. }
+            | Self::Certificate { .. }
+            | Self::SelfSigned(_)
+            | Self::Access(_) => None,
         }
     }
 }

@@ -65,6 +65,12 @@ impl Bound {
         if let (true, Some(address)) = (demo, first.and_then(Listener::address)) {
             tracing::info!("open http://{}/ in a browser", reachable(address));
         }
+        let mut secure = clients.first().into_iter().flatten();
+        let secure = secure.find(|(address, _)| config.tls.listen.contains(address));
+        let secure = secure.and_then(|(_, listener)| listener.address());
+        if let (true, Some(address)) = (demo, secure) {
+            tracing::info!("or https://localhost:{}/", address.port());
+        }
         Ok(Self {
             clients,
             store,

@@ -335,6 +335,12 @@ fn certificates_of(
     let certificates = Certificates::new(bound.acceptor.clone(), pairs, Arc::clone(metrics));
     let certificates = Arc::new(certificates);
     certificates.watch(config);
+    if config.tls.self_signed {
+        tracing::warn!(
+            "the certificate of tls.listen is self-signed, for localhost and a week: it is for \
+             development, and clients have to be told to take it (curl: --insecure)"
+        );
+    }
     certificates
 }
 

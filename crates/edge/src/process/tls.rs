@@ -1,5 +1,7 @@
 //! Certificates of the listeners under TLS.
 
+mod self_signed;
+
 use super::error::RunError;
 use crate::config::Config;
 use crate::log::write_rfc3339;
@@ -33,7 +35,8 @@ struct State {
 /// A certificate with its key, as read from their files.
 #[derive(Debug)]
 pub(super) struct Pair {
-    files: Files,
+    /// Absent for a certificate that was made.
+    files: Option<Files>,
     /// As the files were before they were read.
     stamps: Vec<Stamp>,
     certificate: Certificate,
@@ -51,11 +54,15 @@ struct Files {
 /// A file that cannot be seen has none.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// Reads the certificates and their keys.
+/// Reads the certificates and their keys, or makes them.
 ///
 /// # Errors
-/// [`RunError::Certificate`] for the first file that cannot be used.
+/// [`RunError::Certificate`] for the first file that cannot be used, [`RunError::SelfSigned`] for a
+/// certificate that cannot be made.
 pub(super) fn read(config: &Config) -> Result<Vec<Pair>, RunError> {
+    if config.tls.self_signed {
+        return self_signed::make().map(|made| vec![made]);
+    }
     files(config).map(Pair::read).collect()
 }
 
@@ -94,9 +101,10 @@ impl Certificates {
 
     /// Shows other certificates from now on, whose files are looked at as `config` says.
     pub(super) fn replace(self: &Arc<Self>, pairs: Vec<Pair>, config: &Config) {
-        let mut state = self.lock();
-        self.show(&mut state, pairs);
-        drop(state);
+        // What was made at the start stays, as clients may have been told to trust it.
+        if !config.tls.self_signed {
+            self.show(&mut self.lock(), pairs);
+        }
         self.watch(config);
     }
 
@@ -127,13 +135,16 @@ impl Certificates {
         let mut state = self.lock();
         let mut has_changed = false;
         for pair in &mut state.pairs {
-            let stamps = pair.files.stamps();
+            let Some(files) = &pair.files else {
+                continue;
+            };
+            let stamps = files.stamps();
             if stamps == pair.stamps {
                 continue;
             }
-            match Pair::read(pair.files.clone()) {
+            match Pair::read(files.clone()) {
                 Ok(read) => {
-                    let file = pair.files.chain.display();
+                    let file = files.chain.display();
                     tracing::info!(%file, "certificate renewed");
                     *pair = read;
                     has_changed = true;
@@ -228,7 +239,7 @@ impl Pair {
             certificate = certificate.with_ocsp(content((path, "tls.ocsp"))?);
         }
         Ok(Self {
-            files,
+            files: Some(files),
             stamps,
             certificate,
         })
@@ -237,7 +248,12 @@ impl Pair {
     /// The first host name, or the file of a certificate without any.
     fn name(&self) -> String {
         let name = self.certificate.names().first().cloned();
-        name.unwrap_or_else(|| self.files.chain.display().to_string())
+        name.unwrap_or_else(|| self.file())
+    }
+
+    fn file(&self) -> String {
+        let files = self.files.as_ref();
+        files.map_or_else(String::new, |files| files.chain.display().to_string())
     }
 
     fn warnings(&self, now: i64) -> Vec<String> {
@@ -261,7 +277,7 @@ impl Pair {
                 "names no host; issue it with a subjectAltName, as clients refuse it".to_owned(),
             );
         }
-        let file = self.files.chain.display();
+        let file = self.file();
         let sentence = |what| format!("certificate {file} (tls.certificate) {what}");
         found.into_iter().map(sentence).collect()
     }

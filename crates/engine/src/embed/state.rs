@@ -238,6 +238,7 @@ impl App for State {
             HttpEvent::Refused | HttpEvent::Exhausted => &mut self.statistics.refused,
             HttpEvent::Rejected(_)
             | HttpEvent::BodyTimeout
+            | HttpEvent::TlsOnPlain
             | HttpEvent::HandshakeFailed
             | HttpEvent::HandshakeTimeout => &mut self.statistics.rejected,
             HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,

@@ -2,7 +2,7 @@
 
 use super::exchange::{CONTINUE, Stop};
 use super::visit::{Fate, Visit};
-use crate::app::{App, BodyPlan, Request};
+use crate::app::{App, BodyPlan, HttpEvent, Request};
 use crate::connection::{Incoming, Note, Phase, Taking};
 use crate::gathered::Gathered;
 use crate::reply::Framing;
@@ -10,6 +10,10 @@ use dwell_proto::http1::{
     BodyFraming, FieldStorage, RequestHead, Trailers, Version, next_request, parse_request,
 };
 
+/// The first two bytes of a record with a handshake of TLS (RFC 8446 section 5.1). No request
+/// begins so, and what follows them may have no end of a head for long.
+const HANDSHAKE: u8 = 22;
+const TLS_MAJOR: u8 = 3;
 /// Input behind one held request that may always be kept.
 const HELD_INPUT_BYTES_FREE: usize = 4 * 1024;
 /// Output that is collected over pipelined requests before it is written.
@@ -67,6 +71,9 @@ impl<A: App> Visit<'_, A> {
                 self.take_body(rest, output)
             } else if rest.is_empty() || self.leaves() {
                 return (used, Stop::Partial);
+            } else if matches!(rest, [HANDSHAKE, TLS_MAJOR, ..]) && self.is_first_and_plain() {
+                self.app.event(HttpEvent::TlsOnPlain);
+                return (used, Stop::Failed);
             } else {
                 self.head(rest, output)
             };
@@ -89,6 +96,11 @@ impl<A: App> Visit<'_, A> {
                 return (used, Stop::Full);
             }
         }
+    }
+
+    /// Returns true if nothing was asked yet on this connection, which is one without TLS.
+    fn is_first_and_plain(&self) -> bool {
+        self.connection.sequence == 0 && !self.connection.peer.stream.is_secure()
     }
 
     /// Reads one head at the front of `input`; serves the request if its body is here too.

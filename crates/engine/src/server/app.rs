@@ -167,6 +167,7 @@ impl<H: Handler> Face for ServerApp<H> {
                 HttpEvent::Exhausted => &figures.exhausted,
                 HttpEvent::Rejected(_)
                 | HttpEvent::BodyTimeout
+                | HttpEvent::TlsOnPlain
                 | HttpEvent::HandshakeFailed
                 | HttpEvent::HandshakeTimeout => &figures.rejected,
                 HttpEvent::WriteTimeout => &figures.write_timeouts,
