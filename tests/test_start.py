@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
+import tomllib
 
 import pytest
 
@@ -12,15 +15,18 @@ from support.dwell import BINARY, toml
 from support.http import Connection
 from support.memcached import store_client
 from support.process import Process
-from support.wait import until
+from support.wait import accepts, until
 
 KEY = "/poll/alice"
 
 
-def run(*arguments):
-    """Runs `dwell` to its end."""
+def run(*arguments, **variables):
+    """Runs `dwell` to its end, with these environment variables added."""
     command = [BINARY, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
 
 
 @pytest.fixture
@@ -255,6 +261,98 @@ def test_version():
     assert run("version").stdout == result.stdout
     assert run("help").stdout == run("--help").stdout
     assert run("help", "check").stdout == run("check", "--help").stdout
+
+
+def test_version_names_what_is_built_in():
+    lines = run("version").stdout.splitlines()
+    assert re.fullmatch(r"dwell [0-9.]+( \([0-9a-f]{12}\))?", lines[0])
+    assert [line.split(":")[0] for line in lines[1:]] == ["target", "tls"]
+    assert run("-V").stdout.split() == lines[0].split()[:2]
+
+
+def test_health_is_an_exit_status(start_dwell):
+    dwell = start_dwell()
+    admin = ports.text(dwell.admin_address)
+    healthy = run("health", "--admin", admin)
+    assert (healthy.returncode, json.loads(healthy.stdout)["status"]) == (0, "ok")
+    assert run("health", DWELL_SERVER_ADMIN=admin).returncode == 0
+    dwell.pause()
+    silent = run("health", "--admin", admin, "--timeout", "1")
+    assert silent.returncode == 1
+    assert silent.stderr == f"dwell health: {admin}: timed out\n"
+    dwell.resume()
+    # A poll that is held keeps the process from ending.
+    dwell.store().set(KEY, b"value")
+    etag = dwell.get(KEY).etag
+    with dwell.connect() as connection:
+        connection.ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
+        dwell.await_waiters(1)
+        dwell.signal(signal.SIGTERM)
+        until(lambda: run("health", "--admin", admin).returncode == 1, "the process drains")
+    until(lambda: not dwell.is_alive(), "the process ends")
+    ended = run("health", "--admin", admin)
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"dwell health: {admin}: no process listens there\n",
+    )
+
+
+def test_the_environment_sets_options(tmp_path):
+    file = tmp_path / "dwell.toml"
+    file.write_text('[limits]\nwaiters_max = 5\nidle_timeout = "3s"\n[server]\npollers = 3\n')
+    variables = {
+        "DWELL_CONFIG": str(file),
+        "DWELL_LIMITS_WAITERS_MAX": "7",
+        "DWELL_SERVER_LISTEN": "127.0.0.1:1,127.0.0.1:2",
+        "DWELL_SERVER_ADMIN": "",
+        "DWELL_SERVER_LISTN": "127.0.0.1:3",
+        "DWELL_STORE_PORT": "tcp://10.0.0.1:11211",
+    }
+    printed = run("check", "--print", **variables)
+    assert tomllib.loads(printed.stdout) == {
+        "server": {"listen": ["127.0.0.1:1", "127.0.0.1:2"], "pollers": 3},
+        "limits": {"waiters_max": 7, "idle_timeout": "3s"},
+    }
+    assert "DWELL_SERVER_LISTN sets no option: did you mean `server.listen`?" in printed.stderr
+    assert "DWELL_STORE_PORT" not in printed.stderr
+    again = tmp_path / "printed.toml"
+    again.write_text(printed.stdout)
+    assert run("check", "--print", again).stdout == printed.stdout
+    for command in ("check", "serve"):
+        wrong = run(command, **variables, DWELL_SERVER_POLLERS="many")
+        assert wrong.returncode == 2
+        assert "DWELL_SERVER_POLLERS: " in wrong.stderr
+
+
+def test_a_flag_wins_over_the_environment(cleanup, tmp_path):
+    by_flag, by_variable, admin, store = (ports.free_address() for _ in range(4))
+    command = ["env", f"DWELL_SERVER_LISTEN={ports.text(by_variable)}"]
+    command += [f"DWELL_SERVER_ADMIN={ports.text(admin)}"]
+    command += [f"DWELL_STORE_LISTEN={ports.text(store)}", BINARY, "serve"]
+    process = Process([*command, "--listen", ports.text(by_flag)], tmp_path / "dwell.log")
+    cleanup.callback(process.stop)
+    process.start_listening(by_flag, admin, store)
+    assert not accepts(by_variable)
+
+
+def test_manual_pages_and_completions(tmp_path):
+    assert run("man").stdout.startswith(".")
+    assert run("man", "--dir", tmp_path / "man1").returncode == 0
+    pages = {page.name for page in (tmp_path / "man1").iterdir()}
+    assert {"dwell.1", "dwell-serve.1", "dwell-health.1"} <= pages
+    assert "dwell\\-serve \\- " in (tmp_path / "man1" / "dwell-serve.1").read_text()
+    script = tmp_path / "dwell.bash"
+    script.write_text(run("completions", "bash").stdout)
+    complete = f"source {script}; COMP_WORDS=(dwell he); COMP_CWORD=1; _dwell dwell he dwell"
+    said = subprocess.run(
+        ["bash", "-c", f"{complete}; echo ${{COMPREPLY[@]}}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert said.stdout.split() == ["health", "help"]
+    assert run("man", "--dir", "/dev/null/no").returncode == 1
 
 
 def test_the_log_can_be_json(start_dwell):

@@ -1,9 +1,12 @@
 //! The command line.
 
 use crate::explain::ExplainArguments;
+use crate::health::HealthArguments;
 use crate::mc::McArguments;
+use crate::pages::{CompletionsArguments, ManArguments};
 use crate::store_command::StoreArguments;
 use crate::top::TopArguments;
+use crate::version;
 use clap::{Args, Parser, Subcommand};
 use dwell_edge::config::FlagValue;
 use std::path::PathBuf;
@@ -12,7 +15,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "dwell",
-    version,
+    version = version::SHORT,
+    long_version = version::LONG,
     about = "Answers polls from memory, holds the ones that wait, and asks your app for the rest",
     after_help = EXAMPLES
 )]
@@ -44,7 +48,16 @@ pub(crate) enum Command {
     /// Read a configuration file and say what it means, or list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
-    /// Print the version
+    /// Ask a running process if it is to be sent requests; the exit status says so
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArguments),
+    /// Print the manual page, or write those of all subcommands
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArguments),
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArguments),
+    /// Print the version, its commit, and what is built in
     #[command(after_help = VERSION_EXAMPLES)]
     Version,
 }
@@ -52,7 +65,7 @@ pub(crate) enum Command {
 /// Flags of `dwell serve`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArguments {
-    /// Read this TOML file first; flags win over it
+    /// Read this TOML file first; flags win over it [default: `DWELL_CONFIG`, or none]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The app that answers misses and everything that is not a poll; repeat it for several servers
@@ -119,16 +132,24 @@ pub(crate) struct CommonArguments {
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub(crate) struct CheckArguments {
-    /// The TOML file to read
-    #[arg(
-        value_name = "FILE",
-        required_unless_present_any = ["print_default", "print_reference"],
-        conflicts_with_all = ["print_default", "print_reference"]
-    )]
+    /// The TOML file to read [default: `DWELL_CONFIG`, or the environment alone]
+    #[arg(value_name = "FILE", conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) file: Option<PathBuf>,
     /// Read nothing but that file: resolve no names, and look at no other files, folders and users
-    #[arg(long, requires = "file", conflicts_with_all = ["print_default", "print_reference"])]
+    #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) offline: bool,
+    /// Print a file with every option that is not at its default, secrets too
+    #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
+    pub(crate) print: bool,
+    /// The documents to print instead.
+    #[command(flatten)]
+    pub(crate) documents: DocumentArguments,
+}
+
+/// Documents that `dwell check` prints.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(skip)]
+pub(crate) struct DocumentArguments {
     /// Print a file with every option at its default
     #[arg(long, conflicts_with = "print_reference")]
     pub(crate) print_default: bool,
@@ -264,6 +285,8 @@ Examples:
       Values come from the memcached servers you already run, the second with twice the share.
   dwell serve --config dwell.toml --set limits.idle_timeout=30s
       The file, with one option changed.
+  DWELL_SERVER_LISTEN=0.0.0.0:8080 dwell serve
+      Every option can be given in the environment too, commas between the values of a list.
 
 Exit status: 0 after SIGTERM or SIGINT and a drain, 1 when something fails, 2 when the flags or
 the file are wrong.";
@@ -298,6 +321,25 @@ Examples:
 
 Exit status: 0, 1 when the process or the request is wrong, 2 when the file is.";
 
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  dwell health
+      The process whose admin listener is at 127.0.0.1:9090 is asked.
+  dwell health --admin 10.0.0.5:9090 --timeout 1
+
+Exit status: 0 when the process serves, 1 when it drains or does not answer in time.";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  dwell man | man -l -
+  dwell man --dir /usr/local/share/man/man1";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  dwell completions bash > /etc/bash_completion.d/dwell
+  dwell completions zsh > \"${fpath[1]}/_dwell\"
+  dwell completions fish > ~/.config/fish/completions/dwell.fish";
+
 const VERSION_EXAMPLES: &str = "\
 Examples:
   dwell version
@@ -307,6 +349,8 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   dwell check dwell.toml
   dwell check --offline dwell.toml
+  dwell check --print dwell.toml
+      What `dwell serve --config dwell.toml` would run with in this environment.
   dwell check --print-default > dwell.toml
 
 Names are resolved, and the files, folders and users that the file names are looked at, as `dwell
@@ -418,7 +462,9 @@ mod tests {
         let parsed = |words: &[&str]| CommandLine::try_parse_from(words.iter()).is_ok();
         assert!(parsed(&["dwell", "check", "a.toml"]));
         assert!(parsed(&["dwell", "check", "--print-default"]));
-        assert!(!parsed(&["dwell", "check"]));
+        assert!(parsed(&["dwell", "check"]));
+        assert!(parsed(&["dwell", "check", "a.toml", "--print"]));
+        assert!(!parsed(&["dwell", "check", "--print", "--print-default"]));
         assert!(!parsed(&["dwell", "check", "a.toml", "--print-default"]));
         assert!(!parsed(&["dwell", "serve", "--set", "limits.waiters_max"]));
         assert!(!parsed(&["dwell"]));

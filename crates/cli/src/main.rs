@@ -1,21 +1,29 @@
 //! The `dwell` program: reads the command line and the configuration, then serves.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod cli;
 mod demo;
+mod environment;
 mod explain;
+mod health;
 mod mc;
+mod pages;
 mod store_command;
 mod top;
+mod version;
 
 use clap::Parser;
 use cli::{CheckArguments, Command, CommandLine};
 use demo::Demo;
-use dwell_edge::config::{ConfigError, FlagValue, example_file, load, reference_page};
+use dwell_edge::config::{
+    ConfigError, FlagValue, example_file, load, reference_page, settings_file,
+};
 use dwell_edge::process::{self, ConfigSource, RunOptions, daemon};
 use dwell_edge::{MakePages, Pages, log};
 use explain::ExplainError;
 use std::env;
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,28 +38,41 @@ fn main() -> ExitCode {
         words.insert(1, "store".into());
     }
     match CommandLine::parse_from(words).command {
-        Command::Serve(arguments) => serve(arguments.config.as_deref(), &arguments.flags(), None),
-        Command::Demo(arguments) => serve(None, &arguments.flags(), Some(demo_pages)),
+        Command::Serve(arguments) => {
+            let flags = arguments.flags();
+            serve(environment::config_file(arguments.config), flags, None)
+        }
+        Command::Demo(arguments) => serve(None, arguments.flags(), Some(demo_pages)),
         Command::Store(arguments) => store(&arguments),
         Command::Top(arguments) => match top::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                say(&mut io::stderr(), &format!("dwell top: {error}\n"));
-                ExitCode::FAILURE
-            }
+            Err(error) => failed("top", &error),
+        },
+        Command::Health(arguments) => match health::run(&arguments) {
+            Ok(body) => say(&mut io::stdout(), &body),
+            Err(error) => failed("health", &error),
         },
         Command::Mc(arguments) => mc::run(&arguments),
         Command::Explain(arguments) => match explain::run(&arguments) {
             Ok(text) => say(&mut io::stdout(), &text),
             Err(ExplainError::Config(error)) => wrong(&error),
-            Err(error) => {
-                say(&mut io::stderr(), &format!("dwell explain: {error}\n"));
-                ExitCode::FAILURE
-            }
+            Err(error) => failed("explain", &error),
         },
-        Command::Check(arguments) => check(&arguments),
-        Command::Version => say(&mut io::stdout(), &format!("dwell {VERSION}\n")),
+        Command::Check(arguments) => check(arguments),
+        Command::Man(arguments) => match pages::man(&arguments) {
+            Ok(page) => write(&mut io::stdout(), &page),
+            Err(error) => failed("man", &error),
+        },
+        Command::Completions(arguments) => {
+            write(&mut io::stdout(), &pages::completions(&arguments))
+        }
+        Command::Version => say(&mut io::stdout(), &format!("dwell {}\n", version::LONG)),
     }
+}
+
+fn failed(subcommand: &str, error: &dyn fmt::Display) -> ExitCode {
+    say(&mut io::stderr(), &format!("dwell {subcommand}: {error}\n"));
+    ExitCode::FAILURE
 }
 
 fn store(arguments: &StoreArguments) -> ExitCode {
@@ -101,16 +122,18 @@ fn demo_pages(store: SocketAddr) -> Box<dyn Pages> {
     Box::new(Demo::new(store))
 }
 
-fn serve(file: Option<&Path>, flags: &[FlagValue], demo: Option<MakePages>) -> ExitCode {
-    let config = match load(file, flags) {
+fn serve(file: Option<PathBuf>, flags: Vec<FlagValue>, demo: Option<MakePages>) -> ExitCode {
+    let environment = environment::options();
+    let flags = [environment.flags, flags].concat();
+    let config = match load(file.as_deref(), &flags) {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
     log::start(&config.log);
-    let source = file.map(|file| ConfigSource {
-        file: file.to_owned(),
-        flags: flags.to_vec(),
-    });
+    for unknown in environment.unknown {
+        tracing::warn!("{unknown}");
+    }
+    let source = file.map(|file| ConfigSource { file, flags });
     let options = RunOptions {
         source,
         demo,
@@ -119,21 +142,22 @@ fn serve(file: Option<&Path>, flags: &[FlagValue], demo: Option<MakePages>) -> E
     ended(process::run(config, options))
 }
 
-fn check(arguments: &CheckArguments) -> ExitCode {
+fn check(arguments: CheckArguments) -> ExitCode {
     let mut out = io::stdout();
-    if arguments.print_default {
+    if arguments.documents.print_default {
         return say(&mut out, &example_file());
     }
-    if arguments.print_reference {
+    if arguments.documents.print_reference {
         return say(&mut out, &reference_page());
     }
-    // Clap requires the file unless one of the two flags above is given.
-    let file = arguments.file.as_deref().unwrap_or(Path::new(""));
-    let config = match load(Some(file), &[]) {
+    let environment = environment::options();
+    let file = environment::config_file(arguments.file);
+    let config = match load(file.as_deref(), &environment.flags) {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
-    let mut warnings = config.warnings();
+    let mut warnings = environment.unknown;
+    warnings.extend(config.warnings());
     if !arguments.offline {
         warnings.extend(process::preflight_warnings(&config));
     }
@@ -151,8 +175,13 @@ fn check(arguments: &CheckArguments) -> ExitCode {
         }
         return ExitCode::FAILURE;
     }
-    let text = format!("{} is good: {}\n", file.display(), config.summary());
-    say(&mut out, &text)
+    if arguments.print {
+        return say(&mut out, &settings_file(&config));
+    }
+    let name = file.map_or("the environment".to_owned(), |file| {
+        file.display().to_string()
+    });
+    say(&mut out, &format!("{name} is good: {}\n", config.summary()))
 }
 
 /// Prints every mistake in the configuration.
@@ -172,12 +201,15 @@ fn wrong(error: &ConfigError) -> ExitCode {
 
 /// Writes `text`; an error of the output only changes the exit status.
 fn say(out: &mut impl Write, text: &str) -> ExitCode {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    write(out, text.as_bytes())
+}
+
+fn write(out: &mut impl Write, bytes: &[u8]) -> ExitCode {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The exit status of clap for invalid flags.
 const STATUS_WRONG_CONFIGURATION: u8 = 2;

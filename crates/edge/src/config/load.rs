@@ -14,10 +14,10 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// One flag of the command line that sets an option.
+/// One flag of the command line, or one environment variable, that sets an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlagValue {
-    /// The flag as written, such as `--listen`.
+    /// The flag as written, such as `--listen`, or the name of the variable.
     pub flag: String,
     /// The option it sets, such as `server.listen`.
     pub option: String,
@@ -30,6 +30,8 @@ impl FlagValue {
         let values = self.values.join(" ");
         match self.flag.as_str() {
             "--set" => format!("--set {}={values}", self.option),
+            // Variables often have secrets.
+            variable if !variable.starts_with('-') => variable.to_owned(),
             flag => format!("{flag} {values}"),
         }
     }
@@ -295,7 +297,11 @@ impl Draft {
                 self.origins
                     .extend(written.map(|one| (route_option(index, spec.name), one)));
             }
-            let origin = ValuePlace::Flag(format!("{} {prefix}", flag.flag));
+            let one = FlagValue {
+                values: vec![prefix.clone()],
+                ..flag.clone()
+            };
+            let origin = ValuePlace::Flag(one.shown());
             let written = WrittenOption {
                 origin: origin.clone(),
                 valid: result.is_ok(),
@@ -351,7 +357,7 @@ fn unknown_section_help(name: &str) -> String {
 }
 
 /// The help text for an unknown option; `full` includes the section in names.
-fn unknown_help(section: &str, name: &str, full: bool) -> String {
+pub(super) fn unknown_help(section: &str, name: &str, full: bool) -> String {
     let of_section: Vec<&str> = names()
         .filter(|(candidate, _)| *candidate == section)
         .map(|(_, name)| name)

@@ -18,6 +18,53 @@ pub fn example_file() -> String {
     parts.concat()
 }
 
+/// A TOML file with the options of `config` that are not at their defaults.
+///
+/// Shape: `dwell serve` runs the same with it as with what `config` was read from. It has secrets.
+pub fn settings_file(config: &Config) -> String {
+    let mut parts = Vec::new();
+    for section in SECTIONS {
+        if section.name == ROUTE {
+            let defaults = Config::default();
+            if config.routes != defaults.routes {
+                parts.extend(
+                    config
+                        .routes
+                        .iter()
+                        .map(|route| table(section, ROUTE_OPTIONS, &**route)),
+                );
+            }
+        } else {
+            let of_section = OPTIONS.iter().filter(|spec| spec.section == section.name);
+            parts.push(table(section, of_section, config));
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+/// The table of a section with what differs from the defaults; empty if nothing does. Prefixes of
+/// routes are always there.
+fn table<'s, T: Default + 'static>(
+    section: &Section,
+    specs: impl IntoIterator<Item = &'s OptionSpec<T>>,
+    target: &T,
+) -> String {
+    let defaults = T::default();
+    let differs = |spec: &&OptionSpec<T>| {
+        let is_name = spec.section == ROUTE && spec.name == "prefix";
+        is_name || !(spec.is_same)(target, &defaults)
+    };
+    let lines = specs.into_iter().filter(differs);
+    let lines: Vec<String> = lines
+        .map(|spec| format!("{} = {}\n", spec.name, (spec.show)(target)))
+        .collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("{}\n{}", header(section), lines.concat())
+}
+
 /// The page docs/configuration.md.
 pub fn reference_page() -> String {
     let mut parts = vec![include_str!("reference.md").to_owned()];
@@ -120,6 +167,19 @@ mod tests {
             parse("example", &example_file(), &[]),
             Ok(Config::default())
         );
+    }
+
+    #[test]
+    fn the_printed_settings_are_those_that_were_read() {
+        let file = "[server]\nlisten = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\nadmin = \"off\"\n\
+                    [[route]]\nprefix = \"/a/\"\nkey = \"a:{query.id}\"\n\
+                    [[route]]\nprefix = \"/b/\"\n\
+                    [limits]\nidle_timeout = \"1m30s\"\n";
+        let config = parse("dwell.toml", file, &[]).expect("the file is right");
+        let printed = settings_file(&config);
+        assert_eq!(parse("printed", &printed, &[]), Ok(config));
+        assert!(!printed.contains("pollers"), "{printed}");
+        assert_eq!(settings_file(&Config::default()), "");
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! The running process is asked over its admin listener. Without one, the explanation is made from
 //! the configuration alone. Both make the same `Explanation`.
 
-mod peer;
-
+use crate::admin::{self, AdminError};
+use crate::environment;
 use clap::Args;
 use dwell_edge::config::{ConfigError, load};
 use dwell_edge::{Explained, Explanation, explain_configuration};
 use std::fmt;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Flags of `dwell explain`.
 #[derive(Clone, Debug, Args)]
@@ -21,9 +22,9 @@ pub(crate) struct ExplainArguments {
     /// A field of the request, as for curl; repeat it for several
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) fields: Vec<String>,
-    /// Where the process answers /-/health
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
-    pub(crate) admin: String,
+    /// Where the process answers /-/health [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
     /// Ask no process, but this file
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -64,14 +65,17 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> 
         _ => return Err(ExplainError::Refused("name one target".to_owned())),
     };
     let explained = Explained::new(method, target, arguments.fields.clone());
-    let asked = match &arguments.config {
-        Some(_) => None,
-        None => peer::ask(&arguments.admin, &explained.query()).map_err(ExplainError::Refused)?,
+    let asked = if arguments.config.is_none() {
+        let address = environment::admin(arguments.admin.clone());
+        ask(&address, &explained.query()).map_err(ExplainError::Refused)?
+    } else {
+        None
     };
     let explanation = if let Some(explanation) = asked {
         explanation
     } else {
-        let config = load(arguments.config.as_deref(), &[]).map_err(ExplainError::Config)?;
+        let flags = environment::options().flags;
+        let config = load(arguments.config.as_deref(), &flags).map_err(ExplainError::Config)?;
         explain_configuration(&config, &explained).map_err(ExplainError::Refused)?
     };
     Ok(if arguments.json {
@@ -79,6 +83,26 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> 
     } else {
         text(&explanation)
     })
+}
+
+/// Asks the process at `address`; `None` if there is none.
+///
+/// # Errors
+/// The error of the process, or a malformed answer.
+fn ask(address: &str, query: &str) -> Result<Option<Explanation>, String> {
+    let answer = match admin::get(address, &format!("/-/explain?{query}"), ANSWER_TIMEOUT) {
+        Ok(answer) => answer,
+        Err(AdminError::Absent) => return Ok(None),
+        Err(error) => return Err(format!("cannot ask {address}: {error}")),
+    };
+    if answer.status != 200 {
+        let (status, body) = (answer.status, answer.body.trim_end());
+        return Err(format!("{address} returns {status}: {body}"));
+    }
+    let explanation = serde_json::from_str(&answer.body);
+    explanation
+        .map(Some)
+        .map_err(|error| format!("{address} does not explain: {error}"))
 }
 
 /// Renders an explanation for a terminal.
@@ -98,6 +122,8 @@ fn text(explanation: &Explanation) -> String {
     let is_odd = |c: char| c.is_control() && c != '\n';
     text.replace(is_odd, "?")
 }
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,35 @@
+//! `dwell health`: the health of a running process as an exit status.
+
+use crate::{admin, environment};
+use clap::Args;
+use std::time::Duration;
+
+/// Flags of `dwell health`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HealthArguments {
+    /// Where the process answers /-/health [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
+    /// Seconds that the answer may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 3,
+          value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) timeout: u64,
+}
+
+/// Asks the process for its health. Returns its JSON.
+///
+/// # Errors
+/// The reason why it is not to be sent requests.
+pub(crate) fn run(arguments: &HealthArguments) -> Result<String, String> {
+    let address = environment::admin(arguments.admin.clone());
+    let timeout = Duration::from_secs(arguments.timeout);
+    let answer = admin::get(&address, "/-/health", timeout);
+    let answer = answer.map_err(|error| format!("{address}: {error}"))?;
+    match answer.status {
+        200 => Ok(answer.body),
+        status => Err(format!(
+            "{address} returns {status}: {}",
+            answer.body.trim_end()
+        )),
+    }
+}
