@@ -127,6 +127,13 @@ conformance: python ## count what Autobahn, memccapable, memcached and its clien
 	$(CARGO) build --locked --release -p dwell-engine --example hello --example websocket_echo
 	$(PYTHON) bench/run-conformance $(ARGS)
 
+.PHONY: conformance-tls
+conformance-tls: test-programs install-python ## what tlslite-ng, GnuTLS, sslyze and testssl.sh find, 4 minutes
+	@scripts/install-debian gnutls-cli=gnutls-bin testssl=testssl.sh
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check sslyze==6.3.1
+	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" $(PYTHON) -m pytest -q \
+		tests/test_tls_records.py tests/test_tls_tools.py $(ARGS)
+
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
 	@bench/targets

@@ -96,6 +96,16 @@ def answer(connection):
     return body
 
 
+def read_to_end(process, end):
+    """Reads what a process writes up to these bytes."""
+    seen = b""
+    while not seen.endswith(end):
+        part = process.stdout.read(1)
+        assert part, seen
+        seen += part
+    return seen
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_poll_waits_and_is_answered_under_tls(lone, version):
     context = lone.context()
@@ -217,20 +227,13 @@ def test_openssl_changes_its_keys_and_asks_for_ours(secure):
         timer.start()
         stack.callback(timer.cancel)
 
-        def read_to(end):
-            seen = b""
-            while not seen.endswith(end):
-                part = client.stdout.read(1)
-                assert part, seen
-                seen += part
-
-        read_to(b"Verify return code: 0 (ok)")
+        read_to_end(client, b"Verify return code: 0 (ok)")
         for command in (b"", b"k\n", b"K\n", b"k\n", b"K\n"):
             if command:
                 client.stdin.write(command)
-                read_to(b"KEYUPDATE\n")
+                read_to_end(client, b"KEYUPDATE\n")
             client.stdin.write(b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\n\r\n")
-            read_to(b"\r\n\r\nvalue")
+            read_to_end(client, b"\r\n\r\nvalue")
 
 
 def test_a_session_is_resumed_by_its_ticket(secure):
