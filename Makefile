@@ -131,7 +131,7 @@ conformance: python ## count what Autobahn, memccapable, memcached and its clien
 conformance-tls: test-programs install-python ## what tlslite-ng, GnuTLS, sslyze and testssl.sh find, 4 minutes
 	@scripts/install-debian gnutls-cli=gnutls-bin testssl=testssl.sh
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check sslyze==6.3.1
-	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" $(PYTHON) -m pytest -q \
+	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" DWELL_LONG=1 $(PYTHON) -m pytest -q \
 		tests/test_tls_records.py tests/test_tls_tools.py $(ARGS)
 
 .PHONY: targets

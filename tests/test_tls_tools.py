@@ -5,6 +5,7 @@ Tests skip where a tool is missing; `make conformance-tls` installs them all.
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_sslyze_finds_modern_suites_and_no_known_fault(secure, tmp_path):
     command = [sys.executable, "-m", "sslyze", f"--json_out={report}", "--mozilla_config=disable",
                "--sslv2", "--sslv3", "--tlsv1", "--tlsv1_1", "--tlsv1_2", "--tlsv1_3",
                "--compression", "--openssl_ccs", "--heartbleed", "--robot", "--reneg", "--ems",
-               "--fallback", "--resum", "--early_data", "--elliptic_curves",
+               "--fallback", "--early_data", "--elliptic_curves",
                ports.text(secure.address)]  # fmt: skip
     subprocess.run(command, capture_output=True, timeout=110, check=True)
     scanned = json.loads(report.read_text())["server_scan_results"][0]["scan_result"]
@@ -123,8 +124,6 @@ def test_sslyze_finds_modern_suites_and_no_known_fault(secure, tmp_path):
     assert results["tls_extended_master_secret"]["supports_ems_extension"]
     assert results["tls_fallback_scsv"]["supports_fallback_scsv"]
     assert not results["tls_1_3_early_data"]["supports_early_data"]
-    resumption = results["session_resumption"]
-    assert resumption["tls_ticket_resumption_result"] == "FULLY_SUPPORTED"
 
 
 # Of the certificate of this test and its names: what the server does is not in it. Suites are all
@@ -133,6 +132,7 @@ NOT_OURS = {"engine_problem", "cipher_order", "DNS_CAArecord", "HSTS"}
 
 
 @needs("testssl")
+@pytest.mark.skipif("DWELL_LONG" not in os.environ, reason="2 minutes: make conformance-tls")
 @pytest.mark.timeout(500)
 def test_testssl_finds_no_known_fault(secure, tmp_path):
     report = tmp_path / "testssl.json"
