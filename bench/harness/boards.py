@@ -6,7 +6,7 @@ differ in the fields a client sends to say what it has already seen, their event
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness import http, memcached
@@ -43,11 +43,13 @@ class Board(ABC):
         program: the process that is accounted for.
         port: where its clients poll.
         transport: how they wait.
+        wrap: puts TLS on a connection of theirs, if they have it.
     """
 
     program: Program
     port: int
     transport: Transport
+    wrap: Callable[[socket.socket], socket.socket] | None = None
 
     @abstractmethod
     def begin_write(self, path: str, value: bytes) -> None:
@@ -127,12 +129,14 @@ def _waiting_fields(seen: http.Answer) -> Fields:
 class NchanBoard(Board):
     """nginx with nchan, one message kept per channel."""
 
-    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
+    def __init__(
+        self, stage: Stage, transport: Transport | None = None, directives: str = ""
+    ) -> None:
         if not NCHAN_MODULE.exists():
             raise ContenderError("libnginx-mod-nchan is not installed")
         self.transport = transport or LongPolls(_nchan_waiting_fields)
         kind = "eventsource" if isinstance(transport, EventStreams) else "longpoll"
-        locations = NCHAN_LOCATIONS % kind
+        locations = directives + NCHAN_LOCATIONS % kind
         self.program, self.port = start_nginx(stage, "", locations, [NCHAN_MODULE])
         self._writer = socket.create_connection((HOST, self.port), timeout=10)
 

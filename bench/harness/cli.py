@@ -21,6 +21,7 @@ from harness import (
     storm,
     tables,
     targets,
+    tls,
     turns,
     waiting,
     ways,
@@ -38,7 +39,7 @@ CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with 
 STORM_TITLE = "A storm of misses: everybody asks for one key that nobody has stored"
 RELOAD_TITLE = "A new configuration five times a second, under wrk and with held polls"
 PARTS = [group.name for group in REQUEST_GROUPS]
-PARTS += ["ab", "store", "waiting", "storm", "reload", "turns"]
+PARTS += ["ab", "store", "waiting", "storm", "reload", "tls", "turns"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -165,6 +166,8 @@ def _end(*_: object) -> NoReturn:
 def _row_names() -> list[str]:
     contenders = [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
     small = [*storm.steps(Method()), *reloads.steps(Method())]
+    contenders += [contender.name for contender in tls.CONTENDERS]
+    small += tls.held_steps(Method())
     return [*contenders, *waiting.names(IDLE_CONTENDERS), *(row.name for row, _ in small)]
 
 
@@ -195,10 +198,24 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
         say(CACHE_TITLE)
         found.append(_table("cache", CACHE_TITLE, storeload.run_caches(method)))
     found += _measure_waiting(only, method)
+    if secure := _chosen("tls", tls.CONTENDERS, only):
+        found.append(_measure_tls(secure, method))
     if not only or "turns" in only:
         say(TURNS_TITLE)
         found.append(_table("turns", TURNS_TITLE, turns.run()))
     return found
+
+
+def _measure_tls(contenders: Sequence[Contender], method: Method) -> Table:
+    say(tls.TITLE)
+    pollers.raise_descriptor_limit(method.tls_clients)
+    by_name = {contender.name: contender for contender in tls.CONTENDERS}
+    rows = measure.in_turn(
+        contenders,
+        method.rounds,
+        lambda running, row: tls.sample(by_name[row.name], running, method, row),
+    )
+    return _table("tls", tls.TITLE, rows)
 
 
 def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
@@ -219,6 +236,7 @@ def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
         ("waiting", "ways", "Clients waiting on the engine, nothing happening", ways.steps(method)),
         ("storm", "storm", STORM_TITLE, storm.steps(method)),
         ("reload", "reload", RELOAD_TITLE, reloads.steps(method)),
+        ("tls", "tls_held", tls.HELD_TITLE, tls.held_steps(method)),
     ]
     found: list[Table] = []
     for part, name, title, steps in parts:

@@ -28,6 +28,11 @@ class Method:
     storm_clients: int = 1_000
     idle_seconds: float = 10
     fan_out_rounds: int = 7
+    tls_seconds: float = 3
+    tls_handshakes: int = 300
+    tls_clients: int = 3_000
+    tls_stalled: int = 500
+    tls_held: int = 4_000
 
 
 QUICK = Method(
@@ -41,6 +46,11 @@ QUICK = Method(
     storm_clients=200,
     idle_seconds=2,
     fan_out_rounds=2,
+    tls_seconds=1,
+    tls_handshakes=50,
+    tls_clients=600,
+    tls_stalled=100,
+    tls_held=300,
 )
 
 Sample = dict[str, Any]

@@ -10,7 +10,7 @@ import resource
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from harness import http
@@ -39,9 +39,19 @@ def raise_descriptor_limit(clients: int) -> None:
 
 
 class Pollers:
-    """Clients that wait, one per path; the same path may stand there many times."""
+    """Clients that wait, one per path; the same path may stand there many times.
 
-    def __init__(self, port: int, paths: Sequence[str], transport: Transport | None = None) -> None:
+    `wrap` puts TLS on a connection.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        paths: Sequence[str],
+        transport: Transport | None = None,
+        wrap: Callable[[socket.socket], socket.socket] | None = None,
+    ) -> None:
+        self._wrap = wrap
         self._port = port
         self._paths = paths
         self._transport = transport or LongPolls()
@@ -55,13 +65,14 @@ class Pollers:
         for connection in self._sockets:
             connection.close()
 
-    def open(self) -> None:
-        """Connects every client and has each told what its key has.
+    def open(self, count: int | None = None) -> None:
+        """Connects every client, or `count` more, and has each told what its key has.
 
         Raises:
             ContenderError: one was told nothing.
         """
-        for path in self._paths:
+        begun = len(self._seen)
+        for path in self._paths[begun : count and begun + count]:
             self._seen.append(self._transport.arrive(self._connect(), path))
 
     def connect(self) -> None:
@@ -112,6 +123,8 @@ class Pollers:
     def _connect(self) -> socket.socket:
         address = (HOST, self._port)
         connection = socket.create_connection(address, timeout=SOCKET_TIMEOUT_SECONDS)
+        if self._wrap is not None:
+            connection = self._wrap(connection)
         self._sockets.append(connection)
         return connection
 

@@ -135,6 +135,19 @@ RELOAD_COLUMNS = (
     Column("sent away", figure("held_lost")),
     Column("remarks", remarks),
 )
+TLS_COLUMNS = (
+    Column("server", name),
+    Column("CPU us/request", figure("us_per_request", 2)),
+    Column("rounds", spread),
+    Column("p99 us", figure("p99_us")),
+    Column("CPU us/connection, full handshake", figure("full_us", 1)),
+    Column("resumed", figure("resumed_us", 1)),
+    Column("user bytes, idle and plain", figure("plain_bytes")),
+    Column("under TLS", figure("secure_bytes")),
+    Column("user bytes, stalled in the handshake", figure("stalled_bytes")),
+    Column("p99 us of others meanwhile", figure("stalled_p99_us")),
+    Column("remarks", remarks),
+)
 TURNS_COLUMNS = (
     Column("server", name),
     Column("empty turn, us", figure("empty_turn_us", 2)),
@@ -173,6 +186,8 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "ways": WAYS_COLUMNS,
         "storm": STORM_COLUMNS,
         "reload": RELOAD_COLUMNS,
+        "tls": TLS_COLUMNS,
+        "tls_held": HELD_COLUMNS,
         "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)

@@ -128,7 +128,7 @@ def held(
         settle(pid)
         memory = accounting.user_bytes(pid)
         threads = accounting.thread_count(pid)
-        with Pollers(board.port, paths, board.transport) as clients:
+        with Pollers(board.port, paths, board.transport, board.wrap) as clients:
             clients.open()
             clients.hold()
             settle(pid)
@@ -167,7 +167,7 @@ def nothing_armed(method: Method) -> Figures:
 
 def _one_whole_wait(board: Board) -> None:
     """One poll held and woken, so that what is made once is made before memory is counted."""
-    with Pollers(board.port, [WARM_PATH], board.transport) as one:
+    with Pollers(board.port, [WARM_PATH], board.transport, board.wrap) as one:
         one.open()
         one.hold()
         settle(board.program.pid)

@@ -14,6 +14,7 @@ from harness import (
     suite,
     targets,
     timers,
+    tls,
     waiting,
     ways,
 )
@@ -127,7 +128,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows = {contender.name for group in suite.REQUEST_GROUPS for contender in group.contenders}
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
     rows |= set(waiting.names(suite.IDLE_CONTENDERS))
-    small = (ways.steps, storm.steps, reloads.steps)
+    small = (ways.steps, storm.steps, reloads.steps, tls.held_steps)
     rows |= {row.name for steps in small for row, _ in steps(Method())}
     for server in ("store_edge", "store_memcached"):
         rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}
@@ -138,6 +139,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {contender.name for contender in python_package.CONTENDERS}
     rows |= {contender.name for contender in go_package.CONTENDERS} | {"go_conformance"}
     rows |= conformance.ROWS
+    rows |= {contender.name for contender in tls.CONTENDERS}
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure
