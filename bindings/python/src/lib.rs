@@ -19,6 +19,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     manager::register(module)?;
     memcache::register(module)?;
+    web::register(module)?;
     wsgi::register(module)?;
     asgi::register(module)
 }

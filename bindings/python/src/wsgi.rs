@@ -68,7 +68,8 @@ impl WsgiServer {
         let line = Arc::clone(&meeting);
         let mut driver = DeskLoop::new(face, line, options.limits, options.web_socket);
         for (descriptor, is_unix) in sockets {
-            driver.listen(event_loop.context(), listen::adopt(descriptor, is_unix)?)?;
+            let listener = listen::adopt(descriptor, is_unix, options.tls.as_ref())?;
+            driver.listen(event_loop.context(), listener)?;
         }
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let end = Arc::clone(&ended);

@@ -259,6 +259,6 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "wsgi-asgi.md"
 
 def test_examples_of_the_page() -> None:
     examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for example in examples:
         exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})

@@ -2,7 +2,7 @@
 
 pub use dwell_evloop::CertificateError;
 
-use dwell_evloop::{Acceptor, Certificate};
+use dwell_evloop::{Acceptor, Certificate, Listener};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -129,6 +129,11 @@ impl Tls {
         self.0.acceptor.set_certificates(read(&builder.sources)?);
         *sources = builder.sources;
         Ok(())
+    }
+
+    /// Puts the clients of a listener under TLS, for a driver that has listeners of its own.
+    pub fn secure(&self, listener: &mut Listener) {
+        listener.secure(self.0.acceptor.clone());
     }
 
     pub(crate) fn acceptor(&self) -> &Acceptor {

@@ -15,6 +15,7 @@ __all__ = [
     "MemcacheOperation",
     "MemcacheOperations",
     "Timer",
+    "Tls",
     "WsMessage",
     "WsgiServer",
     "__version__",
@@ -656,6 +657,24 @@ class Timer:
     @property
     def active(self) -> bool:
         """Whether it will ring again."""
+
+@final
+class Tls:
+    """The certificates of a server under TLS.
+
+    Processes that are forked later share its tickets, so that clients resume their sessions there.
+
+    Raises:
+        ValueError: When a file cannot be used; its text names the file and the reason.
+    """
+
+    def __new__(cls, certfile: str, keyfile: str | None = None) -> Tls: ...
+    def reload(self) -> None:
+        """Reads the files again, for clients that connect from now on.
+
+        Raises:
+            ValueError: When a file cannot be used; the certificate before is used still.
+        """
 
 @final
 class WsgiServer:

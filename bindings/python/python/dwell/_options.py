@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,23 @@ LISTENING = (
     ),
     Option("--socket-mode", "Permissions of the unix socket", _mode, SOCKET_MODE, "MODE"),
     Option("--fd", "Descriptor of an inherited socket to listen on instead", int),
+)
+
+TLS = (
+    Option(
+        "--ssl-certfile",
+        "PEM file with the certificate, and those that vouch for it: clients are under TLS",
+        str,
+        metavar="PATH",
+        is_server=True,
+    ),
+    Option(
+        "--ssl-keyfile",
+        "PEM file with the private key; without it, the key is in --ssl-certfile",
+        str,
+        metavar="PATH",
+        is_server=True,
+    ),
 )
 
 APPLICATION = (
@@ -297,11 +315,19 @@ LIMITS = (
 # Titles with their options. All limits are keyword arguments.
 GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
     ("Listening", LISTENING),
+    ("TLS", TLS),
     ("Application", APPLICATION),
     ("Processes", PROCESSES),
     ("Logs", LOGS),
     ("Limits, and times in seconds", LIMITS),
 )
+
+
+# Options of other servers that dwell does not have, and what there is instead.
+REFUSED = {
+    "--ssl-keyfile-password": "keys are not decrypted here: "
+    "openssl pkey -in encrypted.pem -out key.pem",
+}
 
 
 def options() -> Iterable[Option]:
@@ -329,6 +355,9 @@ def parse(
         UsageError: For a variable with a value that its option cannot have.
     """
     parser = _parser()
+    for argument in sys.argv[1:] if arguments is None else arguments:
+        if remedy := REFUSED.get(argument.partition("=")[0]):
+            raise UsageError(f"there is no {argument.partition('=')[0]}: {remedy}")
     given = vars(parser.parse_args(arguments))
     path = given.get("env_file") or os.environ.get("DWELL_ENV_FILE")
     if path:

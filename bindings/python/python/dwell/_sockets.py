@@ -16,7 +16,11 @@ SOCKET_MODE = 0o666
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens: a host and port, the path of a unix socket, or a descriptor."""
+    """Where a server listens: a host and port, the path of a unix socket, or a descriptor.
+
+    Attributes:
+        is_secure: Whether clients are under TLS.
+    """
 
     host: str = ""
     port: int = 0
@@ -24,10 +28,13 @@ class Address:
     mode: int = SOCKET_MODE
     # Of an inherited socket, which is taken over.
     descriptor: int | None = None
+    is_secure: bool = False
 
     @classmethod
     def parse(cls, url: str, mode: int = SOCKET_MODE) -> Address:
-        """Reads ``http://host:port``, ``unix:/path`` or ``fd:3``; ``mode`` is of unix sockets.
+        """Reads ``https://host:port``, ``http:``, ``unix:/path`` or ``fd:3``.
+
+        The ``mode`` is of unix sockets.
 
         Raises:
             TypeError, ValueError: For anything else.
@@ -48,15 +55,19 @@ class Address:
                 raise ValueError(f"no descriptor in {url!r}; write fd:3")
             return cls(descriptor=int(number))
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http":
-            raise ValueError(f"scheme is not http, unix or fd: {url!r}")
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(f"scheme is not http, https, unix or fd: {url!r}")
         if parts.path not in ("", "/") or parts.query:
             raise ValueError(f"a server has no path: {url!r}")
         try:
             port = parts.port
         except ValueError:
             raise ValueError(f"no port from 0 to 65535 in {url!r}") from None
-        return cls(host=parts.hostname or "", port=8000 if port is None else port)
+        return cls(
+            host=parts.hostname or "",
+            port=8000 if port is None else port,
+            is_secure=parts.scheme == "https",
+        )
 
     def __str__(self) -> str:
         if self.descriptor is not None:
@@ -64,7 +75,10 @@ class Address:
         if self.path:
             return f"unix:{self.path}"
         host = self.host or "*"
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "https" if self.is_secure else "http"
+        return (
+            f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+        )
 
 
 class Listening:
@@ -74,9 +88,17 @@ class Listening:
     socket, or one that is inherited, is shared by all. The sockets live where they were made: a
     process that is started anew goes on with those of the one before, and no client is refused
     meanwhile.
+
+    Args:
+        is_secure: Whether clients are under TLS, at all of the addresses.
     """
 
-    def __init__(self, addresses: list[Address], processes: int) -> None:
+    def __init__(
+        self, addresses: list[Address], processes: int, *, is_secure: bool = False
+    ) -> None:
+        self.is_secure = is_secure
+        if not is_secure and any(address.is_secure for address in addresses):
+            raise ValueError("https needs ssl_certfile, a file with the certificate")
         self.groups: list[list[socket.socket]] = [[] for _ in range(processes)]
         self.addresses: list[Address] = []
         self._files: list[tuple[str, tuple[int, int]]] = []
@@ -108,7 +130,7 @@ class Listening:
             bound.setblocking(False)
             bound.listen(BACKLOG)
             group.append(bound)
-        self.addresses.append(Address(host=host, port=port))
+        self.addresses.append(Address(host=host, port=port, is_secure=self.is_secure))
 
     def _listen_unix(self, address: Address, processes: int) -> None:
         path = address.path
@@ -147,7 +169,7 @@ class Listening:
             path = os.fsdecode(name).replace("\0", "@", 1)
             self.addresses.append(Address(path=path))
         else:
-            self.addresses.append(Address(host=name[0], port=name[1]))
+            self.addresses.append(Address(host=name[0], port=name[1], is_secure=self.is_secure))
         self._share(bound)
 
     def _share(self, bound: socket.socket) -> None:

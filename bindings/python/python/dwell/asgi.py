@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -20,6 +21,7 @@ from dwell import _native
 from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
 from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
+from dwell._tls import reload_on_hangup, tls_of
 
 __all__ = ["Server", "serve"]
 
@@ -59,7 +61,9 @@ class Server:
         lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
             to be, ``"on"``, or ``"off"``.
         socket_mode: Permissions of a unix socket: who may connect.
-        **options: Limits and timeouts; see the documentation.
+        **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
+            put clients under TLS; one file may have both. Limits and timeouts; see the
+            documentation.
     """
 
     def __init__(
@@ -75,7 +79,8 @@ class Server:
         self._urls = [url] if isinstance(url, str) else list(url)
         self._socket_mode = socket_mode
         self._lifespan = lifespan
-        self._options = options
+        self._tls = tls_of(options)
+        self._options = options | {"tls": self._tls}
         self._listening: Listening | None = None
         self._running: _Running | None = None
 
@@ -102,7 +107,7 @@ class Server:
             TypeError, ValueError: For an option that is unknown or out of range.
         """
         addresses = [Address.parse(url, self._socket_mode) for url in self._urls]
-        self._listening = Listening(addresses, 1)
+        self._listening = Listening(addresses, 1, is_secure=self._tls is not None)
         running = _Running(self._app, self._lifespan, self._options)
         try:
             await running.start(self._listening, 0)
@@ -110,6 +115,16 @@ class Server:
             self._listening.close()
             raise
         self._running = running
+
+    def reload_tls(self) -> None:
+        """Reads the certificate and its key again, for clients that connect from now on.
+
+        Raises:
+            ValueError: When they cannot be used, or there are none; those before are used still.
+        """
+        if self._tls is None:
+            raise ValueError("the server has no ssl_certfile")
+        self._tls.reload()
 
     async def stop(self, timeout: float = GRACEFUL_TIMEOUT) -> bool:
         """Stops accepting, lets requests under way finish, and ends the application.
@@ -164,7 +179,9 @@ def serve(
         lifespan: Whether the application is told of the start and the end: ``"auto"`` if it wants
             to be, ``"on"``, or ``"off"``.
         socket_mode: Permissions of a unix socket: who may connect.
-        **options: Limits and timeouts; see the documentation.
+        **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
+            put clients under TLS; one file may have both. Limits and timeouts; see the
+            documentation.
 
     Raises:
         RuntimeError: When it cannot listen, or the application refuses to start.
@@ -205,7 +222,9 @@ def run(
         worker_timeout, limit_max_requests: As of `serve`.
     """
     workers = workers_for(workers, worker_timeout, limit_max_requests)
-    listening = Listening(addresses, workers or 1)
+    options = dict(options or {})
+    options["tls"] = tls = tls_of(options)
+    listening = Listening(addresses, workers or 1, is_secure=tls is not None)
 
     made: list[_Running] = []
 
@@ -225,7 +244,13 @@ def run(
             for number in stop.signals:
                 loop.add_signal_handler(number, lambda: None)
             stop.on_signals()
-        given = dict(options or {})
+            if workers is None and tls is not None:
+                loop.add_signal_handler(signal.SIGHUP, lambda: None)
+                reload_on_hangup(tls)
+        if tls is not None and workers is not None:
+            # A worker that takes the place of another one may have new certificates.
+            tls.reload()
+        given = dict(options)
         if limit_max_requests is not None:
             given["wear"] = stop.wear(limit_max_requests)
         running = _Running(app, lifespan, given)

@@ -20,6 +20,7 @@ from dwell import _native
 from dwell._native import FileWrapper
 from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
+from dwell._tls import reload_on_hangup, tls_of
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -50,7 +51,9 @@ class Server:
             a free one.
         threads: How many requests are handled at once.
         socket_mode: Permissions of a unix socket: who may connect.
-        **options: Limits and timeouts; see the documentation.
+        **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
+            put clients under TLS; one file may have both. Limits and timeouts; see the
+            documentation.
 
     Raises:
         RuntimeError: When it cannot listen; the cause has the errno.
@@ -66,8 +69,11 @@ class Server:
         socket_mode: int = SOCKET_MODE,
         **options: Any,
     ) -> None:
-        self._listening = Listening(_addresses(url, socket_mode), 1)
+        self._tls = tls_of(options)
+        is_secure = self._tls is not None
+        self._listening = Listening(_addresses(url, socket_mode), 1, is_secure=is_secure)
         try:
+            options["tls"] = self._tls
             self._running = _Running(app, self._listening, 0, threads, False, options)
             self._running.start()
         except BaseException:
@@ -87,6 +93,16 @@ class Server:
     @property
     def _addresses(self) -> list[Address]:
         return self._listening.addresses
+
+    def reload_tls(self) -> None:
+        """Reads the certificate and its key again, for clients that connect from now on.
+
+        Raises:
+            ValueError: When they cannot be used, or there are none; those before are used still.
+        """
+        if self._tls is None:
+            raise ValueError("the server has no ssl_certfile")
+        self._tls.reload()
 
     def stop(self, timeout: float = GRACEFUL_TIMEOUT) -> bool:
         """Stops accepting, lets requests under way finish, and ends.
@@ -136,7 +152,9 @@ def serve(
             it leaves. Implies ``workers=1``.
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
         socket_mode: Permissions of a unix socket: who may connect.
-        **options: Limits and timeouts; see the documentation.
+        **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
+            put clients under TLS; one file may have both. Limits and timeouts; see the
+            documentation.
 
     Raises:
         RuntimeError: When it cannot listen; the cause has the errno.
@@ -175,11 +193,16 @@ def run(
         worker_timeout, limit_max_requests: As of `serve`.
     """
     workers = workers_for(workers, worker_timeout, limit_max_requests)
-    listening = Listening(addresses, workers or 1)
+    options = dict(options or {})
+    options["tls"] = tls = tls_of(options)
+    listening = Listening(addresses, workers or 1, is_secure=tls is not None)
 
     def work(place: int, ready: Callable[[], None], stop: Stop) -> None:
         many = (workers or 1) > 1
-        given = dict(options or {})
+        given = dict(options)
+        if tls is not None and workers is not None:
+            # A worker that takes the place of another one may have new certificates.
+            tls.reload()
         app = load()
         if limit_max_requests is not None:
             given["wear"] = stop.wear(limit_max_requests)
@@ -197,9 +220,11 @@ def run(
             listening.close()
         running.end(graceful_timeout, stop)
 
+    restore = reload_on_hangup(None if workers else tls)
     try:
         return work_in(workers, work, lambda: started(listening), graceful_timeout, is_program)
     finally:
+        restore()
         listening.close()
 
 
@@ -305,7 +330,7 @@ def _base(address: Address, threads: int, many: bool, root_path: str) -> dict[st
         "wsgi.input_terminated": True,
         "SCRIPT_NAME": root_path.rstrip("/"),
         "SERVER_NAME": address.host or "localhost",
-        "SERVER_PORT": str(address.port or 80),
+        "SERVER_PORT": str(address.port or (443 if address.is_secure else 80)),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "SERVER_SOFTWARE": f"dwell/{_native.__version__}",
         "REMOTE_ADDR": "",

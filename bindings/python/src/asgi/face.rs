@@ -154,10 +154,10 @@ impl Face for AsgiFace {
         reply: &mut Reply<'_>,
     ) -> Result<Token, Outcome> {
         let peer = reply.peer_address();
-        let origin = self
-            .options
-            .trusted
-            .origin(peer, request.head.fields.iter());
+        let origin =
+            self.options
+                .trusted
+                .origin(peer, request.is_secure, request.head.fields.iter());
         let record = self.log.begin(request, context.now(), &origin);
         if ledger.len() + self.web_sockets.0.len() >= self.options.concurrency_max {
             reply.send(&OVERLOADED);

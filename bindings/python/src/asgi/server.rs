@@ -84,7 +84,7 @@ impl AsgiServer {
             line,
         };
         for (descriptor, is_unix) in sockets {
-            let listener = listen::adopt(descriptor, is_unix)?;
+            let listener = listen::adopt(descriptor, is_unix, options.tls.as_ref())?;
             let context = core.event_loop.context();
             core.driver.listen(context, listener)?;
         }

@@ -77,11 +77,12 @@ impl Trusted {
     pub(crate) fn origin<'h>(
         &self,
         peer: Option<SocketAddr>,
+        is_secure: bool,
         fields: impl Iterator<Item = (&'h str, &'h [u8])>,
     ) -> Origin {
         let mut origin = Origin {
             client: peer.map(|peer| (peer.ip(), peer.port())),
-            is_https: false,
+            is_https: is_secure,
         };
         if self.is_empty() || peer.is_some_and(|peer| !self.contains(peer.ip())) {
             return origin;

@@ -3,6 +3,7 @@
 use super::address::Trusted;
 use super::log_format::LogFormat;
 use super::mount::Mount;
+use super::tls::Tls;
 use super::wear::Wear;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions};
 use dwell_engine::{BodyPlan, Limits};
@@ -30,6 +31,7 @@ pub(crate) struct Options {
     pub(crate) wear: Wear,
     pub(crate) trusted: Trusted,
     pub(crate) web_socket: WebSocketOptions,
+    pub(crate) tls: Option<Py<Tls>>,
 }
 
 /// The longest head: it must fit the loop's input buffer.
@@ -60,6 +62,7 @@ impl Default for Options {
                 output_bytes_max: OUTPUT_BYTES,
                 ..WebSocketOptions::default()
             },
+            tls: None,
         }
     }
 }
@@ -120,6 +123,7 @@ impl Options {
             "trusted_proxies" => self.trusted = Trusted::of(value.extract()?)?,
             "limit_concurrency" if value.is_none() => {}
             "limit_concurrency" => self.concurrency_max = at_least_one(name, value)?,
+            "tls" => self.tls = value.extract()?,
             "wear" => self.wear = Wear::of(value.extract()?),
             _ => {
                 return Err(PyTypeError::new_err(format!("unknown option: {name}")));

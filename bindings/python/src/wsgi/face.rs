@@ -184,10 +184,10 @@ impl Face for WsgiFace {
             return Err(Outcome::Answered);
         }
         let peer = reply.peer_address();
-        let origin = self
-            .options
-            .trusted
-            .origin(peer, request.head.fields.iter());
+        let origin =
+            self.options
+                .trusted
+                .origin(peer, request.is_secure, request.head.fields.iter());
         let entry = Entry {
             record: self.log.begin(request, context.now(), &origin),
             share: Share::default(),

@@ -1,0 +1,46 @@
+//! Certificates, as Python names their files.
+
+use dwell_engine::tls::{self as engine, CertificateError, TlsError};
+use dwell_evloop::Listener;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+
+/// The certificates of a server under TLS. Processes that are forked later share its tickets.
+#[pyclass(frozen, module = "dwell._native")]
+#[derive(Debug)]
+pub(crate) struct Tls(engine::Tls);
+
+#[pymethods]
+impl Tls {
+    /// Reads PEM files; without `keyfile` the key is in `certfile`.
+    #[new]
+    #[pyo3(signature = (certfile, keyfile=None))]
+    fn new(certfile: PathBuf, keyfile: Option<PathBuf>) -> PyResult<Self> {
+        let keyfile = keyfile.unwrap_or_else(|| certfile.clone());
+        let builder = engine::Tls::builder().certificate_files(certfile, keyfile);
+        builder.build().map(Self).map_err(|error| refused(&error))
+    }
+
+    /// Reads the files again, for clients that connect from now on.
+    fn reload(&self) -> PyResult<()> {
+        self.0.reload().map_err(|error| refused(&error))
+    }
+}
+
+impl Tls {
+    pub(crate) fn secure(&self, listener: &mut Listener) {
+        self.0.secure(listener);
+    }
+}
+
+fn refused(error: &TlsError) -> PyErr {
+    let remedy = match error {
+        TlsError::Certificate {
+            source: CertificateError::EncryptedKey,
+            ..
+        } => "; decrypt it: openssl pkey -in encrypted.pem -out key.pem",
+        _ => "",
+    };
+    PyValueError::new_err(format!("{error}{remedy}"))
+}
