@@ -63,18 +63,22 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// URL of an application server: `http://host` or `http://host:port`.
+/// URL of an application server: `http://host` or `http://host:port`, or `https`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamUrl {
-    /// Host and port; the port is 80 where none was written.
+    /// Host and port; the port is 80 where none was written, and 443 under TLS.
     pub address: PeerAddress,
+    /// True for `https`: the server is spoken to under TLS.
+    pub is_secure: bool,
 }
 
 impl FromStr for UpstreamUrl {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let Some(rest) = strip_scheme(text) else {
+        let secure = strip_scheme(text, "https://");
+        let is_secure = secure.is_some();
+        let Some(rest) = secure.or_else(|| strip_scheme(text, "http://")) else {
             return Err(match text.split_once("://") {
                 Some((scheme, _)) => AddressError::Scheme(scheme.to_owned()),
                 None => AddressError::NoScheme,
@@ -95,16 +99,17 @@ impl FromStr for UpstreamUrl {
         } else {
             PeerAddress {
                 host: host_name(authority)?.to_owned(),
-                port: 80,
+                port: if is_secure { 443 } else { 80 },
             }
         };
-        Ok(Self { address })
+        Ok(Self { address, is_secure })
     }
 }
 
 impl fmt::Display for UpstreamUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.address)
+        let scheme = if self.is_secure { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.address)
     }
 }
 
@@ -120,7 +125,7 @@ pub enum AddressError {
     Host(String),
     /// The scheme is missing.
     NoScheme,
-    /// The scheme is not `http`.
+    /// The scheme is neither `http` nor `https`.
     Scheme(String),
     /// The URL has a path, a query or a fragment.
     UrlPath,
@@ -135,7 +140,7 @@ impl fmt::Display for AddressError {
             Self::Port(port) => write!(f, "port is not a number from 1 to 65535: `{port}`"),
             Self::Host(host) => write!(f, "not a host name or address: `{host}`"),
             Self::NoScheme => f.write_str("no scheme: write http://host:port"),
-            Self::Scheme(scheme) => write!(f, "only http upstreams are supported: `{scheme}`"),
+            Self::Scheme(scheme) => write!(f, "neither http nor https: `{scheme}`"),
             Self::UrlPath => {
                 f.write_str("the upstream url ends after the port: requests keep their own path")
             }
@@ -146,8 +151,7 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-fn strip_scheme(text: &str) -> Option<&str> {
-    let scheme = "http://";
+fn strip_scheme<'t>(text: &'t str, scheme: &str) -> Option<&'t str> {
     let head = text.get(..scheme.len())?;
     head.eq_ignore_ascii_case(scheme)
         .then(|| &text[scheme.len()..])
@@ -226,9 +230,11 @@ mod tests {
         assert_eq!(url("http://[::1]").as_deref(), Ok("http://[::1]:80"));
         assert_eq!(url("http://[::1]:3000").as_deref(), Ok("http://[::1]:3000"));
         assert_eq!(url("app:3000"), Err(AddressError::NoScheme));
+        assert_eq!(url("HTTPS://app/").as_deref(), Ok("https://app:443"));
+        assert_eq!(url("https://app:80").as_deref(), Ok("https://app:80"));
         assert_eq!(
-            url("https://app"),
-            Err(AddressError::Scheme("https".to_owned()))
+            url("ftp://app"),
+            Err(AddressError::Scheme("ftp".to_owned()))
         );
         assert_eq!(url("http://app/x"), Err(AddressError::UrlPath));
         assert_eq!(url("http://app?x"), Err(AddressError::UrlPath));

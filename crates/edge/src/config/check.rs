@@ -13,6 +13,7 @@ pub(super) fn check(draft: &mut Draft) {
     let config = draft.config.clone();
     addresses(draft, &config);
     certificates(draft, &config);
+    outwards(draft, &config);
     exposure(draft, &config);
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
@@ -106,6 +107,40 @@ fn certificates(draft: &mut Draft, config: &Config) {
     }
 }
 
+/// Reports options of TLS towards servers that would do nothing, or not what they say.
+fn outwards(draft: &mut Draft, config: &Config) {
+    let webhook = config.presence.webhook_url.as_ref();
+    let sides = [
+        (
+            config.upstream.client_tls(),
+            config.upstream.is_secure(),
+            "upstream.url",
+        ),
+        (
+            config.presence.client_tls(),
+            webhook.is_some_and(|url| url.is_secure),
+            "presence.webhook_url",
+        ),
+    ];
+    for (files, is_secure, switch) in sides {
+        if let (Some(option), false) = (files.first(), is_secure) {
+            draft.conflict(
+                &[option, switch],
+                format!("`{option}` has no effect: `{switch}` is not https"),
+                "write https:// where the server speaks TLS",
+            );
+        }
+        let ((certificate, has_certificate), (key, has_key)) = (files.certificate, files.key);
+        if has_certificate.is_some() != has_key.is_some() {
+            draft.conflict(
+                &[certificate, key],
+                format!("`{certificate}` and `{key}` need one another"),
+                "name the certificate's PEM file and that of its private key",
+            );
+        }
+    }
+}
+
 fn exposure(draft: &mut Draft, config: &Config) {
     let is_guarded = config.store.allow_remote || config.store.auth_file.is_some();
     let exposed = store_listeners(config)
@@ -128,7 +163,7 @@ fn exposure(draft: &mut Draft, config: &Config) {
 }
 
 fn upstream_is_another(draft: &mut Draft, config: &Config) {
-    for UpstreamUrl { address } in &config.upstream.url {
+    for UpstreamUrl { address, .. } in &config.upstream.url {
         is_another(draft, config, address);
     }
 }

@@ -19,6 +19,7 @@ mod routes;
 mod template;
 mod tls;
 mod units;
+mod upstream;
 
 pub(crate) use access::check_token;
 pub use access::{JwtConfig, Network, PublishConfig, Rate, RouteAccess};
@@ -32,8 +33,9 @@ pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
-pub use tls::TlsConfig;
+pub use tls::{ClientTlsFiles, TlsConfig};
 pub use units::{UnitError, duration, show_duration, show_size, size};
+pub use upstream::UpstreamConfig;
 
 use dwell_proto::memcache::Protocols;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -436,86 +438,6 @@ pub struct MemcachedServer {
     pub address: PeerAddress,
     /// Its share of the keys relative to the other servers; at least 1.
     pub weight: u32,
-}
-
-/// `[upstream]`: the application, which answers misses and everything that is not a poll.
-///
-/// Shape: bounds are for the whole process; see [`share`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct UpstreamConfig {
-    /// URLs of its servers. Without any, the response is 404 instead of a proxied one.
-    pub url: Vec<UpstreamUrl>,
-    /// `Host` for an HTTP/1.0 client that sends none.
-    pub default_host: String,
-    /// Time of one connection attempt. Above it: 502.
-    pub connect_timeout: Duration,
-    /// Time from the request to the end of the response's header section. Above it: 504.
-    pub header_timeout: Duration,
-    /// Time of one exchange. Above it: 504.
-    pub total_timeout: Duration,
-    /// Open connections to one server, without transfers. Above it requests queue.
-    pub connections_max: usize,
-    /// Transfers with one server: connections whose request or response body is streamed.
-    pub transfers_max: usize,
-    /// Requests that wait for a connection to one server. Above it: 503.
-    pub queue_max: usize,
-    /// Time for which a request may wait for a connection. Above it: 503.
-    pub queue_timeout: Duration,
-    /// Idle connections that are kept.
-    pub idle_max: usize,
-    /// Time for which an idle connection is kept.
-    pub idle_timeout: Duration,
-    /// Failures after which a server is ejected for a while.
-    pub failures_max: u32,
-    /// Time for which a request without a response counts as a failure of its server.
-    pub failures_window: Duration,
-    /// Path of health checks; `None` is `"off"`.
-    pub health_path: Option<String>,
-    /// Interval of health checks.
-    pub health_interval: Duration,
-    /// Time without progress in a response body or a request body.
-    pub stall_timeout: Duration,
-    /// Time without bytes on an upgraded connection.
-    pub tunnel_timeout: Duration,
-    /// Body bytes of one message in flight. Units: bytes.
-    pub window_bytes: u64,
-    /// Request body that is buffered before the request takes a connection. Units: bytes.
-    pub request_buffer_bytes: usize,
-    /// Response body that polls share. Units: bytes. A larger one goes to a single client.
-    pub answer_bytes_max: u64,
-    /// Header section of one response. Units: bytes. Above it: 502.
-    pub answer_head_bytes_max: usize,
-    /// Header fields of one response. Above it: 502.
-    pub answer_header_count_max: usize,
-}
-
-impl Default for UpstreamConfig {
-    fn default() -> Self {
-        Self {
-            url: Vec::new(),
-            default_host: "localhost".to_owned(),
-            connect_timeout: Duration::from_secs(2),
-            header_timeout: Duration::from_secs(30),
-            total_timeout: Duration::from_secs(60),
-            connections_max: 256,
-            transfers_max: 4096,
-            queue_max: 1024,
-            queue_timeout: Duration::from_secs(10),
-            idle_max: 64,
-            idle_timeout: Duration::from_secs(30),
-            failures_max: 5,
-            failures_window: Duration::from_secs(30),
-            health_path: None,
-            health_interval: Duration::from_secs(5),
-            stall_timeout: Duration::from_secs(300),
-            tunnel_timeout: Duration::from_secs(3600),
-            window_bytes: 64 * KIB as u64,
-            request_buffer_bytes: 64 * KIB,
-            answer_bytes_max: 8 * MIB as u64,
-            answer_head_bytes_max: 64 * KIB,
-            answer_header_count_max: 128,
-        }
-    }
 }
 
 /// `[log]`: diagnostics and the access log.

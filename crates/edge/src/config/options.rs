@@ -259,8 +259,18 @@ options! {
      breaks the connection."
 
     "upstream".upstream.url ["--upstream"] = ManyOrOff(Url);
-    "Where the application is. Of several servers each request goes to the one with the fewest \
-     under way, among those in use. `\"off\"` answers 404 to what would be forwarded."
+    "Where the application is, by `http` or `https`. Of several servers each request goes to the \
+     one with the fewest under way, among those in use. `\"off\"` answers 404 to what would be \
+     forwarded."
+    "upstream".upstream.tls_ca = OrOff(FilePath);
+    "For `https`: PEM file with the certificates that are trusted, of authorities or of servers. \
+     `\"off\"` trusts those that the system trusts. A reload reads the files again."
+    "upstream".upstream.tls_server_name = OrOff(Name);
+    "The name that the certificates of the servers have to be for. `\"off\"` is the host of each."
+    "upstream".upstream.tls_certificate = OrOff(FilePath);
+    "PEM file with the certificate chain that is sent to servers which ask for one."
+    "upstream".upstream.tls_key = OrOff(FilePath);
+    "PEM file with its private key."
     "upstream".upstream.default_host = Name;
     "The `Host` of requests whose client names none, as HTTP/1.0 allows, and of those whose \
      answers fill the cache."
@@ -353,7 +363,15 @@ options! {
     "Cookie in which a token may be."
 
     "presence".presence.webhook_url = OrOff(Url);
-    "The server that is told, by POST with an array of JSON objects."
+    "The server that is told, by POST with an array of JSON objects, over `http` or `https`."
+    "presence".presence.webhook_tls_ca = OrOff(FilePath);
+    "As `upstream.tls_ca`, for the webhook."
+    "presence".presence.webhook_tls_server_name = OrOff(Name);
+    "As `upstream.tls_server_name`, for the webhook."
+    "presence".presence.webhook_tls_certificate = OrOff(FilePath);
+    "As `upstream.tls_certificate`, for the webhook."
+    "presence".presence.webhook_tls_key = OrOff(FilePath);
+    "As `upstream.tls_key`, for the webhook."
     "presence".presence.webhook_path = Prefix;
     "The path of the requests."
     "presence".presence.webhook_token = OrOff(BearerToken);

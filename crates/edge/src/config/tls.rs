@@ -1,7 +1,7 @@
 //! Options of TLS.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `[tls]`: listeners under TLS and their certificates.
@@ -23,6 +23,31 @@ pub struct TlsConfig {
     pub acme_challenge: Option<PathBuf>,
     /// Handshakes under way at once.
     pub handshakes_max: usize,
+}
+
+/// Options of TLS towards servers, each with its name.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientTlsFiles<'a> {
+    /// File with the certificates that are trusted; `None` is the system's.
+    pub ca: (&'static str, Option<&'a Path>),
+    /// Name that the certificates of the servers are for; `None` is the host of each.
+    pub server_name: (&'static str, Option<&'a str>),
+    /// Certificate chain that is sent to servers which ask for one.
+    pub certificate: (&'static str, Option<&'a Path>),
+    /// Private key of that certificate.
+    pub key: (&'static str, Option<&'a Path>),
+}
+
+impl ClientTlsFiles<'_> {
+    /// The name of the first option that is set.
+    pub fn first(&self) -> Option<&'static str> {
+        let files = [self.ca, self.certificate, self.key];
+        let mut set = files.into_iter().filter(|(_, path)| path.is_some());
+        let name = self.server_name;
+        set.next()
+            .map(|(option, _)| option)
+            .or(name.1.map(|_| name.0))
+    }
 }
 
 impl Default for TlsConfig {

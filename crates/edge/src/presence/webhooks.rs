@@ -5,7 +5,7 @@ use super::board::Event;
 use crate::log::Outage;
 use crate::metrics::{Counter, LoopMetrics, WebhookOutcome, figure};
 use bytes::Bytes;
-use dwell_evloop::{Backoff, Context, Readiness, Token};
+use dwell_evloop::{Backoff, Connector, Context, Readiness, Token};
 use dwell_upstream::{Upstream, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookPlan {
     pub(crate) address: SocketAddr,
+    /// Begins the handshakes of TLS; `None` without TLS.
+    pub(crate) tls: Option<Connector>,
     /// The host in the `Host` field, as configured.
     pub(crate) host: String,
     pub(crate) path: String,
@@ -74,6 +76,7 @@ impl Webhooks {
     /// of its deadline; both belong to it alone.
     pub(crate) fn new(kind: u8, timer: Token, plan: WebhookPlan, seed: u64) -> Self {
         let options = UpstreamOptions {
+            tls: plan.tls.clone(),
             connect_timeout: plan.timeout,
             header_timeout: plan.timeout,
             total_timeout: plan.timeout,
@@ -326,6 +329,7 @@ mod tests {
     fn requests_that_are_over_leave_nothing_behind() {
         let plan = WebhookPlan {
             address: hook(),
+            tls: None,
             host: "a".to_owned(),
             path: "/".to_owned(),
             token: None,

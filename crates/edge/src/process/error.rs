@@ -47,6 +47,13 @@ pub enum RunError {
     },
     /// A certificate for development cannot be made.
     SelfSigned(String),
+    /// The certificate of a server cannot be for this name.
+    ServerName {
+        /// The option that sets it.
+        option: &'static str,
+        /// The fault in it.
+        reason: String,
+    },
     /// The snapshot cannot be read or written.
     Snapshot(SnapshotError),
     /// The name of a server cannot be resolved.
@@ -117,6 +124,7 @@ impl fmt::Display for RunError {
                 reason,
             } => write!(f, "cannot use {} ({option}): {reason}", path.display()),
             Self::SelfSigned(reason) => write!(f, "no certificate can be made: {reason}"),
+            Self::ServerName { option, reason } => write!(f, "{reason} ({option})"),
             Self::Inherited(error) => error.fmt(f),
             Self::Snapshot(error) => error.fmt(f),
             Self::Resolve {
@@ -153,6 +161,7 @@ impl std::error::Error for RunError {
             Self::AuthFile { .. }
             | Self::Certificate { .. }
             | Self::SelfSigned(_)
+            | Self::ServerName { .. }
             | Self::Access(_) => None,
         }
     }

@@ -6,6 +6,7 @@ mod error;
 mod inherited;
 mod listeners;
 mod notify;
+mod outward;
 mod parts;
 mod plans;
 mod preflight;

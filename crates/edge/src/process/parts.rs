@@ -3,6 +3,7 @@
 use super::error::RunError;
 use super::listeners::Bound;
 use super::notify::Notifier;
+use super::outward;
 use super::plans::resolve;
 use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
@@ -187,6 +188,7 @@ impl LoopParts {
         };
         let plan = WebhookPlan {
             address: resolve(&url.address, "presence.webhook_url")?,
+            tls: outward::webhook(&self.config)?,
             host: url.address.to_string(),
             path: config.webhook_path.clone(),
             token: config.webhook_token.clone(),

@@ -1,6 +1,7 @@
 //! Parts of the configuration with resolved names, and with the shares of one loop.
 
 use super::error::RunError;
+use super::outward;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::descriptors::Descriptors;
 use dwell_proto::http1::HeadLimits;
@@ -10,7 +11,7 @@ use std::net::SocketAddr;
 /// The application's servers and limits for one of `loops` loops.
 ///
 /// # Errors
-/// [`RunError::Resolve`].
+/// [`RunError::Resolve`], [`RunError::Certificate`], [`RunError::ServerName`].
 pub(super) fn upstream_plan(
     config: &Config,
     loops: usize,
@@ -18,8 +19,15 @@ pub(super) fn upstream_plan(
 ) -> Result<Option<UpstreamPlan>, RunError> {
     let upstream = &config.upstream;
     let descriptor_bound = descriptors.bounds(config).upstream;
+    let outward = outward::upstream(config)?;
+    let connector = |url: &UpstreamUrl| {
+        let outward = outward.as_ref().filter(|_| url.is_secure);
+        let connector = outward.map(|outward| outward.connector(&url.address));
+        connector.transpose()
+    };
     let server = |url: &UpstreamUrl| {
         Ok(UpstreamOptions {
+            tls: connector(url)?,
             connect_timeout: upstream.connect_timeout,
             header_timeout: upstream.header_timeout,
             total_timeout: upstream.total_timeout,

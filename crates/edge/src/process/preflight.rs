@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use super::plans::resolve;
-use super::{privileges, store, tls};
+use super::{outward, privileges, store, tls};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
 use dwell_store_server::snapshot::SnapshotError;
@@ -20,6 +20,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found.extend(store::limits(config).err());
     found.extend(Access::load(config, None).err().map(RunError::Access));
     found.extend(tls::read(config).err());
+    found.extend(outward::check(config));
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }

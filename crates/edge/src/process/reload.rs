@@ -132,7 +132,9 @@ impl Reloader {
         for option in config.keep_what_needs_a_restart(running) {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }
-        let upstream = if config.upstream == running.upstream {
+        // The files of TLS may have changed.
+        let is_same = config.upstream == running.upstream && !config.upstream.is_secure();
+        let upstream = if is_same {
             before.upstream.clone()
         } else {
             upstream_plan(&config, self.fleet.loops(), &self.descriptors)?

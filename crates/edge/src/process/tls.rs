@@ -227,14 +227,7 @@ impl Pair {
         // Before the files: what changes between the two is found at the next look.
         let stamps = files.stamps();
         let (of_chain, of_key) = ((&*files.chain, "tls.certificate"), (&*files.key, "tls.key"));
-        let (chain, key) = (content(of_chain)?, content(of_key)?);
-        let mut certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
-            let file = match error {
-                CertificateError::Certificate(_) => of_chain,
-                _ => of_key,
-            };
-            unusable(file, format!("{error}{}", remedy(&error)))
-        })?;
+        let mut certificate = certificate(of_chain, of_key)?;
         if let Some(path) = &files.ocsp {
             certificate = certificate.with_ocsp(content((path, "tls.ocsp"))?);
         }
@@ -291,7 +284,25 @@ fn at(seconds: i64) -> String {
     String::from_utf8_lossy(&text).replace(".000Z", "Z")
 }
 
-fn content(file: (&Path, &'static str)) -> Result<Vec<u8>, RunError> {
+/// Reads a certificate chain and its private key, each with the option that names it.
+///
+/// # Errors
+/// [`RunError::Certificate`] for the file that cannot be used.
+pub(super) fn certificate(
+    of_chain: (&Path, &'static str),
+    of_key: (&Path, &'static str),
+) -> Result<Certificate, RunError> {
+    let (chain, key) = (content(of_chain)?, content(of_key)?);
+    Certificate::from_pem(&chain, &key).map_err(|error| {
+        let file = match error {
+            CertificateError::Certificate(_) => of_chain,
+            _ => of_key,
+        };
+        unusable(file, format!("{error}{}", remedy(&error)))
+    })
+}
+
+pub(super) fn content(file: (&Path, &'static str)) -> Result<Vec<u8>, RunError> {
     fs::read(file.0).map_err(|error| {
         let remedy = match error.kind() {
             io::ErrorKind::NotFound => "; check the path, from the working directory",
@@ -315,7 +326,7 @@ fn remedy(error: &CertificateError) -> &'static str {
     }
 }
 
-fn unusable((path, option): (&Path, &'static str), reason: String) -> RunError {
+pub(super) fn unusable((path, option): (&Path, &'static str), reason: String) -> RunError {
     RunError::Certificate {
         path: path.to_owned(),
         option,

@@ -134,7 +134,7 @@ impl Codec<UpstreamUrl> for Url {
     }
 
     fn describe(&self) -> String {
-        "`\"http://host:port\"`".to_owned()
+        "`\"http://host:port\"`, `\"https://host:port\"`".to_owned()
     }
 }
 

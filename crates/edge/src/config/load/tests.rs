@@ -269,9 +269,24 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "\"http://127.0.0.1:3000\"",
     ),
     (
-        "[upstream]\nurl = \"https://a\"",
-        "only http",
-        "http://127.0.0.1:3000",
+        "[upstream]\nurl = \"ftp://a\"",
+        "neither http nor https: `ftp`",
+        "http://",
+    ),
+    (
+        "[upstream]\nurl = \"http://a\"\ntls_ca = \"a.pem\"",
+        "`upstream.tls_ca` has no effect",
+        "https://",
+    ),
+    (
+        "[upstream]\nurl = \"https://a\"\ntls_key = \"a.pem\"",
+        "`upstream.tls_certificate` and `upstream.tls_key` need one another",
+        "its private key",
+    ),
+    (
+        "[presence]\nwebhook_tls_server_name = \"a\"",
+        "`presence.webhook_tls_server_name` has no effect",
+        "https://",
     ),
     (
         "[upstream]\nurl = \"http://a/path\"",

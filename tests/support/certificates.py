@@ -1,0 +1,39 @@
+"""Certificates for the tests, made by openssl."""
+
+import subprocess
+
+
+def make_certificate(folder, name, *names, extra=(), dates=None):
+    """A self-signed certificate for these names or addresses; returns it and its key.
+
+    `dates` are the first and the last second of its validity, as `YYMMDDHHMMSSZ`.
+    """
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    alternatives = ",".join(f"{'IP' if one[0].isdigit() else 'DNS'}:{one}" for one in names)
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subject = ["-subj", f"/CN={names[0]}"]
+    if dates is None:
+        extensions = ["-addext", f"subjectAltName={alternatives}", *extra]
+        arguments = ["req", "-x509", *new_key, "-days", "2", *subject, *extensions]
+        _openssl(*arguments, "-keyout", key, "-out", certificate)
+        return certificate, key
+    request, home = folder / f"{name}.csr", folder / f"{name}-ca"
+    _openssl("req", "-new", *new_key, *subject, "-keyout", key, "-out", request)
+    home.mkdir()
+    (home / "index").touch()
+    (home / "conf").write_text(
+        "[ca]\ndefault_ca=d\n"
+        f"[d]\ndatabase={home}/index\nnew_certs_dir={home}\nrand_serial=yes\n"
+        "default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"
+        f"[e]\nsubjectAltName={alternatives}\n"
+    )
+    first, last = dates
+    _openssl(
+        "ca", "-config", home / "conf", "-batch", "-selfsign", "-keyfile", key, "-in", request,
+        "-extensions", "e", "-startdate", first, "-enddate", last, "-notext", "-out", certificate,
+    )  # fmt: skip
+    return certificate, key
+
+
+def _openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
