@@ -117,6 +117,16 @@ impl Client {
         self.asks.is_empty() && self.owed.is_empty()
     }
 
+    /// The time that all its requests may wait, one after another.
+    pub(crate) fn waits(&self) -> Duration {
+        let owed = self.owed.iter().map(|owed| &owed.ask);
+        let waits = self.asks.iter().chain(owed).map(|ask| match ask {
+            Ask::Poll { wait, .. } => *wait,
+            Ask::Fixed(_) | Ask::Elsewhere { .. } => Duration::ZERO,
+        });
+        waits.sum()
+    }
+
     /// Returns true if an answer is owed to it.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.owed.is_empty()

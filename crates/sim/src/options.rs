@@ -1,5 +1,6 @@
 //! The options of a run, all chosen by its seed.
 
+use crate::socket::SocketOptions;
 use dwell_evloop::Random;
 
 /// A kind of fault, which a seed has or has not.
@@ -43,11 +44,13 @@ pub enum Fault {
     AppFails,
     /// The application is not there for a while.
     AppDown,
+    /// The client of a WebSocket breaks the protocol.
+    Breach,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Split,
         Self::Refuse,
         Self::Delay,
@@ -67,6 +70,7 @@ impl Fault {
         Self::AppNonsense,
         Self::AppFails,
         Self::AppDown,
+        Self::Breach,
     ];
 
     /// The name under which it is counted.
@@ -91,6 +95,7 @@ impl Fault {
             Self::AppNonsense => "wrong framing",
             Self::AppFails => "failing application",
             Self::AppDown => "application down",
+            Self::Breach => "broken protocol",
         }
     }
 }
@@ -129,8 +134,10 @@ pub struct Options {
     pub has_app: bool,
     /// The run ends with the end of the process.
     pub drains: bool,
-    /// Steps of the plan.
+    /// Steps of the plan, beside those of the WebSockets.
     pub steps: usize,
+    /// WebSockets.
+    pub sockets: SocketOptions,
 }
 
 impl Options {
@@ -160,6 +167,7 @@ impl Options {
             drains: random.below(3) == 0,
             steps: 20 + random.below(60) as usize,
             streams: random.below(4) as usize,
+            sockets: SocketOptions::of(seed, keys),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::failure::{Failure, Oracle};
 use crate::plan::{Ask, Has, Method, Order, Plan};
 use crate::report::Counts;
+use crate::socket::Socket;
 use crate::world::{DRAIN, World};
 use crate::writer::Writer;
 use dwell_evloop::sim::{SimStream, Trace};
@@ -94,15 +95,19 @@ fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
 
 /// Without faults, everything is answered.
 fn settle(world: &mut World) -> Result<(), Failure> {
-    let end = world.now() + SETTLED * 3;
+    // One request at a time is sent from now on.
+    let waits = world.clients.iter().map(Client::waits).max();
+    let patience = SETTLED * 3 + waits.unwrap_or_default();
+    let end = world.now() + patience;
     let is_idle = |world: &World| {
         let clients = world.clients.iter().all(Client::is_idle);
-        clients && world.writers.iter().all(Writer::is_idle)
+        let sockets = world.sockets.iter().all(Socket::is_idle);
+        clients && sockets && world.writers.iter().all(Writer::is_idle)
     };
     while !is_idle(world) {
         world.pass(SECOND)?;
         if world.now() > end {
-            let reason = format!("not all is answered {:?} after the last fault", SETTLED * 3);
+            let reason = format!("not all is answered {patience:?} after the last fault");
             return Err(world.failure((Oracle::Deadline, reason)));
         }
     }
@@ -166,18 +171,26 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
             return Err(world.failure((Oracle::Newest, reason)));
         }
     }
+    for (number, socket) in world.sockets.iter().enumerate() {
+        for (key, has) in socket.told() {
+            let newest = world.keys[key].newest();
+            if has != Some(newest) {
+                let reason = format!("socket {number} has {has:?} of key {key}, not {newest}");
+                return Err(world.failure((Oracle::Newest, reason)));
+            }
+        }
+    }
     Ok(())
 }
 
 /// Each key gets a new value.
 fn change_all(world: &mut World) {
     for key in 0..world.keys.len() {
-        let writer = key % world.writers.len();
         let order = Order::Set {
             length: 10,
             seconds: 0,
         };
-        world.writers[writer].order(key, order);
+        world.write(key, order);
     }
 }
 
@@ -207,6 +220,7 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     for streamer in std::mem::take(&mut world.streamers) {
         drop(streamer);
     }
+    drop(std::mem::take(&mut world.sockets));
     for writer in &mut world.writers {
         writer.leave();
     }
@@ -246,6 +260,10 @@ fn drain(world: &mut World) -> Result<(), Failure> {
     world.pass(DRAIN + SECOND)?;
     if let Some(number) = world.clients.iter().position(Client::is_waiting) {
         let reason = format!("client {number} still waits for a process that has ended");
+        return Err(world.failure((Oracle::Deadline, reason)));
+    }
+    if let Some(number) = world.sockets.iter().position(Socket::is_there) {
+        let reason = format!("socket {number} is connected to a process that has ended");
         return Err(world.failure((Oracle::Deadline, reason)));
     }
     if let Some(index) = (0..world.edge.loops()).find(|index| !world.edge.has_ended(*index)) {

@@ -1,6 +1,7 @@
 //! The steps of a run, drawn before it begins, so that a failure can be had with fewer of them.
 
 use crate::options::{Fault, Options, random};
+use crate::socket::{Act, insert_steps};
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub enum Order {
     Delete,
     /// Read it.
     Get,
+    /// Read what has become of a command that was lost, unless that is known.
+    Look,
 }
 
 /// One step.
@@ -101,6 +104,8 @@ pub enum Step {
     WriterReset(usize),
     /// The application is not there for a while.
     AppDown(Duration),
+    /// A WebSocket does something.
+    Socket(usize, Act),
 }
 
 /// The steps of a run, with the time after which each comes.
@@ -118,7 +123,8 @@ impl Plan {
         let options = Options::of(seed);
         let mut random = random(seed, 2);
         let step = |_| (pause(&mut random), step(&mut random, &options));
-        let steps = (0..options.steps).map(step).collect();
+        let mut steps = (0..options.steps).map(step).collect();
+        insert_steps(&options, &mut steps);
         Self { options, steps }
     }
 }
@@ -221,7 +227,7 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
             Step::WriterReset(random.below(options.writers.len() as u64) as usize)
         }
         Fault::AppDown if options.has_app => Step::AppDown(some_time),
-        // These are of the whole run, or of the application.
+        // These are of the whole run, of the application, or of WebSockets.
         Fault::Split
         | Fault::Refuse
         | Fault::Delay
@@ -230,6 +236,7 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
         | Fault::AppCuts
         | Fault::AppNonsense
         | Fault::AppFails
-        | Fault::AppDown => return None,
+        | Fault::AppDown
+        | Fault::Breach => return None,
     })
 }

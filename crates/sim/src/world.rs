@@ -5,8 +5,9 @@ use crate::client::{Around, Client};
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
 use crate::options::{Fault, Options, random};
-use crate::plan::Step;
+use crate::plan::{Order, Step};
 use crate::report::Counts;
+use crate::socket::{Act, Socket};
 use crate::streamer::Streamer;
 use crate::writer::Writer;
 use dwell_edge::config;
@@ -24,6 +25,7 @@ pub(crate) struct World {
     pub(crate) edge: Simulated,
     pub(crate) clients: Vec<Client>,
     pub(crate) streamers: Vec<Streamer>,
+    pub(crate) sockets: Vec<Socket>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) keys: Vec<Key>,
     pub(crate) counts: Counts,
@@ -69,6 +71,9 @@ impl World {
             clients: clients.collect(),
             streamers: (0..options.streams)
                 .map(|number| Streamer::new(number % options.keys))
+                .collect(),
+            sockets: (0..options.sockets.openings.len())
+                .map(|number| Socket::new(number, options))
                 .collect(),
             writers: options.writers.iter().copied().map(Writer::new).collect(),
             keys: (0..options.keys).map(Key::new).collect(),
@@ -157,10 +162,8 @@ impl World {
             Step::Ask(client, ask) => {
                 return self.clients[client].ask(ask);
             }
-            Step::Write(key, order) => {
-                let writer = key % self.writers.len();
-                return self.writers[writer].order(key, order);
-            }
+            Step::Write(key, order) => return self.write(key, order),
+            Step::Socket(socket, act) => self.sockets[socket].act(act, &mut self.keys, now),
             Step::Flush => {
                 self.is_flush_wanted = true;
                 return;
@@ -213,6 +216,23 @@ impl World {
         };
         if let Some(fault) = name {
             self.counts.strike(fault.name());
+        }
+    }
+
+    /// Has the one writer of a key write it: a client of the store, or a WebSocket.
+    pub(crate) fn write(&mut self, key: usize, order: Order) {
+        let now = self.now();
+        match (self.options.sockets.publishers[key], order) {
+            (Some(socket), Order::Set { length, .. }) => {
+                let act = Act::Publish { key, length };
+                self.sockets[socket].act(act, &mut self.keys, now);
+            }
+            // It stores values, and nothing else.
+            (Some(_), _) => {}
+            (None, order) => {
+                let writer = key % self.writers.len();
+                self.writers[writer].order(key, order);
+            }
         }
     }
 
@@ -290,11 +310,13 @@ impl World {
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
         let writers = self.writers.iter().filter_map(Writer::next_at);
         let streamers = self.streamers.iter().map(Streamer::next_at);
+        let sockets = self.sockets.iter().map(Socket::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
         let shortage = [self.shortage_until, self.app_back_at].into_iter();
         let later = clients
             .chain(streamers)
+            .chain(sockets)
             .chain(writers)
             .chain(keys)
             .chain(shortage);
@@ -327,6 +349,10 @@ impl World {
         for streamer in &mut self.streamers {
             streamer.attend(&mut around)?;
         }
+        let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
+        for socket in &mut self.sockets {
+            socket.attend(&mut around, is_paused)?;
+        }
         let mut app = self.app_record.borrow_mut();
         for fault in std::mem::take(&mut app.struck) {
             self.counts.strike(fault.name());
@@ -339,7 +365,7 @@ impl World {
         if self.ends {
             return Ok(());
         }
-        let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
+        self.look();
         for writer in &mut self.writers {
             let at = (&self.network, self.at[1]);
             writer.attend(at, &mut self.keys, is_paused, &mut self.counts)?;
@@ -348,9 +374,21 @@ impl World {
         Ok(())
     }
 
+    /// Has a client of the store read what has become of values of WebSockets that were lost.
+    fn look(&mut self) {
+        let now = self.now();
+        for (number, key) in self.keys.iter().enumerate() {
+            let is_of_socket = self.options.sockets.publishers[number].is_some();
+            if is_of_socket && key.is_unsure && now >= key.sure_at {
+                self.writers[0].look(number);
+            }
+        }
+    }
+
     /// Sends `flush_all` where that is wanted, when nothing is under way.
     fn flush(&mut self) {
-        let is_clear = self.writers.iter().all(Writer::is_clear);
+        let is_clear =
+            self.writers.iter().all(Writer::is_clear) && self.sockets.iter().all(Socket::is_clear);
         if !self.is_flush_wanted || !is_clear {
             return;
         }
@@ -388,9 +426,11 @@ fn start(options: &Options, [clients, store]: [SocketAddr; 2]) -> Simulated {
          server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
          limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
          {upstream}\
-         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n",
+         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n\
+         websocket_publish = {}\n",
         options.loops,
         DRAIN.as_secs(),
+        options.sockets.publishes,
     );
     let config = config::parse("sim.toml", &text, &[]);
     let config = config.unwrap_or_else(|error| panic!("{}", error.render(false)));

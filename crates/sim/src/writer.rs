@@ -72,6 +72,14 @@ impl Writer {
         self.orders.is_empty() && self.is_clear()
     }
 
+    /// Reads what has become of a key's lost command, unless it is about to.
+    pub(crate) fn look(&mut self, key: usize) {
+        let is_about = self.orders.contains(&(key, Order::Look));
+        if !is_about && !self.is_reading(key) {
+            self.order(key, Order::Look);
+        }
+    }
+
     /// Returns true if no command is under way.
     pub(crate) fn is_clear(&self) -> bool {
         self.pending.is_empty()
@@ -209,6 +217,7 @@ impl Writer {
                     let what = What::Delete(place, states);
                     self.send(&Command::Delete(&name), what, false, now);
                 }
+                Order::Look => {}
                 Order::Get => {
                     let what = What::Get(place, key.newest());
                     self.send(&Command::Get(&name), what, false, now);
