@@ -109,6 +109,8 @@ impl Connection {
     pub(super) fn new(peer: Peer, negotiated: Negotiated, tag: u64, now: Tick) -> Self {
         Self {
             tail_waits: peer.has_tail(),
+            // The rest of the handshake may be queued, and the app waits for its end.
+            blocked: !peer.stream.is_flushed(),
             peer,
             beside: Beside::new(negotiated),
             tag,
@@ -119,7 +121,6 @@ impl Connection {
             // Until the first deadline is set.
             waits: Waits::End,
             paused: false,
-            blocked: false,
             is_gathered: false,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::harness::{Client, Edge, PATIENCE, cursor};
 use std::io::Write;
+use std::time::Duration;
 
 /// A client whose connection is a WebSocket, or is going to be.
 pub(super) struct Socket {
@@ -109,6 +110,28 @@ impl Socket {
 fn frame(key: &str, value: &str) -> String {
     let cursor = cursor(value);
     format!(r#"{{"k":"{key}","v":"{value}","c":"{cursor}"}}"#)
+}
+
+#[test]
+fn a_change_is_told_that_comes_while_the_handshake_is_sent() {
+    let mut edge = Edge::new("");
+    let mut socket = Socket::open(&edge, "/poll/a");
+    // The client takes a part of the answer, and the rest later.
+    socket.client.socket.set_window(100);
+    edge.turn_until_waiting(1);
+    edge.turn();
+    edge.set("/poll/a", "one");
+    edge.turn();
+    assert_eq!(socket.read(), 0);
+    socket.client.socket.set_window(4096);
+    let value = format!(r#"{{"v":"one","c":"{}"}}"#, cursor("one"));
+    socket.await_last(&mut edge, &value);
+    // The loop reads all keys again after 15 s, whatever was told.
+    assert!(
+        edge.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        edge.elapsed()
+    );
 }
 
 #[test]
