@@ -50,11 +50,11 @@ fn frame(out: &mut Vec<u8>, first: u8, payload: &[u8], random: &mut Random) {
     match payload.len() {
         length @ 0..126 => out.push(MASKED | length as u8),
         length @ 126..0x1_0000 => {
-            out.push(MASKED | 126);
+            out.push(MASKED | 0x7e);
             out.extend_from_slice(&(length as u16).to_be_bytes());
         }
         length => {
-            out.push(MASKED | 127);
+            out.push(MASKED | 0x7f);
             out.extend_from_slice(&(length as u64).to_be_bytes());
         }
     }

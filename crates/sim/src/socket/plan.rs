@@ -89,17 +89,17 @@ impl SocketOptions {
         let mut random = random(seed, 5);
         let count = random.below(4) as usize;
         let openings: Vec<_> = (0..count).map(|_| opening(&mut random, keys)).collect();
-        let publishes = random.below(2) == 0;
-        let mut publisher = |key| {
+        let is_allowed = random.below(2) == 0;
+        let mut writer_of = |key| {
             let place = random.below(2 * openings.len() as u64) as usize;
             let reaches = |opening: &Opening| opening.label(key).is_some();
-            let is_one = publishes && openings.get(place).is_some_and(reaches);
+            let is_one = is_allowed && openings.get(place).is_some_and(reaches);
             is_one.then_some(place)
         };
-        let publishers = (0..keys).map(&mut publisher).collect();
+        let publishers = (0..keys).map(&mut writer_of).collect();
         Self {
             openings,
-            publishes,
+            publishes: is_allowed,
             publishers,
         }
     }
