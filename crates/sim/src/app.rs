@@ -1,6 +1,7 @@
 //! A model of the application behind the edge.
 
-use crate::options::{Fault, Options, random};
+use crate::chance::random;
+use crate::options::{Fault, Options};
 use dwell_evloop::Random;
 use dwell_evloop::sim::{Peer, SimStream};
 use std::cell::RefCell;

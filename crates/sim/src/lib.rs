@@ -11,9 +11,11 @@
 
 mod answer;
 mod app;
+mod chance;
 mod client;
 mod failure;
 mod keys;
+mod line;
 mod options;
 mod phases;
 mod plan;

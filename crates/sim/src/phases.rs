@@ -101,7 +101,7 @@ fn settle(world: &mut World) -> Result<(), Failure> {
     let end = world.now() + patience;
     let is_idle = |world: &World| {
         let clients = world.clients.iter().all(Client::is_idle);
-        let sockets = world.sockets.iter().all(Socket::is_idle);
+        let sockets = world.followers.sockets.iter().all(Socket::is_idle);
         clients && sockets && world.writers.iter().all(Writer::is_idle)
     };
     while !is_idle(world) {
@@ -163,7 +163,7 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
             return Err(world.failure((Oracle::Newest, reason)));
         }
     }
-    for (number, streamer) in world.streamers.iter().enumerate() {
+    for (number, streamer) in world.followers.streams.iter().enumerate() {
         let (key, has) = streamer.told();
         let newest = world.keys[key].newest();
         if has != Some(newest) {
@@ -171,7 +171,7 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
             return Err(world.failure((Oracle::Newest, reason)));
         }
     }
-    for (number, socket) in world.sockets.iter().enumerate() {
+    for (number, socket) in world.followers.sockets.iter().enumerate() {
         for (key, has) in socket.told() {
             let newest = world.keys[key].newest();
             if has != Some(newest) {
@@ -217,10 +217,8 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     for (number, client) in world.clients.iter_mut().enumerate() {
         client.leave([SimStream::close, SimStream::reset][number % 2]);
     }
-    for streamer in std::mem::take(&mut world.streamers) {
-        drop(streamer);
-    }
-    drop(std::mem::take(&mut world.sockets));
+    world.followers.streams.clear();
+    world.followers.sockets.clear();
     for writer in &mut world.writers {
         writer.leave();
     }
@@ -262,7 +260,7 @@ fn drain(world: &mut World) -> Result<(), Failure> {
         let reason = format!("client {number} still waits for a process that has ended");
         return Err(world.failure((Oracle::Deadline, reason)));
     }
-    if let Some(number) = world.sockets.iter().position(Socket::is_there) {
+    if let Some(number) = world.followers.sockets.iter().position(Socket::is_there) {
         let reason = format!("socket {number} is connected to a process that has ended");
         return Err(world.failure((Oracle::Deadline, reason)));
     }

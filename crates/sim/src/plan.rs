@@ -1,7 +1,8 @@
 //! The steps of a run, drawn before it begins, so that a failure can be had with fewer of them.
 
-use crate::options::{Fault, Options, random};
-use crate::socket::{Act, insert_steps};
+use crate::chance::random;
+use crate::options::{Fault, Options};
+use crate::socket::{Act, socket_steps};
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -123,8 +124,11 @@ impl Plan {
         let options = Options::of(seed);
         let mut random = random(seed, 2);
         let step = |_| (pause(&mut random), step(&mut random, &options));
-        let mut steps = (0..options.steps).map(step).collect();
-        insert_steps(&options, &mut steps);
+        let mut steps: Vec<_> = (0..options.steps).map(step).collect();
+        for (place, pause, socket, act) in socket_steps(&options) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Socket(socket, act)));
+        }
         Self { options, steps }
     }
 }

@@ -2,22 +2,26 @@
 //! against the model, and comes back when the connection ends.
 
 mod acts;
-mod checks;
+mod following;
 mod frames;
+mod options;
 mod plan;
 
-pub(crate) use plan::insert_steps;
-pub use plan::{Act, BREACHES, Opening, SocketOptions};
+use following::{Follow, Following, Repeats, What};
+use frames::{Frame, Told};
+pub use options::{Act, BREACHES, Opening, SocketOptions};
+pub(crate) use plan::socket_steps;
 
-use crate::client::Around;
+use crate::chance::random;
+use crate::client::{Around, PROMPT};
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
-use crate::options::{Fault, Options, random};
+use crate::line::Line;
+use crate::options::{Fault, Options};
 use dwell_evloop::Random;
 use dwell_evloop::sim::SimStream;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
 use std::time::Duration;
 
 /// One WebSocket, with one connection at a time.
@@ -27,27 +31,14 @@ pub(crate) struct Socket {
     /// The route allows it to publish.
     publishes: bool,
     random: Random,
-    stream: Option<SimStream>,
+    line: Line,
     phase: Phase,
-    output: Vec<u8>,
-    input: Vec<u8>,
     acts: VecDeque<Act>,
     /// Replies to messages, in the order of these.
     owed: VecDeque<Owed>,
     /// Pings that are to be answered, with the time at which each could be written.
     pings: VecDeque<(Vec<u8>, Duration)>,
-    follows: Vec<Follow>,
-    /// The state of each key that it has been told last, and the cursor of that.
-    last: Vec<Option<(usize, String)>>,
-    /// The newest state of each key that it has seen, values and deletions.
-    seen: Vec<usize>,
-    slow_read_until: Duration,
-    slow_write_until: Duration,
-    next_at: Duration,
-    /// It has read so slowly that the server may let it go.
-    may_be_cut: bool,
-    /// The moment from which nothing hinders what it is sent.
-    clear_since: Duration,
+    keys: Following,
     opened_at: Duration,
     heard_at: Duration,
     barriers: u64,
@@ -86,55 +77,10 @@ enum Reply {
     Barrier(String),
 }
 
-/// A key that it follows by a name.
-struct Follow {
-    key: usize,
-    /// The name in its frames; none where the path names the key.
-    label: Option<String>,
-    has: What,
-    /// The oldest state that it may be told.
-    floor: usize,
-    repeats: Repeats,
-    /// The barrier behind the message by which it has given the key up, until that is answered.
-    ends_with: Option<String>,
-    since: Duration,
-}
-
-/// Frames that may tell what was told already: a client that follows a key again may get the frame
-/// that was on its way, and then what there is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Repeats {
-    Never,
-    /// All until this barrier is answered.
-    Until(String),
-    Once,
-}
-
-/// The last thing that it was told of a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
-    Nothing,
-    State(usize),
-    /// A value of the application.
-    OfApp,
-}
-
-impl Follow {
-    /// Returns true if it has given the key up, and the server may not know yet.
-    fn is_ending(&self) -> bool {
-        self.ends_with.is_some()
-    }
-}
-
 /// The time after which it comes back.
 const BACK: Duration = Duration::from_millis(500);
 /// The time after which nothing is left of a connection that has ended, as for writers.
 const LOST: Duration = Duration::from_secs(4);
-/// The time between two small reads or writes of a slow client, and the bytes of one.
-const PACE: Duration = Duration::from_millis(20);
-const LITTLE: usize = 64;
-const SMALL_WINDOW: usize = 512;
-const WINDOW: usize = 64 * 1024;
 
 impl Socket {
     pub(crate) fn new(number: usize, options: &Options) -> Self {
@@ -143,21 +89,12 @@ impl Socket {
             opening: options.sockets.openings[number].clone(),
             publishes: options.sockets.publishes,
             random: random(options.seed, 7 + ((number as u64) << 4)),
-            stream: None,
+            line: Line::default(),
             phase: Phase::Closed,
-            output: Vec::new(),
-            input: Vec::new(),
             acts: VecDeque::new(),
             owed: VecDeque::new(),
             pings: VecDeque::new(),
-            follows: Vec::new(),
-            last: vec![None; options.keys],
-            seen: vec![0; options.keys],
-            slow_read_until: Duration::ZERO,
-            slow_write_until: Duration::ZERO,
-            next_at: Duration::ZERO,
-            may_be_cut: false,
-            clear_since: Duration::ZERO,
+            keys: Following::new(options.keys),
             opened_at: Duration::ZERO,
             heard_at: Duration::ZERO,
             barriers: 0,
@@ -172,11 +109,8 @@ impl Socket {
             Act::Leave => leaves(self.leave(SimStream::close, keys, now), Fault::Leave),
             Act::Silence => leaves(self.leave(SimStream::silence, keys, now), Fault::Silence),
             Act::HalfClose => leaves(self.half_close(now), Fault::HalfClose),
-            Act::SlowRead(time) => leaves(self.slow_read(now + time), Fault::SlowRead),
-            Act::SlowWrite(time) => {
-                self.slow_write_until = now + time;
-                Some(Fault::SlowWrite)
-            }
+            Act::SlowRead(time) => leaves(self.line.slow_read(now + time), Fault::SlowRead),
+            Act::SlowWrite(time) => leaves(self.line.slow_write(now + time), Fault::SlowWrite),
             act => {
                 self.acts.push_back(act);
                 None
@@ -198,20 +132,16 @@ impl Socket {
 
     /// The keys that it follows, with the states that it was told last.
     pub(crate) fn told(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        let told = |follow: &Follow| match follow.has {
-            What::State(state) => (follow.key, Some(state)),
-            What::Nothing | What::OfApp => (follow.key, None),
-        };
-        self.follows.iter().filter(|one| !one.is_ending()).map(told)
+        self.keys.told()
     }
 
     /// Returns true if it has a connection.
     pub(crate) fn is_there(&self) -> bool {
-        self.stream.is_some()
+        self.line.stream.is_some()
     }
 
     pub(crate) fn next_at(&self) -> Duration {
-        self.next_at
+        self.line.next_at
     }
 
     /// Leaves, and comes back later with what it has.
@@ -221,42 +151,26 @@ impl Socket {
         keys: &mut [Key],
         now: Duration,
     ) -> bool {
-        let Some(stream) = self.stream.take() else {
+        if !self.line.leave(leave, now + BACK) {
             return false;
-        };
-        leave(&stream);
-        self.input.clear();
-        self.output.clear();
+        }
         self.pings.clear();
-        self.follows.clear();
+        self.keys.follows.clear();
         for owed in std::mem::take(&mut self.owed) {
             if let Reply::Published(key, _) = owed.reply {
                 keys[key].lose(now + LOST);
             }
         }
         self.phase = Phase::Closed;
-        self.next_at = now + BACK;
         true
     }
 
     fn half_close(&mut self, now: Duration) -> bool {
-        let is_open = self.phase == Phase::Open && self.output.is_empty();
-        let finish = |stream: &SimStream| stream.shutdown_write().is_ok();
-        let has = is_open && self.stream.as_ref().is_some_and(finish);
+        let has = self.phase == Phase::Open && self.line.finish();
         if has {
-            (self.phase, self.clear_since) = (Phase::Finished, now);
+            (self.phase, self.line.clear_since) = (Phase::Finished, now);
         }
         has
-    }
-
-    fn slow_read(&mut self, until: Duration) -> bool {
-        let Some(stream) = &self.stream else {
-            return false;
-        };
-        stream.set_window(SMALL_WINDOW);
-        self.slow_read_until = until;
-        self.may_be_cut = true;
-        true
     }
 
     /// Sends what it may, takes in what has come, and checks that nothing is late.
@@ -266,26 +180,19 @@ impl Socket {
         is_paused: bool,
     ) -> Result<(), Broken> {
         let now = around.network.elapsed();
-        if self.stream.is_none() {
-            if now < self.next_at || around.ends {
+        if self.line.stream.is_none() {
+            if now < self.line.next_at || around.ends {
                 return Ok(());
             }
             self.connect(around, now);
         }
         self.send_acts(around, is_paused, now);
-        let is_slow = now < self.slow_read_until.max(self.slow_write_until);
-        let is_paced = is_slow && now < self.next_at;
-        self.write(now, is_paced);
-        let is_open = self.read(now, is_paced);
-        if is_slow && !is_paced {
-            self.next_at = now + PACE;
+        let is_open = self.line.exchange(now, around.hindered_until);
+        if self.line.output.is_empty() {
+            for owed in self.owed.iter_mut().filter(|owed| owed.sent_at.is_none()) {
+                owed.sent_at = Some(now);
+            }
         }
-        let hindrances = [
-            around.hindered_until,
-            self.slow_read_until,
-            self.slow_write_until,
-        ];
-        self.clear_since = hindrances.into_iter().fold(self.clear_since, Duration::max);
         self.take_input(around, now)?;
         if !is_open {
             return self.ended(around, now);
@@ -294,17 +201,14 @@ impl Socket {
     }
 
     fn connect(&mut self, around: &mut Around<'_>, now: Duration) {
-        self.stream = Some(around.network.connect(around.edge));
+        self.line.open(around.network.connect(around.edge), now);
         self.phase = Phase::Opening;
-        self.may_be_cut = false;
-        (self.slow_read_until, self.slow_write_until) = (Duration::ZERO, Duration::ZERO);
-        (self.opened_at, self.clear_since) = (now, now);
-        self.heard_at = now;
+        (self.opened_at, self.heard_at) = (now, now);
         let mut target = self.opening.path();
         // Writing to a string does not fail.
         let named = match self.opening.clone() {
             Opening::Path(key) => {
-                if let Some((_, cursor)) = &self.last[key] {
+                if let Some((_, cursor)) = &self.keys.last[key] {
                     let _ = write!(target, "?since={cursor}");
                 }
                 vec![(key, None)]
@@ -316,7 +220,8 @@ impl Socket {
                     let mark = if place == 0 { '?' } else { '&' };
                     let _ = write!(target, "{mark}k={}", label.as_deref().unwrap_or_default());
                 }
-                let cursor = |key: &usize| self.last[*key].as_ref().map(|(_, cursor)| &**cursor);
+                let cursor =
+                    |key: &usize| self.keys.last[*key].as_ref().map(|(_, cursor)| &**cursor);
                 let cursors: Vec<_> = keys.iter().map(cursor).collect();
                 if cursors.iter().any(Option::is_some) {
                     let cursors: Vec<_> =
@@ -329,7 +234,7 @@ impl Socket {
         let follow = |(key, label): (usize, Option<String>)| Follow {
             key,
             label,
-            has: self.last[key]
+            has: self.keys.last[key]
                 .as_ref()
                 .map_or(What::Nothing, |(state, _)| What::State(*state)),
             floor: around.keys[key].floor(),
@@ -337,56 +242,13 @@ impl Socket {
             ends_with: None,
             since: now,
         };
-        self.follows = named.into_iter().map(follow).collect();
+        self.keys.follows = named.into_iter().map(follow).collect();
         let number = self.number;
         around
             .network
             .remark(|| format!("socket {number} opens {target}"));
         let text = format!("GET {target} HTTP/1.1\r\nHost: edge\r\n{HANDSHAKE}\r\n");
-        self.output.extend_from_slice(text.as_bytes());
-    }
-
-    fn write(&mut self, now: Duration, is_paced: bool) {
-        let is_slow = now < self.slow_write_until;
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.output.is_empty()) else {
-            return;
-        };
-        if is_slow && is_paced {
-            return;
-        }
-        let most = if is_slow { LITTLE } else { usize::MAX };
-        let length = self.output.len().min(most);
-        let written = stream.write(&self.output[..length]).unwrap_or(0);
-        self.output.drain(..written);
-        if self.output.is_empty() {
-            for owed in self.owed.iter_mut().filter(|owed| owed.sent_at.is_none()) {
-                owed.sent_at = Some(now);
-            }
-        }
-        self.clear_since = now;
-    }
-
-    /// Reads what has come; returns false at the end of the connection.
-    fn read(&mut self, now: Duration, is_paced: bool) -> bool {
-        let Some(stream) = self.stream.as_mut().filter(|it| it.is_readable()) else {
-            return true;
-        };
-        if now >= self.slow_read_until {
-            stream.set_window(WINDOW);
-            return stream.read_all(&mut self.input);
-        }
-        if is_paced {
-            return true;
-        }
-        let mut buffer = [0; LITTLE];
-        match stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(read) => {
-                self.input.extend_from_slice(&buffer[..read]);
-                true
-            }
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
-        }
+        self.line.output.extend_from_slice(text.as_bytes());
     }
 
     fn take_input(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
@@ -394,7 +256,7 @@ impl Socket {
             return Ok(());
         }
         loop {
-            let taken = frames::take(&mut self.input);
+            let taken = frames::take(&mut self.line.input);
             let taken = taken.map_err(|reason| (Oracle::OneAnswer, self.named(&reason)))?;
             let Some(frame) = taken else {
                 return Ok(());
@@ -407,11 +269,16 @@ impl Socket {
 
     /// Takes the answer to the handshake; returns true once it is whole.
     fn take_head(&mut self, around: &mut Around<'_>, now: Duration) -> Result<bool, Broken> {
-        let Some(end) = self.input.windows(4).position(|four| four == b"\r\n\r\n") else {
+        let Some(end) = self
+            .line
+            .input
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+        else {
             return Ok(false);
         };
-        let head = String::from_utf8_lossy(&self.input[..end]).into_owned();
-        self.input.drain(..end + 4);
+        let head = String::from_utf8_lossy(&self.line.input[..end]).into_owned();
+        self.line.input.drain(..end + 4);
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
             let is_excused = around.ends && head.starts_with("HTTP/1.1 503 ");
@@ -427,14 +294,14 @@ impl Socket {
         around.counts.reach("WebSocket");
         self.phase = Phase::Open;
         self.heard_at = now;
-        self.clear_since = now;
+        self.line.clear_since = now;
         Ok(true)
     }
 
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         let is_over = matches!(self.phase, Phase::Closed | Phase::Finished);
-        if !is_over && !self.may_be_cut {
+        if !is_over && !self.line.may_be_cut {
             let reason = format!("its connection ends while it is {:?}", self.phase);
             return Err((Oracle::OneAnswer, self.named(&reason)));
         }
@@ -442,11 +309,183 @@ impl Socket {
         Ok(())
     }
 
+    fn frame(
+        &mut self,
+        frame: &Frame,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        if self.phase == Phase::Closed {
+            return Err(unasked("a frame behind the close frame"));
+        }
+        match frame.opcode {
+            frames::TEXT => {
+                let text = std::str::from_utf8(&frame.payload);
+                let text = text.map_err(|_| unasked("a text that is not UTF-8"))?;
+                let (number, start) = (self.number, text.get(..80).unwrap_or(text));
+                around
+                    .network
+                    .remark(|| format!("socket {number} is told {start}"));
+                let told = Told::parse(text);
+                let told = told.ok_or_else(|| unasked(format!("the frame {start:?}")))?;
+                self.told_frame(&told, around, now)
+            }
+            frames::PING => {
+                around.counts.reach("ping");
+                if self.phase == Phase::Open {
+                    let (output, random) = (&mut self.line.output, &mut self.random);
+                    frames::write(output, frames::PONG, &frame.payload, random);
+                }
+                Ok(())
+            }
+            frames::PONG => {
+                around.counts.reach("pong");
+                let sent = self
+                    .pings
+                    .iter()
+                    .position(|(ping, _)| *ping == frame.payload);
+                let place = sent.ok_or_else(|| unasked("a pong without its ping"))?;
+                self.pings.drain(..=place);
+                Ok(())
+            }
+            _ => self.close_frame(&frame.payload, around, now),
+        }
+    }
+
+    fn close_frame(
+        &mut self,
+        payload: &[u8],
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let code = payload.first_chunk().copied().map(u16::from_be_bytes);
+        let is_old = now >= self.opened_at + LIFETIME;
+        let is_right = match self.phase {
+            // What it has sent may not have come when the server closes.
+            Phase::Closing(expected) | Phase::Broken(expected) if code == Some(expected) => true,
+            Phase::Open | Phase::Closing(_) | Phase::Broken(_) => {
+                code == Some(1001) && (around.ends || is_old)
+            }
+            _ => true,
+        };
+        if !is_right {
+            let phase = self.phase;
+            return Err(unasked(format!("{phase:?} is closed with {code:?}")));
+        }
+        around.counts.reach("close frame");
+        if matches!(self.phase, Phase::Open | Phase::Broken(_)) {
+            let (output, random) = (&mut self.line.output, &mut self.random);
+            frames::write(output, frames::CLOSE, payload, random);
+        }
+        self.phase = Phase::Closed;
+        self.line.clear_since = now;
+        Ok(())
+    }
+
+    fn told_frame(
+        &mut self,
+        told: &Told<'_>,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        match *told {
+            Told::Published { label, cursor } => {
+                let Some(Reply::Published(key, state)) = self.owed.pop_front().map(|it| it.reply)
+                else {
+                    return Err(unasked("a value that it did not publish is stored"));
+                };
+                if label != self.label_in_reply(key).as_deref() {
+                    return Err((Oracle::OwnKey, format!("{label:?} is stored instead")));
+                }
+                around.counts.reach("publish");
+                let model = &mut around.keys[key];
+                model.acknowledge(state, now);
+                model.note_cursor(cursor, state)
+            }
+            Told::Refused { why, label } => {
+                let reply = self.owed.pop_front().map(|it| it.reply);
+                match reply {
+                    Some(Reply::Barrier(name)) if why == "not subscribed" => {
+                        if label != Some(&*name) {
+                            return Err((Oracle::OwnKey, format!("{label:?} instead of {name}")));
+                        }
+                        self.keys.passes(&name);
+                        Ok(())
+                    }
+                    Some(Reply::Forbidden) if why == "publishing is not allowed here" => {
+                        around.counts.reach("refused publish");
+                        Ok(())
+                    }
+                    Some(Reply::Published(key, _)) if around.ends => {
+                        around.keys[key].lose(now);
+                        Ok(())
+                    }
+                    reply => Err(unasked(format!("{why:?} of {label:?} for {reply:?}"))),
+                }
+            }
+            Told::Gone { label } => self.keys.gone(label, around, now),
+            Told::Value {
+                label,
+                value,
+                cursor,
+            } => self.keys.value(label, (value, cursor), around, now),
+        }
+    }
+
+    /// The name of a key in the reply to a value for it.
+    fn label_in_reply(&self, key: usize) -> Option<String> {
+        self.opening.label(key).filter(|label| !label.is_empty())
+    }
+
+    /// Checks that nothing is late.
+    fn check_patience(&self, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
+        let late = |what: String| Err((Oracle::Deadline, self.named(&what)));
+        let is_late = |since: Duration| now > since.max(self.line.clear_since) + PROMPT;
+        if !self.line.output.is_empty() {
+            return Ok(());
+        }
+        match self.phase {
+            Phase::Opening if is_late(self.opened_at) => {
+                return late("no answer to the handshake".to_owned());
+            }
+            Phase::Closing(_) | Phase::Broken(_) | Phase::Finished | Phase::Closed
+                if is_late(Duration::ZERO) =>
+            {
+                return late(format!("no end of a connection that is {:?}", self.phase));
+            }
+            Phase::Open => {}
+            _ => return Ok(()),
+        }
+        if let Some(owed) = self.owed.front()
+            && is_late(owed.sent_at.unwrap_or(now))
+        {
+            return late(format!("no reply: {:?}", owed.reply));
+        }
+        if let Some((_, at)) = self.pings.front()
+            && is_late(*at)
+        {
+            return late("no pong".to_owned());
+        }
+        if is_late(self.heard_at.max(self.line.clear_since) + HEARTBEAT) {
+            return late("no ping".to_owned());
+        }
+        let checked = self.keys.check_news(self.line.clear_since, around, now);
+        checked.map_err(|(oracle, reason)| (oracle, self.named(&reason)))
+    }
+
     fn named(&self, reason: &str) -> String {
         format!("socket {}: {reason}", self.number)
     }
 }
 
+fn unasked(reason: impl Into<String>) -> Broken {
+    (Oracle::OneAnswer, reason.into())
+}
+
+/// The shortest life of a connection that the server ends by its age.
+const LIFETIME: Duration = Duration::from_secs(90);
+/// The longest time after which a connection is sent a ping on which nothing comes or goes.
+const HEARTBEAT: Duration = Duration::from_secs(25);
 /// The fields of the handshake, and that of its answer.
 const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

@@ -1,10 +1,11 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
 use crate::app::{App, Record};
+use crate::chance::random;
 use crate::client::{Around, Client};
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
-use crate::options::{Fault, Options, random};
+use crate::options::{Fault, Options};
 use crate::plan::{Order, Step};
 use crate::report::Counts;
 use crate::socket::{Act, Socket};
@@ -24,8 +25,7 @@ use std::time::Duration;
 pub(crate) struct World {
     pub(crate) edge: Simulated,
     pub(crate) clients: Vec<Client>,
-    pub(crate) streamers: Vec<Streamer>,
-    pub(crate) sockets: Vec<Socket>,
+    pub(crate) followers: Followers,
     pub(crate) writers: Vec<Writer>,
     pub(crate) keys: Vec<Key>,
     pub(crate) counts: Counts,
@@ -52,6 +52,24 @@ pub(crate) struct World {
     is_flush_wanted: bool,
 }
 
+/// Clients that are told of changes unasked.
+pub(crate) struct Followers {
+    pub(crate) streams: Vec<Streamer>,
+    pub(crate) sockets: Vec<Socket>,
+}
+
+impl Followers {
+    fn new(options: &Options) -> Self {
+        let streams = (0..options.streams).map(|number| Streamer::new(number % options.keys));
+        let sockets =
+            (0..options.sockets.openings.len()).map(|number| Socket::new(number, options));
+        Self {
+            streams: streams.collect(),
+            sockets: sockets.collect(),
+        }
+    }
+}
+
 /// Turns of a run that does not come to an end.
 const TURNS_MAX: u64 = 400_000;
 /// The time for which a process that drains has clients.
@@ -69,12 +87,7 @@ impl World {
         Self {
             edge,
             clients: clients.collect(),
-            streamers: (0..options.streams)
-                .map(|number| Streamer::new(number % options.keys))
-                .collect(),
-            sockets: (0..options.sockets.openings.len())
-                .map(|number| Socket::new(number, options))
-                .collect(),
+            followers: Followers::new(options),
             writers: options.writers.iter().copied().map(Writer::new).collect(),
             keys: (0..options.keys).map(Key::new).collect(),
             counts: Counts::default(),
@@ -163,7 +176,9 @@ impl World {
                 return self.clients[client].ask(ask);
             }
             Step::Write(key, order) => return self.write(key, order),
-            Step::Socket(socket, act) => self.sockets[socket].act(act, &mut self.keys, now),
+            Step::Socket(socket, act) => {
+                self.followers.sockets[socket].act(act, &mut self.keys, now)
+            }
             Step::Flush => {
                 self.is_flush_wanted = true;
                 return;
@@ -179,7 +194,7 @@ impl World {
                 .then_some(Fault::HalfClose),
             Step::SlowRead(client, time) => {
                 let is_slow = match client.checked_sub(self.clients.len()) {
-                    Some(streamer) => self.streamers[streamer].slow_read(now + time),
+                    Some(streamer) => self.followers.streams[streamer].slow_read(now + time),
                     None => self.clients[client].slow_read(now + time),
                 };
                 is_slow.then_some(Fault::SlowRead)
@@ -225,7 +240,7 @@ impl World {
         match (self.options.sockets.publishers[key], order) {
             (Some(socket), Order::Set { length, .. }) => {
                 let act = Act::Publish { key, length };
-                self.sockets[socket].act(act, &mut self.keys, now);
+                self.followers.sockets[socket].act(act, &mut self.keys, now);
             }
             // It stores values, and nothing else.
             (Some(_), _) => {}
@@ -240,7 +255,7 @@ impl World {
     fn leave(&mut self, client: usize, leave: impl FnOnce(&SimStream)) -> bool {
         let now = self.now();
         match client.checked_sub(self.clients.len()) {
-            Some(streamer) => self.streamers[streamer].leave(leave, now),
+            Some(streamer) => self.followers.streams[streamer].leave(leave, now),
             None => self.clients[client].leave(leave),
         }
     }
@@ -309,8 +324,8 @@ impl World {
         }
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
         let writers = self.writers.iter().filter_map(Writer::next_at);
-        let streamers = self.streamers.iter().map(Streamer::next_at);
-        let sockets = self.sockets.iter().map(Socket::next_at);
+        let streamers = self.followers.streams.iter().map(Streamer::next_at);
+        let sockets = self.followers.sockets.iter().map(Socket::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
         let shortage = [self.shortage_until, self.app_back_at].into_iter();
@@ -346,11 +361,11 @@ impl World {
         for client in &mut self.clients {
             client.attend(&mut around)?;
         }
-        for streamer in &mut self.streamers {
+        for streamer in &mut self.followers.streams {
             streamer.attend(&mut around)?;
         }
         let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
-        for socket in &mut self.sockets {
+        for socket in &mut self.followers.sockets {
             socket.attend(&mut around, is_paused)?;
         }
         let mut app = self.app_record.borrow_mut();
@@ -387,8 +402,8 @@ impl World {
 
     /// Sends `flush_all` where that is wanted, when nothing is under way.
     fn flush(&mut self) {
-        let is_clear =
-            self.writers.iter().all(Writer::is_clear) && self.sockets.iter().all(Socket::is_clear);
+        let is_clear = self.writers.iter().all(Writer::is_clear)
+            && self.followers.sockets.iter().all(Socket::is_clear);
         if !self.is_flush_wanted || !is_clear {
             return;
         }

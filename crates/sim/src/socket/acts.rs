@@ -1,4 +1,4 @@
-//! What a WebSocket sends.
+//! Messages and frames that a WebSocket sends.
 
 use super::{Act, BREACHES, Follow, Opening, Owed, Phase, Repeats, Reply, Socket, What, frames};
 use crate::client::Around;
@@ -13,7 +13,7 @@ impl Socket {
     pub(super) fn send_acts(&mut self, around: &mut Around<'_>, is_paused: bool, now: Duration) {
         while self.phase == Phase::Open
             && self.owed.len() < OWED_MAX
-            && self.output.is_empty()
+            && self.line.output.is_empty()
             && let Some(act) = self.acts.front().copied()
         {
             if let Act::Publish { key, .. } = act
@@ -38,24 +38,29 @@ impl Socket {
             Act::Publish { key, length } => self.publish(key, length, around, now),
             Act::Ping(bytes) => {
                 let payload: Vec<u8> = (0..bytes).map(|_| self.random.draw() as u8).collect();
-                frames::write(&mut self.output, frames::PING, &payload, &mut self.random);
+                frames::write(
+                    &mut self.line.output,
+                    frames::PING,
+                    &payload,
+                    &mut self.random,
+                );
                 self.pings.push_back((payload, now));
             }
-            Act::Pong => frames::write(&mut self.output, frames::PONG, b"x", &mut self.random),
+            Act::Pong => frames::write(&mut self.line.output, frames::PONG, b"x", &mut self.random),
             Act::Close(code) => {
                 let code_bytes = code.to_be_bytes();
                 frames::write(
-                    &mut self.output,
+                    &mut self.line.output,
                     frames::CLOSE,
                     &code_bytes,
                     &mut self.random,
                 );
-                (self.phase, self.clear_since) = (Phase::Closing(code), now);
+                (self.phase, self.line.clear_since) = (Phase::Closing(code), now);
             }
             Act::Break(place) => {
                 around.counts.strike(Fault::Breach.name());
                 self.breach(place);
-                (self.phase, self.clear_since) = (Phase::Broken(BREACHES[place].1), now);
+                (self.phase, self.line.clear_since) = (Phase::Broken(BREACHES[place].1), now);
             }
             // These are no messages.
             Act::Reset
@@ -71,18 +76,19 @@ impl Socket {
         let Some(label) = self.opening.label(key) else {
             return;
         };
-        let last = self.last[key].clone().filter(|_| says);
+        let last = self.keys.last[key].clone().filter(|_| says);
         let since = match &last {
             Some((_, cursor)) => format!(",\"since\":{{\"{label}\":\"{cursor}\"}}"),
             None => String::new(),
         };
         let place = self
+            .keys
             .follows
             .iter()
             .position(|one| one.label.as_ref() == Some(&label));
         let text = format!("{{\"subscribe\":[\"{label}\"]{since}}}");
         let name = self.next_barrier();
-        match place.map(|place| &mut self.follows[place]) {
+        match place.map(|place| &mut self.keys.follows[place]) {
             // It follows that already, unless it has given it up.
             Some(follow) if !follow.is_ending() => {}
             Some(follow) => {
@@ -92,7 +98,7 @@ impl Socket {
                 // A frame that is on its way may have another.
                 follow.has = last.map_or(What::Nothing, |(state, _)| What::State(state));
             }
-            None => self.follows.push(Follow {
+            None => self.keys.follows.push(Follow {
                 key,
                 label: Some(label),
                 has: last.map_or(What::Nothing, |(state, _)| What::State(state)),
@@ -113,7 +119,7 @@ impl Socket {
             return;
         };
         let is_it = |one: &&mut Follow| one.label.as_ref() == Some(&label) && !one.is_ending();
-        let Some(follow) = self.follows.iter_mut().find(is_it) else {
+        let Some(follow) = self.keys.follows.iter_mut().find(is_it) else {
             return;
         };
         follow.ends_with = Some(name.clone());
@@ -154,7 +160,7 @@ impl Socket {
 
     /// Sends a message, perhaps in parts.
     fn say(&mut self, text: &str, reply: Option<Reply>, now: Duration) {
-        let (output, random) = (&mut self.output, &mut self.random);
+        let (output, random) = (&mut self.line.output, &mut self.random);
         if random.below(4) == 0 {
             let ping = frames::write_in_parts(output, text.as_bytes(), random);
             self.pings.extend(ping.map(|ping| (ping, now)));
@@ -168,7 +174,7 @@ impl Socket {
     }
 
     fn breach(&mut self, place: usize) {
-        let (output, random) = (&mut self.output, &mut self.random);
+        let (output, random) = (&mut self.line.output, &mut self.random);
         match BREACHES[place].1 {
             1003 => frames::write(output, frames::BINARY, b"{}", random),
             1008 => frames::write(output, frames::TEXT, b"{\"subscribe\":7}", random),
