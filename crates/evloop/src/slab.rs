@@ -145,11 +145,17 @@ impl<T, K: Id> Slab<T, K> {
 
     /// Takes the value out; its id names nothing from now on.
     pub fn remove(&mut self, id: K) -> Option<T> {
+        self.remove_if(id, |_| Some(())).map(|(value, ())| value)
+    }
+
+    /// Takes the value out if `choose` has something for it, which is returned with it.
+    pub fn remove_if<R>(&mut self, id: K, choose: impl FnOnce(&T) -> Option<R>) -> Option<(T, R)> {
         let index = self.index_of(id)?;
         let place = self.places.get_mut(index)?;
-        if matches!(place, Place::Vacant { .. }) {
-            return None;
-        }
+        let chosen = match place {
+            Place::Occupied(value) => choose(value)?,
+            Place::Vacant { .. } => return None,
+        };
         let place = std::mem::replace(place, Place::Vacant { next: self.free });
         let generation = &mut self.generations[index];
         *generation = (*generation + 1) & Token::GENERATION_MASK;
@@ -159,7 +165,7 @@ impl<T, K: Id> Slab<T, K> {
             self.shrink();
         }
         match place {
-            Place::Occupied(value) => Some(value),
+            Place::Occupied(value) => Some((value, chosen)),
             Place::Vacant { .. } => None,
         }
     }

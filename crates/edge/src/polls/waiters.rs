@@ -343,12 +343,17 @@ impl Waiters {
         Some(removed)
     }
 
-    /// As [`remove`](Self::remove), for a poll that waits for this key, which stays; true with its
-    /// last poll, whose watch is to be [ended](Self::end_watch).
-    pub(super) fn take(&mut self, poll: PollId, key: KeyId) -> Option<(Poll, bool)> {
-        let removed = self.polls.remove(poll)?;
+    /// As [`remove`](Self::remove), if `choose` has something for the poll, which waits for this
+    /// key. The key stays; true with its last poll, whose watch is to be [ended](Self::end_watch).
+    pub(super) fn take<T>(
+        &mut self,
+        poll: PollId,
+        key: KeyId,
+        choose: impl FnOnce(&Poll) -> Option<T>,
+    ) -> Option<(Poll, T, bool)> {
+        let (removed, chosen) = self.polls.remove_if(poll, choose)?;
         debug_assert_eq!(removed.waits_for(), Some(key), "the place of a waiter");
-        Some((removed, self.leave_group(key)))
+        Some((removed, chosen, self.leave_group(key)))
     }
 
     /// The poll that alone waits for a key, as is mostly so.

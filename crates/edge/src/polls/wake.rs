@@ -230,15 +230,15 @@ impl Polls {
         found: Option<&Found<'_>>,
         alike: Option<&mut Option<Alike>>,
     ) -> Option<usize> {
-        let poll = self.waiters.polls().get(token)?;
         let current = found.map(|found| found.content);
-        let rules = self.routes.get(poll.route).rules;
-        let decision = decide(&poll.ask, current, Stage::Held, rules);
-        if decision == Decision::Wait {
-            return None;
-        }
+        let routes = &self.routes;
+        let is_due = |poll: &Poll| {
+            let rules = routes.get(poll.route).rules;
+            let decision = decide(&poll.ask, current, Stage::Held, rules);
+            (decision != Decision::Wait).then_some(decision)
+        };
         // The key is still needed: the application may be asked for it next.
-        let (poll, is_last) = self.waiters.take(token, key)?;
+        let (poll, decision, is_last) = self.waiters.take(token, key, is_due)?;
         self.answer_woken(context, http, key, poll, (decision, found), alike);
         if is_last {
             self.waiters.end_watch(key);

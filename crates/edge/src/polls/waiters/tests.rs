@@ -233,9 +233,10 @@ fn a_key_that_is_still_needed_outlives_its_last_waiter() {
     let (mut waiters, store, has_told) = embedded();
     let (one, two) = (wait(&mut waiters, "a"), wait(&mut waiters, "a"));
     let key = waiters.keys.find(b"a").unwrap();
-    let (taken, is_last) = waiters.take(one, key).unwrap();
+    assert!(waiters.take(one, key, |_| None::<()>).is_none(), "it stays");
+    let (taken, (), is_last) = waiters.take(one, key, |_| Some(())).unwrap();
     assert!(!is_last && taken.waits_for() == Some(key));
-    assert!(waiters.take(two, key).unwrap().1);
+    assert!(waiters.take(two, key, |_| Some(())).unwrap().2);
     assert_eq!((waiters.waiting(), waiters.keys.find(b"a")), (0, Some(key)));
     waiters.end_watch(key);
     set(&store, "a", "one");
