@@ -23,6 +23,7 @@ pub mod process;
 mod proxy;
 mod publish;
 mod published;
+mod query;
 mod responder;
 mod retry_after;
 

@@ -148,6 +148,7 @@ const ROOMS: &[&str] = &[
     "config",
     "held",
     "ids",
+    "query",
     "cursor",
     "published",
 ];

@@ -1,5 +1,6 @@
 //! Request targets as they may be logged.
 
+use crate::query::parameters;
 use std::borrow::Cow;
 
 /// Removes tokens from the query of a request target, so that readers of a log cannot use them.
@@ -11,8 +12,9 @@ pub(crate) fn redacted<'t>(target: &'t str, parameter: Option<&str>) -> Cow<'t, 
         return Cow::Borrowed(target);
     };
     let is_token = |part: &str| {
-        let mut pairs = form_urlencoded::parse(part.as_bytes());
-        pairs.next().is_some_and(|(name, _)| name == parameter)
+        parameters(part)
+            .next()
+            .is_some_and(|(name, _)| name == parameter)
     };
     if !query.split('&').any(is_token) {
         return Cow::Borrowed(target);

@@ -1,5 +1,6 @@
 //! Keys of requests, made from templates.
 
+use crate::query::parameters;
 use dwell_proto::http1::normal_path;
 use std::borrow::Cow;
 use std::fmt;
@@ -370,7 +371,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<&[u8], KeyError> {
 
 /// The first value of `name`, percent-decoded.
 pub(crate) fn query_value<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
-    form_urlencoded::parse(query.as_bytes())
+    parameters(query)
         .find(|(candidate, _)| candidate == name)
         .map(|(_, value)| value)
 }

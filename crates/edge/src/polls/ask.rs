@@ -3,6 +3,7 @@
 use crate::access::{CorsGrant, Identity, KeyInputs};
 use crate::config::{Methods, RouteConfig, RouteId};
 use crate::cursor::{Condition, Cursor};
+use crate::query::parameters;
 use dwell_engine::Request;
 use dwell_proto::http1::{BodyFraming, RequestHead, list_tokens};
 use dwell_proto::sse;
@@ -207,7 +208,7 @@ impl Ask {
         let mut wait = None;
         let mut last_event_id = None;
         let has_id = self.condition != Condition::None;
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (name, value) in parameters(query) {
             match &*name {
                 // Of several the first counts, as everywhere here.
                 "wait" if wait.is_none() => {

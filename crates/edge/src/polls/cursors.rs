@@ -2,6 +2,7 @@
 
 use super::ask::Method;
 use crate::cursor::{Condition, Cursor};
+use crate::query::parameters;
 use dwell_engine::sse;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::borrow::Cow;
@@ -67,7 +68,7 @@ fn inside(tag: &[u8]) -> &str {
 }
 
 fn asked<'a>(head: &RequestHead<'a, '_>, wanted: &str) -> Option<Cow<'a, str>> {
-    let mut all = form_urlencoded::parse(head.query.unwrap_or("").as_bytes());
+    let mut all = parameters(head.query.unwrap_or(""));
     all.find(|(name, _)| name == wanted).map(|(_, text)| text)
 }
 

@@ -3,6 +3,7 @@
 use super::answers::content;
 use super::decide::Content;
 use super::watchers::Watchers;
+use crate::query::parameters;
 use dwell_memcache::on_loop::{Answer, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -150,7 +151,7 @@ impl Explained {
     /// There is no target.
     pub(crate) fn of_query(query: &str) -> Result<Self, String> {
         let mut explained = Self::new("GET", "", Vec::new());
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (name, value) in parameters(query) {
             match &*name {
                 "method" => explained.method = value.into_owned(),
                 "target" => explained.target = value.into_owned(),

@@ -17,10 +17,10 @@ use crate::config::{RouteId, Routes};
 use crate::cursor::Condition;
 use crate::ids::{FeedId, SetId};
 use crate::metrics::PollOutcome;
+use crate::query::parameters;
 use crate::responder::{Exchange, Responder};
 use dwell_engine::{Http, Outcome, Reply, sse};
 use dwell_evloop::{Context, Id};
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// Bytes of events after which a stream waits for its client, and for its turn.
@@ -305,8 +305,4 @@ impl EventStreams<'_> {
         }
         self.metrics.stream_events.increment();
     }
-}
-
-fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-    form_urlencoded::parse(query.as_bytes())
 }

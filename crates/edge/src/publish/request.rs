@@ -2,6 +2,7 @@
 
 use crate::config::{KeyError, check_key};
 use crate::cursor::Cursor;
+use crate::query::parameters;
 use dwell_proto::http1::{RequestHead, list_tokens};
 use std::fmt;
 
@@ -125,8 +126,8 @@ impl Precondition {
 const TTL_MAX: u32 = 10 * 365 * 24 * 3600;
 
 fn ttl(head: &RequestHead<'_, '_>) -> Result<Option<u32>, PublishError> {
-    let query = head.query.unwrap_or("").as_bytes();
-    let Some((_, text)) = form_urlencoded::parse(query).find(|(name, _)| name == "ttl") else {
+    let query = head.query.unwrap_or("");
+    let Some((_, text)) = parameters(query).find(|(name, _)| name == "ttl") else {
         return Ok(None);
     };
     let digits = text.strip_suffix('s').unwrap_or(&text);

@@ -239,9 +239,10 @@ impl App for State {
             HttpEvent::Rejected(_)
             | HttpEvent::BodyTimeout
             | HttpEvent::TlsOnPlain
-            | HttpEvent::HandshakeFailed(_) => &mut self.statistics.rejected,
+            | HttpEvent::HandshakeFailed
+            | HttpEvent::HandshakeTimeout => &mut self.statistics.rejected,
             HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,
-            HttpEvent::HandshakeDone(_) => return,
+            HttpEvent::HandshakeDone => return,
         };
         *figure += 1;
     }

@@ -168,9 +168,10 @@ impl<H: Handler> Face for ServerApp<H> {
                 HttpEvent::Rejected(_)
                 | HttpEvent::BodyTimeout
                 | HttpEvent::TlsOnPlain
-                | HttpEvent::HandshakeFailed(_) => &figures.rejected,
+                | HttpEvent::HandshakeFailed
+                | HttpEvent::HandshakeTimeout => &figures.rejected,
                 HttpEvent::WriteTimeout => &figures.write_timeouts,
-                HttpEvent::HandshakeDone(_) => return,
+                HttpEvent::HandshakeDone => return,
             },
         };
         add(figure, 1);

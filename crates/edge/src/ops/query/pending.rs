@@ -4,6 +4,7 @@ use super::LoopQuery;
 use crate::held::held;
 use crate::ids::kind;
 use crate::polls::{Explained, Question, Valued};
+use crate::query::parameters;
 use dwell_engine::{Body, ExchangeId, Outcome, Reply, Request, Response};
 use dwell_evloop::Token;
 use std::sync::Arc;
@@ -186,7 +187,7 @@ impl PendingQueries {
 /// Reads `prefix=P&limit=N`; if one is repeated, the first counts.
 fn watched_of(query: &str) -> Result<(Box<[u8]>, usize), String> {
     let (mut prefix, mut limit) = (None, None);
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+    for (name, value) in parameters(query) {
         match &*name {
             "prefix" => {
                 prefix.get_or_insert_with(|| value.as_bytes().into());
