@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -49,6 +50,7 @@ class Secure:
             "key": str(self.key),
             "check_interval": check_interval,
             "acme_challenge": acme_challenge,
+            **sections.pop("tls", {}),
         }
         self.edge = start_dwell(tls=tls, **sections)
 
@@ -267,6 +269,38 @@ def test_a_go_client_waits_on_many_connections(secure):
     assert (output.returncode, output.stdout) == (0, b"50 of 50\n"), output.stderr
 
 
+@pytest.mark.parametrize("sends", [False, True])
+def test_a_flood_that_stalls_keeps_no_client_out(start_dwell, tmp_path, sends):
+    # A hello of TLS 1.3 takes the memory of a handshake, of which only few are allowed for.
+    bound = 8 if sends else 1000
+    sections = {"tls": {"handshakes_max": bound}, "server": {"pollers": 1}}
+    edge = Secure(start_dwell, tmp_path, **sections)
+    edge.edge.store().set("/poll/a", "value")
+    hello = ssl.MemoryBIO()
+    begun = edge.context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="one.test")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        begun.do_handshake()
+    hello = hello.read()
+    with contextlib.ExitStack() as stack:
+        for _ in range(60 if sends else 1000):
+            client = stack.enter_context(socket.create_connection(edge.address, timeout=20))
+            if sends:
+                client.sendall(hello)
+        began = time.monotonic()
+        with edge.connect() as connection:
+            ask(connection, "/poll/a")
+            assert answer(connection) == b"value"
+        took = time.monotonic() - began
+        # A handshake has 10 s, and a place was free only then.
+        assert took < 8, took
+        if sends:
+            edge.edge.await_metric(61 - bound, "dwell_tls_handshakes_total", outcome="displaced")
+    if not sends:
+        edge.edge.await_metric(1000, "dwell_tls_handshakes_total", outcome="closed")
+    edge.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="done")
+    edge.edge.await_metric(1, "dwell_tls_established_total", kind="tls13_full")
+
+
 def test_plain_http_is_told_to_use_tls(secure):
     with socket.create_connection(secure.address, timeout=20) as connection:
         ask(connection, "/poll/a")
@@ -275,7 +309,7 @@ def test_plain_http_is_told_to_use_tls(secure):
             received += part
     assert received.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"use https://" in received
-    secure.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="failed")
+    secure.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="not_tls")
 
 
 def test_the_end_is_told_when_the_server_drains(secure):

@@ -1,7 +1,7 @@
 //! The one seam: what a program on the engine implements.
 
 use crate::Reply;
-use dwell_evloop::{Context, Detached, Stream, Token};
+use dwell_evloop::{Agreed, Context, Detached, HandshakeFailure, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use std::time::Duration;
 
@@ -181,11 +181,9 @@ pub enum HttpEvent {
     /// A client took nothing of its answer for too long.
     WriteTimeout,
     /// The handshake of a client under TLS is complete.
-    HandshakeDone,
-    /// The handshake of a client failed, or it does not speak TLS.
-    HandshakeFailed,
-    /// A client took too long for its handshake.
-    HandshakeTimeout,
+    HandshakeDone(Agreed),
+    /// The handshake of a client has ended without a result.
+    HandshakeFailed(HandshakeFailure),
     /// A client began a handshake of TLS where there is none, and was closed.
     TlsOnPlain,
     /// A client took too long for its body, behind an answer that had begun.

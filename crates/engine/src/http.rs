@@ -20,8 +20,9 @@ use crate::fan_out;
 use crate::limits::Limits;
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
+use shedding::Overload;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
@@ -119,8 +120,7 @@ pub struct Http {
     /// was answered.
     pub(crate) bounds_held: bool,
     accounts: Accounts,
-    /// The time at which bodies may be given up for others again.
-    shedding_next: Option<Instant>,
+    overload: Overload,
     /// The addresses of the clients, if they are kept.
     peers: Option<Peers>,
 }
@@ -151,7 +151,7 @@ impl Http {
             leaving: false,
             bounds_held: true,
             accounts: Accounts::default(),
-            shedding_next: None,
+            overload: Overload::default(),
             peers: None,
         }
     }
@@ -238,6 +238,9 @@ impl Http {
         let visit = self.visit(context, token, app);
         let fate = visit.map(|mut visit| visit.ready(readiness));
         self.settle(context, token, fate, app);
+        if let Some(Fate::Shake { at_once_max }) = fate {
+            self.handshake_began(context, token, at_once_max, app);
+        }
     }
 
     /// The deadline of a token of this component has passed.
@@ -484,7 +487,7 @@ impl Http {
         app: &mut A,
     ) {
         let tag = match fate {
-            None | Some(Fate::Keep) => return,
+            None | Some(Fate::Keep | Fate::Shake { .. }) => return,
             Some(Fate::Close) => None,
             Some(Fate::Detach(tag)) => Some(tag),
         };

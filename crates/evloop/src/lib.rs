@@ -71,8 +71,8 @@ pub use seed::seed;
 pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
-    Acceptor, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed, Handshaking,
-    ReadOutcome, Stream,
+    Acceptor, Agreed, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed,
+    HandshakeFailure, Handshaking, ReadOutcome, Stream,
 };
 #[cfg(feature = "tls")]
 pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots};

@@ -276,11 +276,8 @@ impl Listener {
 
     fn accept(&self) -> io::Result<(Stream, Option<SocketAddr>)> {
         let (mut stream, peer) = self.accept_plain()?;
-        if let Some(acceptor) = &self.acceptor
-            && !stream.secure(acceptor)
-        {
-            // Too many handshakes are under way: this client has to come again.
-            return Err(io::ErrorKind::ConnectionAborted.into());
+        if let Some(acceptor) = &self.acceptor {
+            stream.secure(acceptor);
         }
         Ok((stream, peer))
     }

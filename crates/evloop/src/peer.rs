@@ -274,13 +274,10 @@ impl<N> Peer<N> {
         token: Token,
         pace: WritePace,
     ) -> io::Result<Progress> {
-        let before = self.unsent();
-        let left = self.stream.flush()?;
+        let (left, sent) = self.stream.flush_counted()?;
         if left == Flushed::More {
             context.again(token, Readiness::WRITABLE);
         }
-        // Under TLS what is left is longer than the data that it was before.
-        let sent = before.saturating_sub(self.unsent());
         Ok(Progress {
             left,
             sent,
@@ -322,9 +319,10 @@ impl<N> Peer<N> {
 }
 
 impl<N: Default> From<Detached> for Peer<N> {
-    /// Its input is the first tail.
+    /// Its input is the first tail. What TLS has read and nothing has taken is still to be read.
     fn from(detached: Detached) -> Self {
         let mut peer = Self::new(detached.stream);
+        peer.unread = peer.stream.holds_input();
         peer.set_tail(detached.input, N::default());
         peer
     }

@@ -21,7 +21,7 @@ mod tls;
 pub use blocking::BlockingStream;
 pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
-pub use outcome::{Flushed, ReadOutcome};
+pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, Connector};
 #[cfg(feature = "tls")]
@@ -256,17 +256,25 @@ impl Stream {
     /// # Errors
     /// As [`write_file`](Self::write_file).
     pub fn flush(&mut self) -> io::Result<Flushed> {
+        self.flush_counted().map(|(flushed, _)| flushed)
+    }
+
+    /// Flushes as [`flush`](Self::flush) does; returns how many bytes the socket has taken, too.
+    pub(crate) fn flush_counted(&mut self) -> io::Result<(Flushed, u64)> {
+        let mut taken = 0;
         #[cfg(feature = "sim")]
         if crate::sim::Planted::LostRefusal.is_in() {
-            return Ok(self.flushed());
+            return Ok((self.flushed(), taken));
         }
         if let Some((queue, tls)) = self.beside.queue_and_tls() {
+            let before = queue.taken();
             queue.flush(&self.socket, tls)?;
+            taken = queue.taken() - before;
             if queue.is_empty() {
                 self.beside.drop_queue();
             }
         }
-        Ok(self.flushed())
+        Ok((self.flushed(), taken))
     }
 
     /// Returns the state of the output, as [`flush`](Self::flush) would without writing.

@@ -1,4 +1,4 @@
-//! The state that all handshakes of a listener share: certificates, tickets, and their number.
+//! The state that all handshakes of a listener share: certificates and tickets.
 
 use crate::Certificate;
 use crate::handshake::{Capture, Handshake, Role};
@@ -7,13 +7,12 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Begins the handshakes of a listener.
 ///
-/// Shape: cloned for each loop; the clones share certificates and the bound of
-/// handshakes under way.
+/// Shape: cloned for each loop; the clones share certificates. It says how many handshakes may be
+/// under way in a loop, which the loop counts.
 ///
 /// ```
 /// use dwell_tls::{Acceptor, Certificate};
@@ -22,10 +21,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// let key = include_bytes!("../tests/data/key.pem");
 /// let certificate = Certificate::from_pem(certificate, key)?;
 /// assert_eq!(certificate.names(), ["dwell.test", "localhost"]);
-/// let acceptor = Acceptor::new(vec![certificate], 1);
-/// let handshake = acceptor.begin().expect("none is under way");
-/// assert!(acceptor.begin().is_none());
-/// drop(handshake);
+/// let acceptor = Acceptor::new(vec![certificate], 1000);
+/// assert_eq!(acceptor.handshakes_max(), 1000);
 /// assert!(acceptor.begin().is_some());
 /// # Ok::<(), dwell_tls::CertificateError>(())
 /// ```
@@ -36,17 +33,12 @@ pub struct Acceptor(Arc<Shared>);
 struct Shared {
     config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
-    handshakes: Arc<AtomicUsize>,
     handshakes_max: usize,
 }
 
-/// Counts a handshake for as long as it is under way.
-#[derive(Debug)]
-pub(crate) struct Permit(Arc<AtomicUsize>);
-
 impl Acceptor {
     /// Offers these certificates: the first one for clients that ask for a name of none, or for no
-    /// name. At most `handshakes_max` are under way at once.
+    /// name. In each loop at most `handshakes_max` are to be under way at once.
     ///
     /// Shape: TLS 1.3 and 1.2, `http/1.1` by ALPN, tickets that hold their session.
     ///
@@ -71,7 +63,6 @@ impl Acceptor {
         Self(Arc::new(Shared {
             config: Arc::new(config),
             certificates,
-            handshakes: Arc::default(),
             handshakes_max,
         }))
     }
@@ -81,22 +72,19 @@ impl Acceptor {
         self.0.certificates.set(certificates);
     }
 
-    /// Begins a handshake; `None` where as many are under way as may be.
+    /// Handshakes that are to be under way at once in a loop, at most.
+    pub fn handshakes_max(&self) -> usize {
+        self.0.handshakes_max
+    }
+
+    /// Begins a handshake; `None` where rustls refuses its configuration.
+    ///
+    /// Shape: some tens of kilobytes, so it is to be begun when the client's first record
+    /// [is here](Handshake::is_due).
     pub fn begin(&self) -> Option<Handshake> {
-        let permit = Permit(Arc::clone(&self.0.handshakes));
-        let before = permit.0.fetch_add(1, Ordering::Relaxed);
-        if before >= self.0.handshakes_max {
-            return None;
-        }
         let connection = ServerConnection::new(Arc::clone(&self.0.config)).ok()?;
         let connection = Connection::Server(connection);
-        Some(Handshake::new(connection, Role::Server(permit)))
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        Some(Handshake::new(connection, Role::Server))
     }
 }
 

@@ -1,11 +1,11 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
-use crate::acceptor::Permit;
 use crate::established::{Established, Tls12};
 use crate::session::Peer;
 use crate::verifier::reason;
-use crate::{HEADER_BYTES, RECORD_BYTES_MAX, Secrets, Session, Suite, TlsError};
-use rustls::{CipherSuite, Connection, KeyLog, ProtocolVersion};
+use crate::{Alert, HEADER_BYTES, Keys, RECORD_BYTES_MAX, TlsError, content};
+use crate::{Secrets, Session, Suite};
+use rustls::{CipherSuite, Connection, HandshakeKind, KeyLog, ProtocolVersion};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -22,13 +22,15 @@ pub struct Handshake {
     secrets: Captured,
     received: usize,
     role: Role,
+    /// The alert for a fault that rustls was not shown.
+    alert: Vec<u8>,
 }
 
 /// The side of a handshake that is ours.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The server's; the permit is given back when the handshake is dropped.
-    Server(#[expect(dead_code, reason = "counts for as long as it lives")] Permit),
+    /// The server's.
+    Server,
     /// The client's; the name of the server.
     Client(Arc<str>),
 }
@@ -56,6 +58,23 @@ pub enum HandshakeError {
     Record(TlsError),
 }
 
+/// A kind of [`HandshakeError`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandshakeFault {
+    /// The peer does not speak TLS.
+    NotTls,
+    /// The peers have no version, suite, group or application protocol in common.
+    Incompatible,
+    /// The peer has refused, by an alert.
+    Alert,
+    /// The peer shows no certificate, or one that is refused.
+    Certificate,
+    /// The peer does not follow the protocol.
+    Protocol,
+    /// The fault is ours.
+    Internal,
+}
+
 /// Bytes of all records that a peer sends in a handshake, at most.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 
@@ -67,6 +86,17 @@ impl Handshake {
             secrets: Captured::default(),
             received: 0,
             role,
+            alert: Vec::new(),
+        }
+    }
+
+    /// Returns true if the first record of a client is whole in `input`, or has a fault: what comes
+    /// before that needs no handshake yet.
+    pub fn is_due(input: &[u8]) -> bool {
+        match record_bytes(input, true, true) {
+            Ok(Some(length)) => input.len() >= length,
+            Ok(None) => false,
+            Err(_) => true,
         }
     }
 
@@ -77,19 +107,39 @@ impl Handshake {
     /// # Errors
     /// A fault of the peer. The alert for it is in what [`transmit`](Self::transmit) gives.
     pub fn receive(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
+        let received = self.receive_records(input);
+        if let Err(error) = &received {
+            let alert = match error {
+                HandshakeError::TooLong(_) => Some(Alert::DecodeError),
+                HandshakeError::Record(error) => error.alert(),
+                // rustls has no alert among what it sends for a few of its errors.
+                HandshakeError::Refused(error) if !self.connection.wants_write() => alert_of(error),
+                _ => None,
+            };
+            if let Some(alert) = alert {
+                self.refuse(alert);
+            }
+        }
+        received
+    }
+
+    fn receive_records(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
+        let is_server = matches!(self.role, Role::Server);
         let mut used = 0;
         while self.connection.is_handshaking() {
-            let length = match self.record_bytes(&input[used..]) {
+            let is_first = self.received == 0;
+            let length = match record_bytes(&input[used..], is_first, is_server) {
                 Ok(Some(length)) => length,
                 Ok(None) => break,
-                Err(error) => return Err(self.with_alert(error)),
+                Err(HandshakeError::NotTls) => return Err(self.not_tls()),
+                Err(error) => return Err(error),
             };
             let Some(mut record) = input.get(used..used + length) else {
                 break;
             };
             self.received += length;
             if self.received > HANDSHAKE_BYTES_MAX {
-                return Err(self.with_alert(HandshakeError::TooLong(self.received)));
+                return Err(HandshakeError::TooLong(self.received));
             }
             while !record.is_empty() {
                 // Reading from memory fails only where rustls takes no more.
@@ -110,51 +160,39 @@ impl Handshake {
         Ok(used)
     }
 
-    /// The size of the record at the front of `input` with its header; `None` if that is not whole.
-    fn record_bytes(&self, input: &[u8]) -> Result<Option<usize>, HandshakeError> {
-        let [kind, rest @ ..] = input else {
-            return Ok(None);
-        };
-        match *kind {
-            22 => {}
-            20 | 21 | 23 if self.received > 0 => {}
-            // A server may refuse at once.
-            21 if matches!(self.role, Role::Client(_)) => {}
-            _ if self.received == 0 => return Err(self.not_tls()),
-            other => return Err(HandshakeError::Record(TlsError::RecordType(other))),
-        }
-        let [_, _, high, low, ..] = *rest else {
-            return Ok(None);
-        };
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        if length > RECORD_BYTES_MAX - HEADER_BYTES {
-            return Err(HandshakeError::Record(TlsError::RecordTooLong(length)));
-        }
-        Ok(Some(HEADER_BYTES + length))
-    }
-
     fn not_tls(&self) -> HandshakeError {
         match &self.role {
-            Role::Server(_) => HandshakeError::NotTls,
+            Role::Server => HandshakeError::NotTls,
             Role::Client(host) => HandshakeError::ServerNotTls(Arc::clone(host)),
         }
     }
 
-    /// Makes rustls send an alert for what it was not given. A peer that does not speak TLS gets
-    /// none.
-    fn with_alert(&mut self, error: HandshakeError) -> HandshakeError {
+    /// Makes the alert for a fault that rustls is not shown, by the keys that the peer expects it
+    /// under.
+    ///
+    /// Source: RFC 8446 section 6; section 2, figure 1: behind a server's `Finished`, what it sends
+    /// is under the secret of application data.
+    fn refuse(&mut self, alert: Alert) {
         /// The header of a record that is longer than any may be.
         const REFUSED: [u8; HEADER_BYTES] = [22, 3, 3, 0xff, 0xff];
-        let is_tls = !matches!(
-            error,
-            HandshakeError::NotTls | HandshakeError::ServerNotTls(_)
-        );
-        if is_tls {
-            // The error of rustls is that of this header.
+        let is_server = matches!(self.role, Role::Server);
+        if is_server && !self.secrets.server.is_empty() {
+            let secrets = Secrets::new(&self.secrets.client, &self.secrets.server);
+            let mut keys = Keys::new(1);
+            let sealed = self.suite().and_then(|suite| {
+                let mut session = Session::new(suite, secrets)?;
+                session.end(&mut keys, [FATAL, alert as u8], &mut self.alert)
+            });
+            if sealed.is_err() {
+                self.alert.clear();
+            }
+        } else if is_server && !self.is_resumed() {
+            self.alert = vec![content::ALERT, 3, 3, 0, 2, FATAL, alert as u8];
+        } else {
+            // The keys are those of rustls, whose alert is the one for this header.
             let _ = self.connection.read_tls(&mut &REFUSED[..]);
             let _ = self.connection.process_new_packets();
         }
-        error
     }
 
     fn refused(&self, error: rustls::Error) -> HandshakeError {
@@ -177,6 +215,28 @@ impl Handshake {
                 return;
             }
         }
+        out.append(&mut self.alert);
+    }
+
+    /// The suite of TLS 1.3 that was agreed on.
+    fn suite(&self) -> Result<Suite, TlsError> {
+        let chosen = self.connection.negotiated_cipher_suite();
+        match chosen.map(|suite| suite.suite()) {
+            Some(CipherSuite::TLS13_AES_128_GCM_SHA256) => Ok(Suite::Aes128Gcm),
+            Some(CipherSuite::TLS13_AES_256_GCM_SHA384) => Ok(Suite::Aes256Gcm),
+            Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256) => Ok(Suite::ChaCha20Poly1305),
+            _ => Err(TlsError::Keys),
+        }
+    }
+
+    /// Returns true if it is one of TLS 1.3.
+    pub fn is_tls13(&self) -> bool {
+        self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+    }
+
+    /// Returns true if it resumes a session by a ticket, so that no certificate is shown.
+    pub fn is_resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Returns true if it is complete.
@@ -193,20 +253,14 @@ impl Handshake {
         if !self.is_done() {
             return Err(rustls::Error::HandshakeNotComplete.into());
         }
-        if self.connection.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+        if !self.is_tls13() {
             return Ok(Established::Tls12(Box::new(Tls12::new(self.connection))));
         }
-        let chosen = self.connection.negotiated_cipher_suite();
-        let suite = match chosen.map(|suite| suite.suite()) {
-            Some(CipherSuite::TLS13_AES_128_GCM_SHA256) => Suite::Aes128Gcm,
-            Some(CipherSuite::TLS13_AES_256_GCM_SHA384) => Suite::Aes256Gcm,
-            Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256) => Suite::ChaCha20Poly1305,
-            _ => return Err(HandshakeError::Record(TlsError::Keys)),
-        };
+        let suite = self.suite().map_err(HandshakeError::Record)?;
         let extracted = self.connection.dangerous_extract_secrets()?;
         let Captured { client, server } = &self.secrets;
         let (receiving, sending) = match self.role {
-            Role::Server(_) => (client, server),
+            Role::Server => (client, server),
             Role::Client(_) => (server, client),
         };
         let secrets = Secrets {
@@ -220,6 +274,77 @@ impl Handshake {
             session.peer = Peer::Server;
         }
         Ok(Established::Tls13(session))
+    }
+}
+
+/// The size of the record at the front of `input` with its header; `None` if the header is not
+/// whole. `is_first` says that nothing came before it, `is_server` that the peer is a client.
+fn record_bytes(
+    input: &[u8],
+    is_first: bool,
+    is_server: bool,
+) -> Result<Option<usize>, HandshakeError> {
+    let [kind, rest @ ..] = input else {
+        return Ok(None);
+    };
+    match (*kind, rest) {
+        (content::HANDSHAKE, _) => {}
+        (20 | content::ALERT | content::DATA, _) if !is_first => {}
+        // A server may refuse at once.
+        (content::ALERT, _) if !is_server => {}
+        // A record of TLS, and not the beginning of something else.
+        (20 | content::ALERT | content::DATA, []) => return Ok(None),
+        (20 | content::ALERT | content::DATA, [3, ..]) => {
+            return Err(HandshakeError::Record(TlsError::RecordType(*kind)));
+        }
+        _ if is_first => return Err(HandshakeError::NotTls),
+        _ => return Err(HandshakeError::Record(TlsError::RecordType(*kind))),
+    }
+    let [_, _, high, low, ..] = *rest else {
+        return Ok(None);
+    };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > RECORD_BYTES_MAX - HEADER_BYTES {
+        return Err(HandshakeError::Record(TlsError::RecordTooLong(length)));
+    }
+    Ok(Some(HEADER_BYTES + length))
+}
+
+/// The alert for an error of rustls that it does not tell the peer itself.
+fn alert_of(error: &rustls::Error) -> Option<Alert> {
+    use rustls::Error;
+    match error {
+        Error::AlertReceived(_) => None,
+        Error::InvalidMessage(_) => Some(Alert::DecodeError),
+        Error::General(_) | Error::Other(_) => Some(Alert::InternalError),
+        _ => Some(Alert::UnexpectedMessage),
+    }
+}
+
+/// The level of an alert that ends the connection.
+const FATAL: u8 = 2;
+
+impl HandshakeError {
+    /// The kind of the error, of few, to be counted by.
+    pub fn fault(&self) -> HandshakeFault {
+        use rustls::Error;
+        match self {
+            Self::NotTls => HandshakeFault::NotTls,
+            Self::Certificate { .. } => HandshakeFault::Certificate,
+            Self::Refused(Error::NoApplicationProtocol | Error::PeerIncompatible(_)) => {
+                HandshakeFault::Incompatible
+            }
+            Self::Refused(Error::AlertReceived(_)) => HandshakeFault::Alert,
+            Self::Refused(Error::InvalidCertificate(_) | Error::NoCertificatesPresented) => {
+                HandshakeFault::Certificate
+            }
+            Self::Record(TlsError::Keys) | Self::Refused(Error::General(_) | Error::Other(_)) => {
+                HandshakeFault::Internal
+            }
+            Self::ServerNotTls(_) | Self::TooLong(_) | Self::Record(_) | Self::Refused(_) => {
+                HandshakeFault::Protocol
+            }
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub use certificate::{Certificate, CertificateError};
 pub use connector::{ClientTls, Connector, NameError, Roots};
 pub use error::{Alert, TlsError};
 pub use established::{Established, Tls12};
-pub use handshake::{Handshake, HandshakeError};
+pub use handshake::{Handshake, HandshakeError, HandshakeFault};
 pub use keys::Keys;
 pub use receive::Opened;
 pub use send::sealed_bytes;

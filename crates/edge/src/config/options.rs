@@ -193,8 +193,8 @@ options! {
     "Folder with the answers to HTTP-01 challenges, each in a file with the name of its token. \
      `/.well-known/acme-challenge/` shows them, before any route."
     "tls".tls.handshakes_max = Count(1, 1_000_000);
-    "Handshakes under way at once, about 20 KiB each. More connections are closed as they come. A \
-     handshake has 10 seconds."
+    "Handshakes under way at once, of which each event loop has an equal share. Beyond it, the \
+     oldest one is closed. A client counts from its first message on. A handshake has 10 seconds."
 
     "store".store.listen ["--store"] = OrOff(SocketAddress);
     "Where the memcached protocol is spoken. An address that other machines can reach is refused \

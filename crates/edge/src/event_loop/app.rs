@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
 use crate::log::{LogThrottle, Outage};
-use crate::metrics::{ClientTimeout, ConnectionRefusal, HandshakeOutcome, RefusedStatus};
+use crate::metrics::{
+    ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, RefusedStatus,
+};
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
@@ -326,9 +328,13 @@ impl App for Front {
             HttpEvent::Accepted => metrics.connections.increment(),
             HttpEvent::Refused => self.admission.refused(ConnectionRefusal::ConnectionsMax),
             HttpEvent::Exhausted => self.admission.refused(ConnectionRefusal::Descriptors),
-            HttpEvent::HandshakeDone => handshakes.increment(HandshakeOutcome::Done),
-            HttpEvent::HandshakeFailed => handshakes.increment(HandshakeOutcome::Failed),
-            HttpEvent::HandshakeTimeout => handshakes.increment(HandshakeOutcome::Timeout),
+            HttpEvent::HandshakeDone(agreed) => {
+                handshakes.increment(HandshakeOutcome::Done);
+                metrics.tls_established.increment(HandshakeKind::of(agreed));
+            }
+            HttpEvent::HandshakeFailed(failure) => {
+                handshakes.increment(HandshakeOutcome::of(failure));
+            }
             HttpEvent::WriteTimeout => timeouts.increment(ClientTimeout::Write),
             HttpEvent::TlsOnPlain => {
                 metrics.tls_on_plain.increment();

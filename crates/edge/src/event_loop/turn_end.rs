@@ -96,6 +96,7 @@ impl EdgeLoop {
             .hand_over(dwell_evloop::now(), waiting, is_blind);
         tracing::info!(waiting, "handing over");
         self.hand_over(context);
+        self.front.polls.refuse_waits();
         self.drain_step(context);
     }
 

@@ -1,5 +1,6 @@
 //! Closed sets of label values, so that a scrape cannot grow without bound.
 
+use dwell_evloop::{Agreed, HandshakeFailure};
 use dwell_metrics::labels;
 
 labels! {
@@ -232,10 +233,69 @@ labels! {
     pub(crate) HandshakeOutcome, "outcome":
     /// The connection goes on.
     Done = "done",
-    /// The client and the server do not agree, or the client speaks something else.
-    Failed = "failed",
+    /// The client does not speak TLS.
+    NotTls = "not_tls",
+    /// The client and the server have no version, suite, group or protocol in common.
+    Incompatible = "incompatible",
+    /// The client has refused, by an alert.
+    Alert = "alert",
+    /// The client's certificate is missing or was refused.
+    Certificate = "certificate",
+    /// The client does not follow the protocol.
+    Protocol = "protocol",
+    /// The client has closed the connection.
+    Closed = "closed",
+    /// The client has reset the connection.
+    Reset = "reset",
     /// The client took too long.
     Timeout = "timeout",
+    /// It was the oldest of too many.
+    Displaced = "displaced",
+    /// The fault is the server's.
+    Internal = "internal",
+}
+
+impl HandshakeOutcome {
+    /// The outcome of a handshake that has failed for this reason.
+    pub(crate) fn of(failure: HandshakeFailure) -> Self {
+        match failure {
+            HandshakeFailure::NotTls => Self::NotTls,
+            HandshakeFailure::Incompatible => Self::Incompatible,
+            HandshakeFailure::Alert => Self::Alert,
+            HandshakeFailure::Certificate => Self::Certificate,
+            HandshakeFailure::Protocol => Self::Protocol,
+            HandshakeFailure::Closed => Self::Closed,
+            HandshakeFailure::Reset => Self::Reset,
+            HandshakeFailure::Late => Self::Timeout,
+            HandshakeFailure::Displaced => Self::Displaced,
+            _ => Self::Internal,
+        }
+    }
+}
+
+labels! {
+    /// Version of a handshake that is done, and whether it has resumed a session.
+    pub(crate) HandshakeKind, "kind":
+    /// TLS 1.3 with a certificate.
+    Full13 = "tls13_full",
+    /// TLS 1.3 by a ticket.
+    Resumed13 = "tls13_resumed",
+    /// TLS 1.2 with a certificate.
+    Full12 = "tls12_full",
+    /// TLS 1.2 by a ticket.
+    Resumed12 = "tls12_resumed",
+}
+
+impl HandshakeKind {
+    /// The kind of a handshake that is done.
+    pub(crate) fn of(agreed: Agreed) -> Self {
+        match (agreed.is_tls13, agreed.is_resumed) {
+            (true, false) => Self::Full13,
+            (true, true) => Self::Resumed13,
+            (false, false) => Self::Full12,
+            (false, true) => Self::Resumed12,
+        }
+    }
 }
 
 labels! {

@@ -13,9 +13,9 @@ mod upstream_outcome;
 pub(crate) use dwell_metrics::{Counter, Gauge, Histogram, HistogramSum, SharedCounter};
 pub(crate) use health::Health;
 pub(crate) use labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeOutcome, LookupOutcome,
-    PollOutcome, PublishOutcome, RefusedStatus, StatusClass, StreamEnd, UpstreamOutcome,
-    WakeOutcome, WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
+    LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, StatusClass, StreamEnd,
+    UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 pub(crate) use process::ProcessFigures;
 pub(crate) use table::LoopMetrics;

@@ -7,9 +7,9 @@
 
 use super::expose::{ByName, ByServer, Family, Info, Scrape, Time};
 use super::labels::{
-    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeOutcome, LookupOutcome,
-    PollOutcome, PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass, StreamEnd,
-    UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
+    LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass,
+    StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
@@ -126,6 +126,8 @@ metrics! {
     output_cuts: Counter = "Clients cut off for limits.output_bytes_max, the slowest first";
     client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
     tls_handshakes: CounterSet<HandshakeOutcome> = "Handshakes of TLS by how they ended";
+    tls_established: CounterSet<HandshakeKind> =
+        "Handshakes of TLS that are done by version, full or resumed";
 
     tls_on_plain: Counter = "Clients closed that began TLS on a plain listener";
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =

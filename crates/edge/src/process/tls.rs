@@ -67,8 +67,10 @@ pub(super) fn read(config: &Config) -> Result<Vec<Pair>, RunError> {
 }
 
 /// Makes the state that all listeners under TLS share.
-pub(super) fn acceptor(config: &Config, pairs: &[Pair]) -> Acceptor {
-    Acceptor::new(certificates(pairs), config.tls.handshakes_max)
+pub(super) fn acceptor(config: &Config, pairs: &[Pair], loops: usize) -> Acceptor {
+    // Each loop has its share.
+    let handshakes_max = config.tls.handshakes_max.div_ceil(loops.max(1));
+    Acceptor::new(certificates(pairs), handshakes_max)
 }
 
 /// Returns warnings about certificates that can be used, but that clients refuse.

@@ -239,10 +239,9 @@ impl App for State {
             HttpEvent::Rejected(_)
             | HttpEvent::BodyTimeout
             | HttpEvent::TlsOnPlain
-            | HttpEvent::HandshakeFailed
-            | HttpEvent::HandshakeTimeout => &mut self.statistics.rejected,
+            | HttpEvent::HandshakeFailed(_) => &mut self.statistics.rejected,
             HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,
-            HttpEvent::HandshakeDone => return,
+            HttpEvent::HandshakeDone(_) => return,
         };
         *figure += 1;
     }

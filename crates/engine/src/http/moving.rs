@@ -100,7 +100,7 @@ impl Http {
     ) {
         let timeout = first_timeout(self.draining, &self.limits);
         let peer = Peer::from(detached);
-        let has_input = peer.has_tail();
+        let has_input = peer.has_tail() || peer.is_unread();
         let admitted = admit(context, &mut self.connections, peer, timeout);
         let token = admitted.map(|(token, _)| token);
         announce(context, admitted, None, app);

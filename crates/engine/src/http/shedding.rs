@@ -1,9 +1,10 @@
-//! Bodies that are given up so that those of others can be gathered.
+//! Bodies and handshakes that are given up for others.
 
 use super::Http;
 use crate::app::App;
-use crate::connection::{Incoming, Taking};
+use crate::connection::{Incoming, Phase, Taking};
 use dwell_evloop::{Context, Token};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// A body may be given up after this time, or an eighth of its timeout if that is less.
@@ -11,7 +12,44 @@ const AGE_MAX: Duration = Duration::from_secs(4);
 /// The time from one look through all connections to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// A component's notes of what it may have to give up.
+#[derive(Debug, Default)]
+pub(super) struct Overload {
+    /// The time at which bodies may be given up for others again.
+    shedding_next: Option<Instant>,
+    /// Connections whose handshake has begun, the oldest first; of some it has ended.
+    handshakes: VecDeque<Token>,
+}
+
 impl Http {
+    /// Counts a handshake that has begun. Where there are more than `at_once_max`, the oldest one
+    /// gives way, so that clients which stall keep no others out.
+    pub(super) fn handshake_began<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        at_once_max: usize,
+        app: &mut A,
+    ) {
+        self.overload.handshakes.push_back(token);
+        if self.overload.handshakes.len() <= at_once_max {
+            return;
+        }
+        let connections = &self.connections;
+        self.overload.handshakes.retain(|token| {
+            let connection = connections.get(*token);
+            connection.is_some_and(|connection| connection.phase == Phase::Handshake)
+        });
+        while self.overload.handshakes.len() > at_once_max {
+            let Some(oldest) = self.overload.handshakes.pop_front() else {
+                return;
+            };
+            let visit = self.visit(context, oldest, app);
+            let fate = visit.map(|mut visit| visit.give_way());
+            self.settle(context, oldest, fate, app);
+        }
+    }
+
     /// Gives up the oldest bodies that are gathered, where less than an eighth of what all may take
     /// is left, until a quarter is.
     ///
@@ -24,10 +62,10 @@ impl Http {
             return;
         }
         let now = context.now();
-        if self.shedding_next.is_some_and(|next| now < next) {
+        if self.overload.shedding_next.is_some_and(|next| now < next) {
             return;
         }
-        self.shedding_next = Some(now + INTERVAL);
+        self.overload.shedding_next = Some(now + INTERVAL);
         for token in self.oldest_bodies(now) {
             if self.accounts.gathered.bytes() <= bytes_max - bytes_max / 4 {
                 return;

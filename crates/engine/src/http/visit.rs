@@ -17,7 +17,7 @@ use crate::date::Start;
 use crate::http::{Accounts, Peers};
 use crate::limits::Limits;
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, Handshaking, Readiness, Token};
+use dwell_evloop::{Context, Flushed, HandshakeFailure, Handshaking, Readiness, Token};
 use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
@@ -35,6 +35,11 @@ This port speaks HTTPS: use https:// and TLS.\n";
 #[must_use]
 pub(super) enum Fate {
     Keep,
+    /// It stays, and a handshake of TLS has begun on it.
+    Shake {
+        /// Handshakes that are to be under way at once.
+        at_once_max: usize,
+    },
     Close,
     /// The connection leaves the component, with the app's tag.
     Detach(u64),
@@ -75,6 +80,12 @@ impl<A: App> Visit<'_, A> {
     /// The socket is ready, or its turn has come again.
     pub(super) fn ready(&mut self, readiness: Readiness) -> Fate {
         let fate = self.ready_now(readiness);
+        self.tell();
+        fate
+    }
+
+    /// Calls the app for what was read and written, and accounts for what waits.
+    fn tell(&mut self) {
         let stream = &self.connection.peer.stream;
         if self.received > 0 {
             let bytes = self.received;
@@ -84,18 +95,17 @@ impl<A: App> Visit<'_, A> {
             self.app.written(self.context, self.token, stream);
         }
         self.account();
-        fate
     }
 
     fn ready_now(&mut self, readiness: Readiness) -> Fate {
         let connection = &mut *self.connection;
         connection.peer.observe(readiness);
+        if connection.phase == Phase::Handshake {
+            return self.handshake(readiness.is_hangup());
+        }
         if readiness.is_hangup() && connection.phase != Phase::Lingering {
             // A reset: the peer reads no answer any more.
             return Fate::Close;
-        }
-        if connection.phase == Phase::Handshake {
-            return self.handshake();
         }
         if readiness.is_writable() && !connection.peer.stream.is_flushed() {
             return self.flush();
@@ -112,10 +122,7 @@ impl<A: App> Visit<'_, A> {
 
     fn expired_now(&mut self) -> Fate {
         match self.connection.phase {
-            Phase::Handshake => {
-                self.app.event(HttpEvent::HandshakeTimeout);
-                Fate::Close
-            }
+            Phase::Handshake => self.handshake_failed(HandshakeFailure::Late),
             Phase::Idle => {
                 self.connection.peer.stream.close_notify();
                 Fate::Close
@@ -173,30 +180,57 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
-    /// Goes on with the handshake of TLS.
-    fn handshake(&mut self) -> Fate {
+    /// Goes on with the handshake of TLS. `is_reset` says that the connection has failed.
+    fn handshake(&mut self, is_reset: bool) -> Fate {
+        if is_reset {
+            return self.handshake_failed(HandshakeFailure::Reset);
+        }
         let peer = &mut self.connection.peer;
         if peer.stream.is_flushed() && !peer.is_unread() {
             return Fate::Keep;
         }
+        let has_begun = peer.stream.handshakes_max().is_some();
         match peer.stream.handshake() {
-            Ok(Handshaking::Pending) => Fate::Keep,
-            Ok(Handshaking::Done) => {
-                self.app.event(HttpEvent::HandshakeDone);
-                // What came behind the handshake is read by now, and no readiness tells of it.
-                peer.set_unread();
-                self.receive(true);
-                self.advance()
+            Ok(Handshaking::Pending) => match peer.stream.handshakes_max() {
+                Some(at_once_max) if !has_begun => Fate::Shake { at_once_max },
+                _ => Fate::Keep,
+            },
+            Ok(Handshaking::Done) => self.established(),
+            Ok(Handshaking::Agreed(agreed)) => {
+                self.app.event(HttpEvent::HandshakeDone(agreed));
+                self.established()
             }
             Ok(Handshaking::Plain) => {
-                self.app.event(HttpEvent::HandshakeFailed);
+                let _ = self.handshake_failed(HandshakeFailure::NotTls);
                 self.refuse_plain()
             }
-            Err(_) => {
-                self.app.event(HttpEvent::HandshakeFailed);
-                Fate::Close
-            }
+            Err(error) => self.handshake_failed(HandshakeFailure::of(&error)),
         }
+    }
+
+    fn established(&mut self) -> Fate {
+        // What came behind the handshake is read by now, and no readiness tells of it.
+        self.connection.peer.set_unread();
+        self.receive(true);
+        self.advance()
+    }
+
+    fn handshake_failed(&mut self, failure: HandshakeFailure) -> Fate {
+        self.app.event(HttpEvent::HandshakeFailed(failure));
+        Fate::Close
+    }
+
+    /// Ends the handshake for the sake of another one, unless what it waits for is here.
+    pub(super) fn give_way(&mut self) -> Fate {
+        self.connection.peer.set_unread();
+        let fate = match self.handshake(false) {
+            Fate::Keep if self.connection.phase == Phase::Handshake => {
+                self.handshake_failed(HandshakeFailure::Displaced)
+            }
+            fate => fate,
+        };
+        self.tell();
+        fate
     }
 
     /// Answers a client that speaks HTTP without TLS where TLS is wanted.

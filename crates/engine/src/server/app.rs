@@ -168,10 +168,9 @@ impl<H: Handler> Face for ServerApp<H> {
                 HttpEvent::Rejected(_)
                 | HttpEvent::BodyTimeout
                 | HttpEvent::TlsOnPlain
-                | HttpEvent::HandshakeFailed
-                | HttpEvent::HandshakeTimeout => &figures.rejected,
+                | HttpEvent::HandshakeFailed(_) => &figures.rejected,
                 HttpEvent::WriteTimeout => &figures.write_timeouts,
-                HttpEvent::HandshakeDone => return,
+                HttpEvent::HandshakeDone(_) => return,
             },
         };
         add(figure, 1);

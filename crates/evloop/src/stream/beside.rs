@@ -66,15 +66,30 @@ impl Beside {
         tls.is_some_and(|tls| !tls.is_ended())
     }
 
+    pub(super) fn holds_input(&self) -> bool {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| tls.holds_input())
+    }
+
+    pub(super) fn handshakes_max(&self) -> Option<usize> {
+        self.0.as_ref()?.tls.as_ref()?.handshakes_max()
+    }
+
     /// The TLS, if there is one, with the place of the queue.
     pub(super) fn tls(&mut self) -> Option<(&mut Tls, &mut Place)> {
         let parts = self.0.as_mut()?;
         Some((parts.tls.as_deref_mut()?, &mut parts.queue))
     }
 
-    pub(super) fn set_tls(&mut self, tls: Option<Tls>) {
-        if tls.is_some() || self.0.is_some() {
-            self.0.get_or_insert_default().tls = tls.map(Box::new);
+    /// Puts this TLS between the stream and its socket.
+    pub(super) fn begin_tls(&mut self, begin: impl FnOnce() -> Tls) {
+        let parts = self.0.get_or_insert_default();
+        parts.tls.get_or_insert_with(|| Box::new(begin()));
+    }
+
+    pub(super) fn drop_tls(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.tls = None;
         }
     }
 }

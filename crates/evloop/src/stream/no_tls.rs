@@ -1,6 +1,6 @@
 //! The build without TLS: none of these is ever made.
 
-use super::outcome::ReadOutcome;
+use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 use std::io;
 
@@ -16,7 +16,7 @@ pub enum Connector {}
 pub(super) enum Tls {}
 
 impl Tls {
-    pub(super) fn begin(acceptor: &Acceptor) -> Option<Self> {
+    pub(super) fn new(acceptor: &Acceptor) -> Self {
         match *acceptor {}
     }
 
@@ -32,11 +32,19 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn holds_input(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn handshakes_max(&self) -> Option<usize> {
+        match *self {}
+    }
+
     pub(super) fn shake(
         &mut self,
         _: &Socket,
         _: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Agreed>> {
         match *self {}
     }
 
@@ -61,6 +69,6 @@ impl Tls {
     }
 }
 
-pub(super) fn is_plain(_: &io::Error) -> bool {
-    false
+pub(super) fn failure(_: &io::Error) -> Option<HandshakeFailure> {
+    None
 }

@@ -1,4 +1,4 @@
-//! The results of reads and of flushes.
+//! The results of reads, of flushes and of handshakes.
 
 /// The result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,4 +25,39 @@ pub enum Flushed {
     /// put the stream back with [`Context::again`](crate::Context::again) and
     /// [`Readiness::WRITABLE`](crate::Readiness::WRITABLE), and flush again in the next turn.
     More,
+}
+
+/// The result of a handshake of TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The version is 1.3, and not 1.2.
+    pub is_tls13: bool,
+    /// An earlier session goes on, by its ticket.
+    pub is_resumed: bool,
+}
+
+/// The reason why a handshake of TLS has ended without a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HandshakeFailure {
+    /// The client does not speak TLS.
+    NotTls,
+    /// Client and server have no version, suite, group or application protocol in common.
+    Incompatible,
+    /// The client has refused, by an alert.
+    Alert,
+    /// The client shows no certificate, or one that is refused.
+    Certificate,
+    /// The client does not follow the protocol.
+    Protocol,
+    /// The client has closed the connection.
+    Closed,
+    /// The connection has failed: by a reset, for one.
+    Reset,
+    /// The client has taken too long.
+    Late,
+    /// The oldest handshake has given way to another one, as too many were under way.
+    Displaced,
+    /// The fault is the server's.
+    Internal,
 }

@@ -89,6 +89,11 @@ impl Queue {
         is_enough
     }
 
+    /// Bytes that the socket has taken of it so far; of TLS, those of records.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Notes in a ledger what it holds now.
     pub(super) fn account(&mut self, output: &LoopOutput, token: Token, now: Tick) {
         let mut shares = Vec::new();

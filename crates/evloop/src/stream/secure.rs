@@ -2,8 +2,8 @@
 
 use super::beside::Place;
 use super::socket::Socket;
-use super::tls::{Acceptor, Connector, Tls, is_plain};
-use super::{Flushed, ReadOutcome, Stream};
+use super::tls::{Acceptor, Connector, Tls, failure};
+use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream};
 use std::io;
 
 /// The state of a handshake.
@@ -11,6 +11,8 @@ use std::io;
 pub enum Handshaking {
     /// The stream can be read and written; also one without TLS.
     Done,
+    /// It is done by this call.
+    Agreed(Agreed),
     /// It goes on when the socket is ready.
     Pending,
     /// The client does not speak TLS. The stream is one without TLS from now on; what the client
@@ -20,16 +22,21 @@ pub enum Handshaking {
 
 impl Stream {
     /// Puts TLS between this stream and its socket, as the server of a handshake that the client
-    /// begins. Returns false where too many handshakes are under way.
+    /// begins.
     ///
     /// Shape: to be called before anything is read or written. Reads do the handshake; see
-    /// [`handshake`](Self::handshake). Afterwards an idle stream of TLS 1.3 is 220 bytes larger,
-    /// and one of TLS 1.2 eight kilobytes.
-    pub fn secure(&mut self, acceptor: &Acceptor) -> bool {
-        let tls = Tls::begin(acceptor);
-        let has_begun = tls.is_some();
-        self.beside.set_tls(tls);
-        has_begun
+    /// [`handshake`](Self::handshake). It takes some tens of kilobytes from the client's first
+    /// record on, see [`handshakes_max`](Self::handshakes_max). Afterwards an idle stream of TLS
+    /// 1.3 is 220 bytes larger, and one of TLS 1.2 eight kilobytes.
+    pub fn secure(&mut self, acceptor: &Acceptor) {
+        self.beside.begin_tls(|| Tls::new(acceptor));
+    }
+
+    /// Returns how many handshakes are to be under way at once in a loop, if one is on this stream
+    /// whose client has sent its first record. Those whose client has sent nothing are not to be
+    /// counted: they hold no more than the stream does.
+    pub fn handshakes_max(&self) -> Option<usize> {
+        self.beside.handshakes_max()
     }
 
     /// Puts TLS between this stream and its socket, as the client of a handshake with the server of
@@ -42,7 +49,8 @@ impl Stream {
     /// # Errors
     /// When the system's cryptography fails.
     pub fn secure_client(&mut self, connector: &Connector) -> io::Result<()> {
-        self.beside.set_tls(Some(Tls::begin_client(connector)?));
+        let tls = Tls::begin_client(connector)?;
+        self.beside.begin_tls(|| tls);
         Ok(())
     }
 
@@ -87,14 +95,20 @@ impl Stream {
         };
         let socket = &self.socket;
         match tls.shake(socket, |records| send_or_keep(socket, place, records)) {
-            Ok(true) => Ok(Handshaking::Done),
-            Ok(false) => Ok(Handshaking::Pending),
-            Err(error) if is_plain(&error) => {
-                self.beside.set_tls(None);
+            Ok(Some(agreed)) => Ok(Handshaking::Agreed(agreed)),
+            Ok(None) => Ok(Handshaking::Pending),
+            Err(error) if HandshakeFailure::of(&error) == HandshakeFailure::NotTls => {
+                self.beside.drop_tls();
                 Ok(Handshaking::Plain)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns true if input is to be read that the socket does not have any more, so that no
+    /// readiness tells of it: data that TLS has opened, or the peer's end.
+    pub fn holds_input(&self) -> bool {
+        self.beside.holds_input()
     }
 
     /// Tells the peer of a stream under TLS that nothing more is sent (`close_notify`), if all
@@ -108,7 +122,7 @@ impl Stream {
     /// Reads through TLS.
     pub(super) fn read_sealed(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match self.handshake()? {
-            Handshaking::Done => {}
+            Handshaking::Done | Handshaking::Agreed(_) => {}
             Handshaking::Pending => return Ok(ReadOutcome::WouldBlock),
             Handshaking::Plain => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -147,6 +161,25 @@ impl Stream {
             done += tls.seal(&rest, |records| send_or_keep(socket, place, records))?;
         }
         Ok(done)
+    }
+}
+
+impl HandshakeFailure {
+    /// The reason for an error of [`Stream::handshake`](crate::Stream::handshake).
+    ///
+    /// ```
+    /// use dwell_evloop::HandshakeFailure;
+    /// use std::io::{Error, ErrorKind};
+    ///
+    /// let error = Error::from(ErrorKind::UnexpectedEof);
+    /// assert_eq!(HandshakeFailure::of(&error), HandshakeFailure::Closed);
+    /// ```
+    pub fn of(error: &io::Error) -> Self {
+        match failure(error) {
+            Some(failure) => failure,
+            None if error.kind() == io::ErrorKind::UnexpectedEof => Self::Closed,
+            None => Self::Reset,
+        }
     }
 }
 

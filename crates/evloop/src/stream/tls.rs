@@ -5,12 +5,13 @@
 //! room stay. What is written is sealed in a buffer of the thread; only what the socket refuses is
 //! kept, at the front of the stream's queue.
 
-use super::outcome::ReadOutcome;
+use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub use dwell_tls::{
     Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots,
 };
-use dwell_tls::{Established, Handshake, HandshakeError, Keys, TlsError};
+use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
+use dwell_tls::{RECORD_BYTES_MAX, TlsError};
 use std::cell::RefCell;
 use std::io;
 
@@ -23,7 +24,10 @@ pub(super) struct Tls {
 
 #[derive(Debug)]
 enum State {
-    Handshake(Box<Handshake>),
+    /// The first record of the client has not come.
+    Waiting(Acceptor),
+    /// The acceptor is that of a server.
+    Handshake(Box<Handshake>, Option<Acceptor>),
     Established(Established),
     /// It has failed: nothing is read or written any more.
     Failed,
@@ -64,20 +68,19 @@ thread_local! {
 }
 
 impl Tls {
-    /// Begins a handshake; `None` where too many are under way.
-    pub(super) fn begin(acceptor: &Acceptor) -> Option<Self> {
-        let handshake = acceptor.begin()?;
-        Some(Self {
-            state: State::Handshake(Box::new(handshake)),
+    /// Waits for the first record of a client, which begins a handshake.
+    pub(super) fn new(acceptor: &Acceptor) -> Self {
+        Self {
+            state: State::Waiting(acceptor.clone()),
             unread: None,
-        })
+        }
     }
 
     /// Begins a handshake with a server.
     pub(super) fn begin_client(connector: &Connector) -> io::Result<Self> {
         let handshake = connector.begin().map_err(refused)?;
         Ok(Self {
-            state: State::Handshake(Box::new(handshake)),
+            state: State::Handshake(Box::new(handshake), None),
             unread: None,
         })
     }
@@ -88,75 +91,107 @@ impl Tls {
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
-        matches!(self.state, State::Handshake(_))
+        matches!(self.state, State::Waiting(_) | State::Handshake(..))
+    }
+
+    /// Returns true if data was opened that was not read, or the end of the peer was read.
+    pub(super) fn holds_input(&self) -> bool {
+        self.is_ended() || matches!(&self.unread, Some(unread) if !unread.data.is_empty())
+    }
+
+    /// Handshakes that are to be under way at once, where one is and holds memory for it.
+    pub(super) fn handshakes_max(&self) -> Option<usize> {
+        match &self.state {
+            State::Handshake(_, Some(acceptor)) => Some(acceptor.handshakes_max()),
+            _ => None,
+        }
     }
 
     /// Goes on with the handshake as far as the input that is here goes. `send` is given what is to
-    /// be sent. Returns true when it is complete.
+    /// be sent. Returns what was agreed on when it is complete.
+    ///
+    /// Shape: reads about a record at once, so that not much of what is behind the handshake is
+    /// kept here.
     pub(super) fn shake(
         &mut self,
         socket: &Socket,
         mut send: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Agreed>> {
         LOCAL.with_borrow_mut(|local| {
             loop {
-                let State::Handshake(handshake) = &mut self.state else {
-                    return Ok(!matches!(self.state, State::Failed));
-                };
                 let have = take_record(&mut self.unread, &mut local.input);
-                let room = &mut local.input[have..];
-                let read = socket.read_some(room)?;
-                let (read, is_drained) = match read {
-                    ReadOutcome::More(read) => (read, false),
-                    ReadOutcome::Drained(read) => (read, true),
-                    ReadOutcome::WouldBlock => (0, true),
-                    ReadOutcome::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
-                };
+                let (read, is_drained) =
+                    match socket.read_some(&mut local.input[have..RECORD_BYTES_MAX])? {
+                        ReadOutcome::More(read) => (read, false),
+                        ReadOutcome::Drained(read) => (read, true),
+                        ReadOutcome::WouldBlock => (0, true),
+                        ReadOutcome::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    };
                 let input = &local.input[..have + read];
-                let received = handshake.receive(input).map_err(refused);
-                local.output.clear();
-                handshake.transmit(&mut local.output);
-                let outcome = match local.output.as_slice() {
-                    [] => Ok(()),
-                    output => send(output),
-                };
-                let used = match outcome.and(received) {
-                    Ok(used) => used,
+                if let State::Waiting(acceptor) = &self.state
+                    && Handshake::is_due(input)
+                {
+                    let handshake = acceptor.begin().ok_or(io::ErrorKind::OutOfMemory)?;
+                    self.state = State::Handshake(Box::new(handshake), Some(acceptor.clone()));
+                }
+                let mut used = 0;
+                if let State::Handshake(handshake, _) = &mut self.state {
+                    let received = handshake.receive(input).map_err(refused);
+                    local.output.clear();
+                    handshake.transmit(&mut local.output);
+                    let outcome = match local.output.as_slice() {
+                        [] => Ok(()),
+                        output => send(output),
+                    };
+                    match received.and_then(|used| outcome.map(|()| used)) {
+                        Ok(bytes) => used = bytes,
+                        Err(error) => {
+                            self.state = State::Failed;
+                            return Err(error);
+                        }
+                    }
+                }
+                keep_record(&mut self.unread, &input[used..]);
+                match self.establish(local) {
+                    Ok(None) => {}
                     Err(error) => {
-                        self.state = State::Failed;
+                        // The connection ends, whether or not the client hears why.
+                        if !local.output.is_empty() {
+                            let _ = send(&local.output);
+                        }
                         return Err(error);
                     }
-                };
-                keep_record(&mut self.unread, &input[used..]);
-                if handshake.is_done() {
-                    self.establish(local, send)?;
-                    return Ok(true);
+                    agreed => return agreed,
                 }
                 if is_drained {
-                    return Ok(false);
+                    return Ok(None);
                 }
             }
         })
     }
 
-    fn establish(
-        &mut self,
-        local: &mut Local,
-        mut send: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let State::Handshake(handshake) = std::mem::replace(&mut self.state, State::Failed) else {
-            return Ok(());
+    /// Leaves a handshake that is done. The output has the alert for an error.
+    fn establish(&mut self, local: &mut Local) -> io::Result<Option<Agreed>> {
+        if !matches!(&self.state, State::Handshake(handshake, _) if handshake.is_done()) {
+            return Ok(None);
+        }
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        let State::Handshake(handshake, _) = state else {
+            return Ok(None);
         };
+        let agreed = Agreed {
+            is_tls13: handshake.is_tls13(),
+            is_resumed: handshake.is_resumed(),
+        };
+        local.output.clear();
         let mut established = handshake.finish().map_err(refused)?;
         // Records that came with the last one of the handshake are the first data.
         if let Some(unread) = &mut self.unread {
-            let opened = match established.open(&mut local.keys, &mut unread.record) {
+            let opened = established.open(&mut local.keys, &mut unread.record);
+            let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
-                    // The connection ends, whether or not the peer hears why.
-                    if !local.alert(&mut established, &error).is_empty() {
-                        let _ = send(&local.output);
-                    }
+                    local.alert(&mut established, &error);
                     established.forget(&mut local.keys);
                     return Err(fault(error));
                 }
@@ -168,7 +203,7 @@ impl Tls {
             }
         }
         self.state = State::Established(established);
-        Ok(())
+        Ok(Some(agreed))
     }
 
     /// Reads once and opens what is whole.
@@ -318,7 +353,7 @@ impl Local {
     ) -> io::Result<ReadOutcome> {
         let have = take_record(unread, &mut self.input);
         // Not much more than the reader has room for: the rest stays in the socket.
-        let want = buffer.len().max(dwell_tls::RECORD_BYTES_MAX);
+        let want = buffer.len().max(RECORD_BYTES_MAX);
         let want = want.min(self.input.len());
         let (read, is_drained) = match socket.read_some(&mut self.input[have..want])? {
             ReadOutcome::More(read) => (read, false),
@@ -382,10 +417,22 @@ fn fault(error: TlsError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Returns true if the error is that the client does not speak TLS.
-pub(super) fn is_plain(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(inner, Some(HandshakeError::NotTls))
+/// The failure of a handshake, if the error is that of one and not of its connection.
+pub(super) fn failure(error: &io::Error) -> Option<HandshakeFailure> {
+    let inner = error.get_ref()?;
+    // Behind its last record, what the client sent with it is opened already.
+    if inner.is::<TlsError>() {
+        return Some(HandshakeFailure::Protocol);
+    }
+    let error: &HandshakeError = inner.downcast_ref()?;
+    Some(match error.fault() {
+        HandshakeFault::NotTls => HandshakeFailure::NotTls,
+        HandshakeFault::Incompatible => HandshakeFailure::Incompatible,
+        HandshakeFault::Alert => HandshakeFailure::Alert,
+        HandshakeFault::Certificate => HandshakeFailure::Certificate,
+        HandshakeFault::Protocol => HandshakeFailure::Protocol,
+        HandshakeFault::Internal => HandshakeFailure::Internal,
+    })
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 
 use super::{CERTIFICATE, KEY};
 use crate::{
-    Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError, Keys, TlsError,
+    Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError,
+    HandshakeFault, Keys, TlsError, content,
 };
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SupportedProtocolVersion, version,
+    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, RootCertStore,
+    SupportedProtocolVersion, version,
 };
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -203,8 +205,9 @@ fn what_is_no_handshake_is_refused() {
         &b"GET / HTTP/1.1\r\n"[..],
         b"\x80\x2e\x01",
         b"\0",
-        b"\x17\x03\x03",
+        b"\x17\x02\x03",
     ] {
+        assert!(Handshake::is_due(plain));
         assert_eq!(refused(plain), HandshakeError::NotTls);
     }
     let error = refused(&[22, 3, 1, 0x41, 1]);
@@ -224,44 +227,101 @@ fn what_is_no_handshake_is_refused() {
 }
 
 #[test]
-fn a_record_that_rustls_is_not_given_has_an_alert_too() {
-    const DECODE_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 50];
-    let acceptor = Acceptor::new(vec![certificate()], 9);
-    let answered = |inputs: &[&[u8]]| {
-        let mut handshake = acceptor.begin().unwrap();
-        let error = inputs
-            .iter()
-            .find_map(|input| handshake.receive(input).err());
-        let mut out = Vec::new();
-        handshake.transmit(&mut out);
-        (error.unwrap(), out)
-    };
-    let (error, out) = answered(&[&[22, 3, 1, 0x41, 1]]);
-    let expected = HandshakeError::Record(TlsError::RecordTooLong(0x4101));
-    assert_eq!((error, &out[..]), (expected, &DECODE_ERROR[..]));
-    let begun = [22, 3, 1, 0, 4, 1, 0, 9, 9];
-    let (error, out) = answered(&[&begun, &[24, 3, 3, 0, 1, 0]]);
-    let expected = HandshakeError::Record(TlsError::RecordType(24));
-    assert_eq!((error, &out[..]), (expected, &DECODE_ERROR[..]));
-    let (error, out) = answered(&[b"GET / HTTP/1.1\r\n"]);
-    assert_eq!((error, &out[..]), (HandshakeError::NotTls, &b""[..]));
-}
-
-#[test]
-fn handshakes_are_bounded_in_bytes_and_in_number() {
+fn a_handshake_is_bounded_in_bytes() {
     let acceptor = Acceptor::new(vec![certificate()], 2);
+    assert_eq!(acceptor.clone().handshakes_max(), 2);
     let mut handshake = acceptor.begin().unwrap();
     // The beginning of a client's message of 60,000 bytes, and then one of 60,000 more, and so on.
     let record = [&[22, 3, 1, 0x40, 0][..], &vec![1; 0x4000]].concat();
     let error = (0..9).find_map(|_| handshake.receive(&record).err());
     assert!(error.is_some());
-    let second = acceptor.begin();
-    assert!(second.is_some() && acceptor.begin().is_none());
-    drop((handshake, second));
-    assert!(acceptor.begin().is_some());
     let unfinished = acceptor.begin().unwrap().finish().unwrap_err();
     let expected = rustls::Error::HandshakeNotComplete;
     assert_eq!(unfinished, HandshakeError::Refused(expected));
+}
+
+#[test]
+fn a_handshake_is_due_with_its_first_record() {
+    let config = Arc::new(config(&[&version::TLS13]));
+    let hello = sent(&mut client(&config, "dwell.test"));
+    for length in 0..hello.len() {
+        assert!(!Handshake::is_due(&hello[..length]), "{length}");
+    }
+    assert!(Handshake::is_due(&hello));
+    assert!(!Handshake::is_due(&[content::DATA]));
+    assert!(Handshake::is_due(&[content::DATA, 3]));
+}
+
+/// What a client is sent when this comes first, or behind the hello of a version.
+fn answer_to(behind: Option<&'static SupportedProtocolVersion>, fault: &[u8]) -> rustls::Error {
+    let config = Arc::new(config(&[behind.unwrap_or(&version::TLS13)]));
+    let mut client = client(&config, "dwell.test");
+    let mut handshake = Acceptor::new(vec![certificate()], 1).begin().unwrap();
+    let hello = sent(&mut client);
+    let mut out = Vec::new();
+    if behind.is_some() {
+        assert_eq!(handshake.receive(&hello).unwrap(), hello.len());
+        handshake.transmit(&mut out);
+        give(&mut client, &out).unwrap();
+        out.clear();
+    }
+    let error = handshake.receive(fault).unwrap_err();
+    assert_eq!(error.fault(), HandshakeFault::Protocol, "{error}");
+    handshake.transmit(&mut out);
+    give(&mut client, &out).unwrap_err()
+}
+
+#[test]
+fn every_fault_is_told_by_its_alert() {
+    let told = |alert| rustls::Error::AlertReceived(alert);
+    let [unexpected, overflow, undecodable] = [
+        told(AlertDescription::UnexpectedMessage),
+        told(AlertDescription::RecordOverflow),
+        told(AlertDescription::DecodeError),
+    ];
+    let both = [Some(&version::TLS13), Some(&version::TLS12)];
+    for behind in both.into_iter().chain([None]) {
+        let too_long = answer_to(behind, &[22, 3, 3, 0x41, 1]);
+        assert_eq!(too_long, overflow, "{behind:?}");
+    }
+    for behind in both {
+        let garbage = answer_to(behind, &[99, 3, 3, 0, 1, 0]);
+        assert_eq!(garbage, unexpected, "{behind:?}");
+    }
+    for kind in [20, content::ALERT, content::DATA] {
+        assert_eq!(answer_to(None, &[kind, 3, 3, 0, 2, 1, 1]), unexpected);
+    }
+    // A hello of 150 KiB, and an endless row of records that are empty.
+    let message = [&[1, 2, 0x58, 0][..], &vec![0; 150 << 10]].concat();
+    let records = message.chunks(0x4000).map(|part| {
+        let header = [22, 3, 1, (part.len() >> 8) as u8, part.len() as u8];
+        [&header[..], part].concat()
+    });
+    let records: Vec<Vec<u8>> = records.collect();
+    assert_eq!(answer_to(None, &records.concat()), undecodable);
+}
+
+#[test]
+fn what_was_agreed_on_is_known() {
+    for version in [&version::TLS13, &version::TLS12] {
+        let acceptor = Acceptor::new(vec![certificate()], 1);
+        let config = Arc::new(config(&[version]));
+        let kinds = [(); 2].map(|()| {
+            let mut client = client(&config, "localhost");
+            let mut handshake = acceptor.begin().unwrap();
+            for _ in 0..9 {
+                let input = sent(&mut client);
+                handshake.receive(&input).unwrap();
+                let mut out = Vec::new();
+                handshake.transmit(&mut out);
+                give(&mut client, &out).unwrap();
+            }
+            assert!(handshake.is_done());
+            (handshake.is_tls13(), handshake.is_resumed())
+        });
+        let is_tls13 = *version == version::TLS13;
+        assert_eq!(kinds, [(is_tls13, false), (is_tls13, true)]);
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Streams under TLS with a client of rustls at the other end.
 
-use crate::{Acceptor, FileSlice, Flushed, Handshaking, Peer, ReadOutcome, Readiness, Stream};
+use crate::{
+    Acceptor, Agreed, FileSlice, Flushed, HandshakeFailure, Handshaking, Peer, ReadOutcome,
+};
+use crate::{Detached, EventLoop, Readiness, Stream, Token, WritePace};
 use bytes::Bytes;
 use dwell_tls::Certificate;
 use rustls::crypto::aws_lc_rs as provider;
@@ -11,8 +14,10 @@ use rustls::{
     version,
 };
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const CERTIFICATE: &[u8] = include_bytes!("../../../../tls/tests/data/certificate.pem");
 pub(super) const KEY: &[u8] = include_bytes!("../../../../tls/tests/data/key.pem");
@@ -79,7 +84,7 @@ fn begun(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut stream = Stream::from_descriptor(ours.into()).unwrap();
     assert!(!stream.is_secure());
-    assert!(stream.secure(&acceptor()));
+    stream.secure(&acceptor());
     assert!(stream.is_secure() && stream.is_handshaking());
     (stream, Client::new(theirs, version))
 }
@@ -153,7 +158,13 @@ fn a_request_that_comes_with_the_handshake_is_the_first_data() {
     assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
     client.receive().unwrap();
     client.write(b"at once");
-    assert_eq!(stream.handshake().unwrap(), Handshaking::Done);
+    assert_eq!(
+        stream.handshake().unwrap(),
+        Handshaking::Agreed(Agreed {
+            is_tls13: true,
+            is_resumed: false
+        })
+    );
     let (read, _) = read_all(&mut stream, 99).unwrap();
     assert_eq!(read, b"at once");
 }
@@ -389,15 +400,128 @@ fn nothing_goes_around_tls() {
 }
 
 #[test]
-fn handshakes_beyond_the_bound_are_refused() {
-    let acceptor = acceptor();
-    let mut streams: Vec<_> = (0..3)
-        .map(|_| UnixStream::pair().unwrap())
-        .map(|(ours, theirs)| (Stream::from_descriptor(ours.into()).unwrap(), theirs))
-        .collect();
-    let begun: Vec<bool> = streams
-        .iter_mut()
-        .map(|(stream, _)| stream.secure(&acceptor))
-        .collect();
-    assert_eq!(begun, [true, true, false]);
+fn a_handshake_counts_from_its_first_record_on() {
+    let (mut stream, mut client) = begun(&version::TLS13);
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
+    assert_eq!(stream.handshakes_max(), None);
+    let mut hello = Vec::new();
+    client.tls.write_tls(&mut hello).unwrap();
+    let (begin, end) = hello.split_at(hello.len() - 1);
+    for (part, at_once) in [(begin, None), (end, Some(2))] {
+        client.socket.write_all(part).unwrap();
+        assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
+        assert_eq!(stream.handshakes_max(), at_once);
+    }
+    let (stream, _client) = pair(&version::TLS13);
+    assert_eq!(stream.handshakes_max(), None);
+}
+
+#[test]
+fn a_handshake_that_fails_names_its_reason() {
+    let failure = |sent: &[u8]| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut stream = Stream::from_descriptor(ours.into()).unwrap();
+        stream.secure(&acceptor());
+        theirs.write_all(sent).unwrap();
+        theirs.shutdown(Shutdown::Write).unwrap();
+        let error = loop {
+            if let Err(error) = stream.handshake() {
+                break error;
+            }
+        };
+        assert!(stream.handshake().is_err() || stream.read(&mut [0]).is_err());
+        let mut answer = Vec::new();
+        drop(stream);
+        theirs.read_to_end(&mut answer).unwrap();
+        (HandshakeFailure::of(&error), answer)
+    };
+    let closed = (HandshakeFailure::Closed, vec![]);
+    assert_eq!(failure(b""), closed);
+    assert_eq!(failure(&[22, 3, 1, 0, 100, 1]), closed);
+    let (reason, answer) = failure(&[22, 3, 1, 0x41, 1]);
+    assert_eq!(reason, HandshakeFailure::Protocol);
+    assert_eq!(answer, [21, 3, 3, 0, 2, 2, 22], "record_overflow");
+    let (reason, answer) = failure(&[22, 3, 1, 0, 4, 9, 9, 9, 9]);
+    assert_eq!((reason, answer[5]), (HandshakeFailure::Protocol, 2));
+}
+
+#[test]
+fn a_fault_glued_behind_the_handshake_is_told_by_an_alert() {
+    let (mut stream, mut client) = begun(&version::TLS13);
+    client.send();
+    assert_eq!(stream.handshake().unwrap(), Handshaking::Pending);
+    client.receive().unwrap();
+    let mut finished = Vec::new();
+    client.tls.write_tls(&mut finished).unwrap();
+    finished.extend([23, 3, 3, 0, 17]);
+    finished.extend([0; 17]);
+    client.socket.write_all(&finished).unwrap();
+    let error = stream.handshake().unwrap_err();
+    assert_eq!(HandshakeFailure::of(&error), HandshakeFailure::Protocol);
+    let expected = rustls::Error::AlertReceived(AlertDescription::BadRecordMac);
+    assert_eq!(client.receive().unwrap_err(), expected);
+}
+
+#[test]
+fn what_is_kept_behind_a_handshake_is_about_a_record() {
+    let (mut stream, mut client) = begun(&version::TLS13);
+    client.send();
+    stream.handshake().unwrap();
+    client.receive().unwrap();
+    client.write(&vec![b'd'; 60_000]);
+    while !matches!(stream.handshake().unwrap(), Handshaking::Agreed(_)) {}
+    let kept = stream.beside.tls().and_then(|(tls, _)| tls.unread.as_ref());
+    let kept = kept.map_or(0, |unread| unread.record.len() + unread.data.len());
+    assert!(kept <= dwell_tls::RECORD_BYTES_MAX, "{kept}");
+    assert_eq!(read_all(&mut stream, 99).unwrap().0.len(), 60_000);
+}
+
+#[test]
+fn what_the_socket_takes_is_counted_in_its_own_bytes() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    stream.write(&vec![b'x'; 500_000]).unwrap();
+    let mut event_loop = EventLoop::<()>::new().unwrap();
+    let mut peer = Peer::<()>::new(stream);
+    let pace = WritePace {
+        rate_min: 0,
+        timeout: Duration::from_secs(1),
+    };
+    let mut wire = vec![0; 1 << 20];
+    // What was written before is read first.
+    let mut read = client.socket.read(&mut wire).unwrap();
+    for _ in 0..1000 {
+        let context = event_loop.context();
+        let progress = peer.flush(context, Token::new(0, 0, 0), pace).unwrap();
+        if progress.left == Flushed::All && progress.sent == 0 {
+            assert!(read > 500_000);
+            return;
+        }
+        let came = client.socket.read(&mut wire).unwrap();
+        assert_eq!(came as u64, progress.sent);
+        read += came;
+    }
+    panic!("no end");
+}
+
+#[test]
+fn what_tls_has_read_is_read_by_the_next_owner() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    client.write(b"two words");
+    let mut buffer = [0; 3];
+    assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::More(3));
+    let peer = Peer::<()>::new(stream);
+    let mut next = Peer::<()>::from(Detached::from(peer));
+    assert!(next.is_unread());
+    let mut rest = [0; 9];
+    assert_eq!(next.read(&mut rest).unwrap(), 6);
+    assert_eq!(&rest[..6], b" words");
+    // The end was read with the last record.
+    client.tls.writer().write_all(b"bye").unwrap();
+    client.tls.send_close_notify();
+    client.send();
+    next.set_unread();
+    assert_eq!(next.read(&mut rest).unwrap(), 3);
+    let mut last = Peer::<()>::from(Detached::from(next));
+    assert_eq!(last.read(&mut rest).unwrap(), 0);
+    assert!(last.has_ended());
 }
