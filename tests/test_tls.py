@@ -38,9 +38,7 @@ def make_certificate(folder, name, *names):
 class Secure:
     """An edge that speaks TLS at `address`, for `one.test`."""
 
-    def __init__(
-        self, start_dwell, folder, check_interval="60s", acme_challenge="off", **sections
-    ):
+    def __init__(self, start_dwell, folder, check_interval="60s", acme_challenge="off", **sections):
         self.folder = folder
         self.address = ports.free_address()
         self.certificate, self.key = make_certificate(folder, "one", "one.test", "*.wild.test")

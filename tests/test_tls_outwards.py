@@ -214,6 +214,6 @@ def test_check_names_the_file_and_the_option(tmp_path, pair):
     code, told = check(f"[upstream]\n{url}\ntls_certificate = {str(pair[0])!r}\n")
     assert code != 0
     assert "`upstream.tls_certificate` and `upstream.tls_key` need one another" in told
-    code, told = check(f"[upstream]\nurl = \"http://127.0.0.1:1\"\ntls_ca = {str(pair[0])!r}\n")
+    code, told = check(f'[upstream]\nurl = "http://127.0.0.1:1"\ntls_ca = {str(pair[0])!r}\n')
     assert code != 0
     assert "`upstream.tls_ca` has no effect: `upstream.url` is not https" in told
