@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     Handshake,
     /// Between requests; the deadline closes it.
     Idle,
-    /// Part of a head has come; the deadline answers 408.
+    /// Part of a head has come, or of a record of TLS; the deadline answers 408.
     Head,
     /// A head has come and its body is on the way; the deadline answers 408.
     Body,
@@ -226,7 +226,7 @@ impl Connection {
     pub(crate) fn receiving(&self) -> Phase {
         if self.incoming.is_some() {
             Phase::Body
-        } else if self.peer.has_tail() {
+        } else if self.peer.has_tail() || self.peer.stream.has_begun_record() {
             Phase::Head
         } else {
             Phase::Idle

@@ -392,6 +392,31 @@ fn a_client_that_leaves_in_its_handshake_is_counted_once() {
 }
 
 #[test]
+fn a_record_that_has_begun_has_the_time_of_a_head() {
+    let mut rig = Rig::new(12);
+    let mut client = rig.client(&version::TLS13);
+    client.write(&get("/"));
+    rig.until(&mut client, b"/\n");
+    client.tls.writer().write_all(&get("/late")).unwrap();
+    let mut record = Vec::new();
+    client.tls.write_tls(&mut record).unwrap();
+    let begin = rig.network.elapsed();
+    // A byte comes now and then, which moves no deadline.
+    for byte in &record[..20] {
+        let _ = client.socket.write(&[*byte]);
+        for _ in 0..5 {
+            let moment = Some(Duration::from_millis(200));
+            rig.event_loop.turn(&mut rig.driver, moment).unwrap();
+        }
+        let _ = client.exchange();
+    }
+    let answer = String::from_utf8(client.read).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(rig.network.elapsed() > begin + Duration::from_secs(10));
+    assert_eq!(rig.driver.http.connections(), 0);
+}
+
+#[test]
 fn an_idle_client_is_told_of_its_end() {
     let mut rig = Rig::new(6);
     let mut client = rig.client(&version::TLS13);

@@ -71,6 +71,11 @@ impl Beside {
         tls.is_some_and(|tls| tls.holds_input())
     }
 
+    pub(super) fn has_begun_record(&self) -> bool {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| tls.has_begun_record())
+    }
+
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         self.0.as_ref()?.tls.as_ref()?.handshakes_max()
     }

@@ -36,6 +36,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn has_begun_record(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         match *self {}
     }

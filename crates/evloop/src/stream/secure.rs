@@ -111,6 +111,13 @@ impl Stream {
         self.beside.holds_input()
     }
 
+    /// Returns true if the beginning of a record of TLS has come, of which nothing can be read yet.
+    ///
+    /// Shape: it is kept here, up to 16 KiB, so a peer is to be given a time for the rest.
+    pub fn has_begun_record(&self) -> bool {
+        self.beside.has_begun_record()
+    }
+
     /// Tells the peer of a stream under TLS that nothing more is sent (`close_notify`), if all
     /// output is out. Without TLS it does nothing.
     pub fn close_notify(&mut self) {

@@ -99,6 +99,11 @@ impl Tls {
         self.is_ended() || matches!(&self.unread, Some(unread) if !unread.data.is_empty())
     }
 
+    /// Returns true if the beginning of a record is kept.
+    pub(super) fn has_begun_record(&self) -> bool {
+        matches!(&self.unread, Some(unread) if !unread.record.is_empty())
+    }
+
     /// Handshakes that are to be under way at once, where one is and holds memory for it.
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         match &self.state {
