@@ -52,7 +52,7 @@ impl Tls {
         match *self {}
     }
 
-    pub(super) fn read(&mut self, _: &Socket, _: &mut [u8]) -> io::Result<ReadOutcome> {
+    pub(super) fn read(&mut self, _: &Socket, _: bool, _: &mut [u8]) -> io::Result<ReadOutcome> {
         match *self {}
     }
 
