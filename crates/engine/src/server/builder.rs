@@ -398,9 +398,9 @@ impl ServerBuilder {
             })?;
             listeners[number % self.pollers].push(listener);
         }
-        if let Some(acceptor) = &self.acceptor {
-            for listener in listeners.iter_mut().flatten() {
-                listener.secure(acceptor.clone());
+        for listener in listeners.iter_mut().flatten() {
+            if let Some(acceptor) = self.acceptor.clone() {
+                listener.secure(acceptor);
             }
         }
         Ok((addresses, listeners))
