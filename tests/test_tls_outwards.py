@@ -4,6 +4,7 @@ import ssl
 import subprocess
 
 import pytest
+from pymemcache.client.base import Client
 
 from support import nginx, ports
 from support.certificates import make_certificate
@@ -216,4 +217,40 @@ def test_check_names_the_file_and_the_option(tmp_path, pair):
     assert "`upstream.tls_certificate` and `upstream.tls_key` need one another" in told
     code, told = check(f'[upstream]\nurl = "http://127.0.0.1:1"\ntls_ca = {str(pair[0])!r}\n')
     assert code != 0
-    assert "`upstream.tls_ca` has no effect: `upstream.url` is not https" in told
+    assert "`upstream.tls_ca` has no effect: `upstream.url` is not for TLS" in told
+
+
+@pytest.fixture
+def secure_memcached(start_memcached, pair):
+    """The real memcached under TLS, and a client of it."""
+    chain, key = f"ssl_chain_cert={pair[0]}", f"ssl_key={pair[1]}"
+    server = start_memcached("-Z", "-o", chain, "-o", key)
+    context = ssl.create_default_context(cafile=pair[0])
+    client = Client(server.address, default_noreply=False, timeout=20, tls_context=context)
+    yield server, client
+    client.close()
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_polls_on_memcached_under_tls_wake(start_dwell, secure_memcached, pair, watch):
+    server, store = secure_memcached
+    options = {"tls": True, "tls_ca": str(pair[0]), "watch": watch}
+    edge = start_dwell(memcached={"servers": [server.name], **options})
+    store.set("/poll/a", "first")
+    with edge.connect() as client:
+        assert client.get("/poll/a").body == b"first"
+        for number in range(3):
+            client.ask("/poll/b?wait=20")
+            edge.await_waiters(1)
+            if watch:
+                edge.await_output("memcached tells of changes")
+            store.set("/poll/b", "x" * 100_000 + str(number))
+            assert client.answer().body == b"x" * 100_000 + str(number).encode()
+            store.delete("/poll/b")
+
+
+def test_a_memcached_for_another_name_is_refused_and_told(start_dwell, secure_memcached, pair):
+    server, _ = secure_memcached
+    options = {"tls": True, "tls_ca": str(pair[0]), "tls_server_name": "elsewhere.test"}
+    edge = start_dwell(memcached={"servers": [server.name], **options})
+    edge.await_output("certificate of elsewhere.test is refused: it is for other names")

@@ -121,13 +121,18 @@ fn outwards(draft: &mut Draft, config: &Config) {
             webhook.is_some_and(|url| url.is_secure),
             "presence.webhook_url",
         ),
+        (
+            config.memcached.client_tls(),
+            config.memcached.tls,
+            "memcached.tls",
+        ),
     ];
     for (files, is_secure, switch) in sides {
         if let (Some(option), false) = (files.first(), is_secure) {
             draft.conflict(
                 &[option, switch],
-                format!("`{option}` has no effect: `{switch}` is not https"),
-                "write https:// where the server speaks TLS",
+                format!("`{option}` has no effect: `{switch}` is not for TLS"),
+                "write https:// in a URL, or memcached.tls = true, where the server speaks TLS",
             );
         }
         let ((certificate, has_certificate), (key, has_key)) = (files.certificate, files.key);

@@ -403,6 +403,16 @@ impl Default for StoreConfig {
 pub struct MemcachedConfig {
     /// The ring; empty means the embedded store.
     pub servers: Vec<MemcachedServer>,
+    /// The servers are spoken to under TLS.
+    pub tls: bool,
+    /// File with the certificates that are trusted; `None` is the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// Name that the certificates of the servers are for; `None` is the host of each.
+    pub tls_server_name: Option<String>,
+    /// Certificate chain that is sent to servers which ask for one.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub tls_key: Option<PathBuf>,
     /// Time of one lookup. Above it: a miss.
     pub timeout: Duration,
     /// Time of one connection attempt.
@@ -417,10 +427,27 @@ pub struct MemcachedConfig {
     pub value_bytes_max: usize,
 }
 
+impl MemcachedConfig {
+    /// The files of TLS towards the servers.
+    pub fn client_tls(&self) -> ClientTlsFiles<'_> {
+        ClientTlsFiles {
+            ca: ("memcached.tls_ca", self.tls_ca.as_deref()),
+            server_name: ("memcached.tls_server_name", self.tls_server_name.as_deref()),
+            certificate: ("memcached.tls_certificate", self.tls_certificate.as_deref()),
+            key: ("memcached.tls_key", self.tls_key.as_deref()),
+        }
+    }
+}
+
 impl Default for MemcachedConfig {
     fn default() -> Self {
         Self {
             servers: Vec::new(),
+            tls: false,
+            tls_ca: None,
+            tls_server_name: None,
+            tls_certificate: None,
+            tls_key: None,
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             sweep_interval: Duration::from_millis(250),

@@ -243,6 +243,16 @@ options! {
 
     "memcached".memcached.servers ["--memcached"] = OneOrMany(MemcachedPeer, 0);
     "The servers. Keys are spread over them by weighted ketama, as libmemcached does."
+    "memcached".memcached.tls = Truth;
+    "Whether the servers are spoken to under TLS, which memcached does with `-Z`."
+    "memcached".memcached.tls_ca = OrOff(FilePath);
+    "As `upstream.tls_ca`, for the servers."
+    "memcached".memcached.tls_server_name = OrOff(Name);
+    "As `upstream.tls_server_name`, for the servers."
+    "memcached".memcached.tls_certificate = OrOff(FilePath);
+    "As `upstream.tls_certificate`, for the servers."
+    "memcached".memcached.tls_key = OrOff(FilePath);
+    "As `upstream.tls_key`, for the servers."
     "memcached".memcached.timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one lookup may take. Beyond it the poll is a miss."
     "memcached".memcached.connect_timeout = TimeSpan(MILLISECOND, MINUTE);

@@ -285,11 +285,13 @@ impl Cache {
     /// Copies the states of the servers to the metrics, and logs changes.
     pub(super) fn keep_states(&self) {
         let statuses = self.memcached.iter().flat_map(Client::statuses);
-        for (cell, status) in self.metrics.servers.iter().zip(statuses) {
+        let reasons = self.memcached.iter().flat_map(Client::handshake_errors);
+        let servers = self.metrics.servers.iter().zip(statuses).zip(reasons);
+        for ((cell, status), reason) in servers {
             let state = state_of(&status);
             if cell.state() != state {
                 cell.set(state);
-                log_state(&status, state);
+                log_state(&status, state, reason);
             }
         }
     }
@@ -323,11 +325,15 @@ fn state_of(status: &ServerStatus) -> ServerState {
 }
 
 /// Logs a memcached server that has come or gone for this loop.
-fn log_state(status: &ServerStatus, state: ServerState) {
+fn log_state(status: &ServerStatus, state: ServerState, reason: Option<&str>) {
     let server = status.address;
     let failure = status.last_failure.filter(|_| status.failures_in_row > 0);
     match (state, failure) {
         (ServerState::Up, _) => tracing::info!(%server, "memcached answers"),
+        (ServerState::Down, Some(failure @ Failure::Handshake)) => {
+            let reason = reason.unwrap_or_default();
+            tracing::warn!(%server, %failure, reason, "memcached does not answer");
+        }
         (ServerState::Down, Some(failure)) => {
             tracing::warn!(%server, %failure, "memcached does not answer");
         }

@@ -80,6 +80,16 @@ pub(super) fn webhook(config: &Config) -> Result<Option<Connector>, RunError> {
     outward.connector(address).map(Some)
 }
 
+/// TLS towards the memcached servers; `None` where they do not speak it.
+///
+/// # Errors
+/// [`RunError::Certificate`].
+pub(super) fn memcached(config: &Config) -> Result<Option<Outward<'_>>, RunError> {
+    let memcached = &config.memcached;
+    let of_files = || Outward::new(memcached.client_tls(), &[]);
+    memcached.tls.then(of_files).transpose()
+}
+
 /// Finds the errors of all of them.
 pub(super) fn check(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
@@ -92,6 +102,14 @@ pub(super) fn check(config: &Config) -> Vec<RunError> {
         Err(error) => found.push(error),
     }
     found.extend(webhook(config).err());
+    match memcached(config) {
+        Ok(Some(outward)) => {
+            let servers = config.memcached.servers.iter();
+            found.extend(servers.filter_map(|server| outward.connector(&server.address).err()));
+        }
+        Ok(None) => {}
+        Err(error) => found.push(error),
+    }
     found
 }
 

@@ -328,24 +328,27 @@ impl LoopParts {
         }
     }
 
+    fn memcached_servers(&self) -> Result<Vec<ServerOptions>, RunError> {
+        let outward = outward::memcached(&self.config)?;
+        let servers = self.config.memcached.servers.iter();
+        let servers = servers.map(|server| {
+            let connector = |outward: &outward::Outward<'_>| outward.connector(&server.address);
+            Ok(ServerOptions {
+                address: resolve(&server.address, "--memcached")?,
+                host: server.address.host.clone(),
+                weight: server.weight,
+                tls: outward.as_ref().map(connector).transpose()?,
+            })
+        });
+        servers.collect()
+    }
+
     fn memcached(&self, context: &mut Context) -> Result<Option<Client>, RunError> {
         let memcached = &self.config.memcached;
         if memcached.servers.is_empty() {
             return Ok(None);
         }
-        let servers = memcached
-            .servers
-            .iter()
-            .map(|server| {
-                let address = resolve(&server.address, "--memcached")?;
-                let host = server.address.host.clone();
-                Ok(ServerOptions {
-                    address,
-                    host,
-                    weight: server.weight,
-                })
-            })
-            .collect::<Result<Vec<_>, RunError>>()?;
+        let servers = self.memcached_servers()?;
         let options = ClientOptions {
             timeout: memcached.timeout,
             connect_timeout: memcached.connect_timeout,
@@ -367,13 +370,9 @@ impl LoopParts {
             return Ok(None);
         };
         let memcached = &self.config.memcached;
-        let servers = memcached.servers.iter();
-        let addresses = servers
-            .map(|server| resolve(&server.address, "--memcached"))
-            .collect::<Result<Vec<_>, _>>()?;
         Ok(Some(ChangeFeed::new(
             kind::CHANGE_FEED,
-            &addresses,
+            &self.memcached_servers()?,
             Arc::clone(waited),
             self.loops,
             Arc::clone(&self.metrics.of_loop(index).feed),

@@ -109,6 +109,7 @@ impl Client {
                      address,
                      host,
                      weight,
+                     ..
                  }| {
                     RingServer {
                         host,
@@ -120,7 +121,7 @@ impl Client {
             .collect();
         let make = |(index, server): (usize, &ServerOptions)| {
             let token = Token::new(kind, 0, index as u32);
-            Server::new(server.address, token, &options, dwell_evloop::seed())
+            Server::new(server, token, &options, dwell_evloop::seed())
         };
         Ok(Self {
             ring: Ring::new(&on_ring),
@@ -313,6 +314,12 @@ impl Client {
     /// Every server as it stands now, in the order they were given.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = ServerStatus> {
         self.servers.iter().map(Server::status)
+    }
+
+    /// The reason for which the last handshake with each server failed, if it did, in the same
+    /// order.
+    pub fn handshake_errors(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
+        self.servers.iter().map(Server::handshake_error)
     }
 
     /// Operations without an answer, over all servers.

@@ -77,6 +77,8 @@ pub enum Failure {
     Unavailable,
     /// The connection could not be made.
     Connect,
+    /// The handshake of TLS failed.
+    Handshake,
     /// The answer did not come in time.
     Timeout,
     /// The connection ended before the answer.
@@ -97,6 +99,7 @@ impl Failure {
         match self {
             Self::Unavailable => "unavailable",
             Self::Connect => "connect",
+            Self::Handshake => "handshake",
             Self::Timeout => "timeout",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
@@ -112,6 +115,7 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Self::Unavailable => "server is not available",
             Self::Connect => "connection refused or not made in time",
+            Self::Handshake => "no TLS handshake",
             Self::Timeout => "no answer in time",
             Self::Closed => "connection closed before the answer",
             Self::Protocol => "malformed or unexpected reply",

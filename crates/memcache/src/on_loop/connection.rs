@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use dwell_evloop::Stream;
+use dwell_evloop::{Handshaking, Stream};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
 use super::batch::{Batch, Form, Progress};
@@ -77,15 +77,28 @@ impl Connection {
             .min()
     }
 
-    /// Checks the attempt to connect; returns true if it has just succeeded.
+    /// Checks the attempt to connect, and goes on with its handshake; returns true if it has just
+    /// succeeded. Why a handshake has failed is put into `reason`.
     ///
     /// # Errors
-    /// [`Failure::Connect`] when it has failed.
-    pub(crate) fn establish(&mut self, probe_deadline: Instant) -> Result<bool, Failure> {
+    /// [`Failure::Connect`] or [`Failure::Handshake`] when it has failed.
+    pub(crate) fn establish(
+        &mut self,
+        probe_deadline: Instant,
+        reason: &mut Option<Box<str>>,
+    ) -> Result<bool, Failure> {
         match self.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
             Ok(Some(_)) | Err(_) => return Err(Failure::Connect),
+        }
+        match self.stream.handshake() {
+            Ok(Handshaking::Pending) => return Ok(false),
+            Ok(_) => *reason = None,
+            Err(error) => {
+                *reason = Some(with_causes(&error));
+                return Err(Failure::Handshake);
+            }
         }
         self.is_established = true;
         if let Some(probe) = self.in_flight.front_mut() {
@@ -187,6 +200,21 @@ impl Connection {
     pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Batch> {
         self.in_flight.into_iter().map(|flight| flight.batch)
     }
+}
+
+/// An error with those that have caused it, as text.
+fn with_causes(error: &io::Error) -> Box<str> {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return "connection closed by the server".into();
+    }
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text.into()
 }
 
 /// A tail that grew beyond this is given back when it is used up.

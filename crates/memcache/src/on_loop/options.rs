@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Error;
+use dwell_evloop::Connector;
 
 /// One memcached server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The address on which it listens. The caller looks names up before, once.
     pub address: SocketAddr,
@@ -14,6 +15,8 @@ pub struct ServerOptions {
     pub host: String,
     /// Its share of the keys, relative to the other servers; at least 1.
     pub weight: u32,
+    /// Begins the handshakes of TLS; without it connections are plaintext.
+    pub tls: Option<Connector>,
 }
 
 impl ServerOptions {
@@ -23,6 +26,7 @@ impl ServerOptions {
             address,
             host: address.ip().to_string(),
             weight: 1,
+            tls: None,
         }
     }
 }
@@ -33,7 +37,8 @@ pub struct ClientOptions {
     /// From the flush that takes an operation to its answer, waiting for the connection included.
     /// Default: 500 ms.
     pub timeout: Duration,
-    /// From the start of a connection attempt to its end. Default: 500 ms.
+    /// From the start of a connection attempt to its end, with the handshake of TLS.
+    /// Default: 500 ms.
     pub connect_timeout: Duration,
     /// Failures in a row after which a server is left alone until it has answered a probe.
     /// Default: 3.

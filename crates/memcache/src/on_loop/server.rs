@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use dwell_evloop::{Backoff, Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Backoff, Connector, Context, ReadOutcome, Readiness, Stream, Token};
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
 use super::batch::{Batch, Form, Wants};
 use super::connection::Connection;
 use super::ledger::{Ledger, Reporter, Sink};
-use super::{ClientOptions, Error, Failure, ServerStatus, State};
+use super::{ClientOptions, Error, Failure, ServerOptions, ServerStatus, State};
 use crate::breaker::Breaker;
 
 /// A server and all operations on it.
@@ -19,6 +19,9 @@ use crate::breaker::Breaker;
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
+    tls: Option<Connector>,
+    /// The reason for which the last handshake failed, if it did.
+    handshake_error: Option<Box<str>>,
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
@@ -42,14 +45,16 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(
-        address: SocketAddr,
+        server: &ServerOptions,
         token: Token,
         options: &ClientOptions,
         seed: u64,
     ) -> Self {
         let breaker = Breaker::new(options.failures_max);
         Self {
-            address,
+            address: server.address,
+            tls: server.tls.clone(),
+            handshake_error: None,
             token,
             connection: None,
             armed: None,
@@ -66,6 +71,10 @@ impl Server {
             full: Vec::new(),
             held_since: None,
         }
+    }
+
+    pub(crate) fn handshake_error(&self) -> Option<&str> {
+        self.handshake_error.as_deref()
     }
 
     pub(crate) fn status(&self) -> ServerStatus {
@@ -224,6 +233,9 @@ impl Server {
     /// Begins a connection attempt.
     pub(crate) fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
         let connected = Stream::connect(self.address).and_then(|mut stream| {
+            if let Some(connector) = &self.tls {
+                stream.secure_client(connector)?;
+            }
             context.register(&mut stream, self.token)?;
             Ok(stream)
         });
@@ -249,7 +261,9 @@ impl Server {
             return;
         }
         let mut result = self.send(context, readiness, options);
-        if result.is_ok() && readiness.is_readable() {
+        let is_up = self.connection.as_ref();
+        let is_up = is_up.is_some_and(Connection::is_established);
+        if result.is_ok() && readiness.is_readable() && is_up {
             result = self.receive(context, readiness, sink);
         }
         self.settle(context, result, sink);
@@ -293,17 +307,17 @@ impl Server {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
-        if !readiness.is_writable() {
-            return Ok(());
-        }
         if connection.is_established() {
+            if !readiness.is_writable() {
+                return Ok(());
+            }
             return connection
                 .stream
                 .flush()
                 .map(drop)
                 .map_err(|_| Failure::Closed);
         }
-        if connection.establish(context.now() + options.timeout)? {
+        if connection.establish(context.now() + options.timeout, &mut self.handshake_error)? {
             self.ledger.statistics.connects += 1;
             let count = connection.in_flight();
             write(context, connection, count)?;
@@ -373,10 +387,10 @@ impl Server {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        let failure = if connection.is_established() {
-            failure
-        } else {
-            Failure::Connect
+        let failure = match failure {
+            Failure::Handshake => failure,
+            _ if connection.is_established() => failure,
+            _ => Failure::Connect,
         };
         let is_harmless =
             failure == Failure::Closed && connection.is_proven() && !connection.is_owing();

@@ -1,12 +1,19 @@
 //! One connection to a server: bytes there, and lines back.
 
-use dwell_evloop::{Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Connector, Context, Handshaking, ReadOutcome, Readiness, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
 
 /// The connection is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lost;
+
+/// Where a server listens, and how it is spoken to.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) address: SocketAddr,
+    pub(super) tls: Option<Connector>,
+}
 
 /// A connection that is being made or is up.
 #[derive(Debug)]
@@ -19,8 +26,11 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Begins to connect.
-    pub(super) fn open(context: &mut Context, address: SocketAddr, token: Token) -> Option<Self> {
-        let mut stream = Stream::connect(address).ok()?;
+    pub(super) fn open(context: &mut Context, place: &Place, token: Token) -> Option<Self> {
+        let mut stream = Stream::connect(place.address).ok()?;
+        if let Some(connector) = &place.tls {
+            stream.secure_client(connector).ok()?;
+        }
         context.register(&mut stream, token).ok()?;
         Some(Self {
             stream,
@@ -33,15 +43,24 @@ impl Connection {
         self.is_established
     }
 
-    /// The socket takes bytes; true if the attempt has just succeeded.
-    pub(super) fn writable(&mut self) -> Result<bool, Lost> {
+    /// Sends what waits, or goes on with the attempt and its handshake; true if that has just
+    /// succeeded.
+    pub(super) fn go_on(&mut self, readiness: Readiness) -> Result<bool, Lost> {
         if self.is_established {
+            if !readiness.is_writable() {
+                return Ok(false);
+            }
             return self.stream.flush().map(|_| false).map_err(|_| Lost);
         }
         match self.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
             Ok(Some(_)) | Err(_) => return Err(Lost),
+        }
+        match self.stream.handshake() {
+            Ok(Handshaking::Pending) => return Ok(false),
+            Ok(_) => {}
+            Err(_) => return Err(Lost),
         }
         self.is_established = true;
         Ok(true)

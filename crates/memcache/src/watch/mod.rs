@@ -26,10 +26,11 @@ pub use metrics::{HintOutcome, ResyncReason, WatchMetrics};
 pub use subscription::WatchState;
 pub use waited::{WaitedByLoop, WaitedKeys};
 
+use crate::on_loop::ServerOptions;
+use connection::Place;
 use dwell_evloop::{Context, Readiness, Token};
 use findings::{Findings, Found};
 use server::{Purpose, WatchedServer};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,15 +53,19 @@ impl ChangeFeed {
     /// A feed whose tokens are of `kind`; it connects when polls wait.
     pub fn new(
         kind: u8,
-        addresses: &[SocketAddr],
+        servers: &[ServerOptions],
         waited: Arc<WaitedKeys>,
         loops: usize,
         metrics: Arc<WatchMetrics>,
         connect_timeout: Duration,
     ) -> Self {
-        let servers = addresses.iter().enumerate();
-        let server = |(index, address): (usize, &SocketAddr)| {
-            WatchedServer::new(*address, kind, index, dwell_evloop::seed())
+        let servers = servers.iter().enumerate();
+        let server = |(index, server): (usize, &ServerOptions)| {
+            let place = Place {
+                address: server.address,
+                tls: server.tls.clone(),
+            };
+            WatchedServer::new(place, kind, index, dwell_evloop::seed())
         };
         Self {
             servers: servers.map(server).collect(),

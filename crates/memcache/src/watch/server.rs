@@ -1,10 +1,10 @@
 //! One server: what it tells, and what its statistics say of what it has not told.
 
+use super::connection::Place;
 use super::findings::Findings;
 use super::statistics::Statistics;
 use super::subscription::{Watch, WatchState};
 use dwell_evloop::{Context, Readiness, Token};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The two connections to one server.
@@ -50,12 +50,12 @@ impl Purpose {
 }
 
 impl WatchedServer {
-    pub(super) fn new(address: SocketAddr, kind: u8, index: usize, seed: u64) -> Self {
+    pub(super) fn new(place: Place, kind: u8, index: usize, seed: u64) -> Self {
         let watch = Purpose::Watch(index).token(kind);
         let statistics = Purpose::Statistics(index).token(kind);
         Self {
-            watch: Watch::new(address, watch, seed),
-            statistics: Statistics::new(address, statistics, seed.rotate_left(32)),
+            watch: Watch::new(place.clone(), watch, seed),
+            statistics: Statistics::new(place, statistics, seed.rotate_left(32)),
             lines: 0,
             silences: 0,
         }

@@ -1,12 +1,11 @@
 //! The connection on which a server is asked for its statistics.
 
-use super::connection::{Connection, Lost, next_tenant};
+use super::connection::{Connection, Lost, Place, next_tenant};
 use super::figures::{Difference, Figures};
 use super::metrics::ResyncReason;
 use super::pace::Pace;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Asks again and again, and compares.
@@ -15,7 +14,7 @@ use std::time::Duration;
 /// attempt to connect.
 #[derive(Debug)]
 pub(super) struct Statistics {
-    address: SocketAddr,
+    place: Place,
     token: Token,
     connection: Option<Connection>,
     decoder: ResponseDecoder,
@@ -28,9 +27,9 @@ pub(super) struct Statistics {
 }
 
 impl Statistics {
-    pub(super) fn new(address: SocketAddr, token: Token, seed: u64) -> Self {
+    pub(super) fn new(place: Place, token: Token, seed: u64) -> Self {
         Self {
-            address,
+            place,
             token,
             connection: None,
             decoder: ResponseDecoder::default(),
@@ -69,7 +68,7 @@ impl Statistics {
             ..ReplyLimits::default()
         };
         self.decoder = ResponseDecoder::new(limits);
-        self.connection = Connection::open(context, self.address, self.token);
+        self.connection = Connection::open(context, &self.place, self.token);
         if self.connection.is_some() {
             self.is_owed = true;
             context.arm(self.token, timeout);
@@ -149,7 +148,7 @@ impl Statistics {
         let Some(connection) = &mut self.connection else {
             return Ok(false);
         };
-        if readiness.is_writable() && connection.writable()? {
+        if connection.go_on(readiness)? {
             self.send(context, timeout)?;
         }
         let Some(connection) = self.connection.as_mut().filter(|_| readiness.is_readable()) else {
@@ -204,8 +203,11 @@ mod tests {
 
     #[test]
     fn the_first_figures_say_that_nobody_knows_what_was_before() {
-        let address = SocketAddr::from(([127, 0, 0, 1], 11211));
-        let mut statistics = Statistics::new(address, Token::new(7, 0, 2), 1);
+        let place = Place {
+            address: ([127, 0, 0, 1], 11211).into(),
+            tls: None,
+        };
+        let mut statistics = Statistics::new(place, Token::new(7, 0, 2), 1);
         assert_eq!(statistics.come(b"3"), Some(ResyncReason::Connected));
         assert_eq!(statistics.come(b"3"), None);
         assert_eq!(statistics.come(b"4"), Some(ResyncReason::Flushed));

@@ -1,12 +1,11 @@
 //! The connection on which a server tells of changes.
 
-use super::connection::{Connection, Lost, next_tenant};
+use super::connection::{Connection, Lost, Place, next_tenant};
 use super::findings::Findings;
 use super::metrics::ResyncReason;
 use super::pace::Pace;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{WatchDecoder, WatchLine};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// One watch: made, asked for, told; or refused, and asked for again much later.
@@ -14,7 +13,7 @@ use std::time::Duration;
 /// The token's deadline is the one by which the attempt has to succeed, or the time of the next.
 #[derive(Debug)]
 pub(super) struct Watch {
-    address: SocketAddr,
+    place: Place,
     token: Token,
     connection: Option<Connection>,
     decoder: WatchDecoder,
@@ -58,9 +57,9 @@ const COMMANDS: [&[u8]; 3] = [
 ];
 
 impl Watch {
-    pub(super) fn new(address: SocketAddr, token: Token, seed: u64) -> Self {
+    pub(super) fn new(place: Place, token: Token, seed: u64) -> Self {
         Self {
-            address,
+            place,
             token,
             connection: None,
             decoder: WatchDecoder::default(),
@@ -106,7 +105,7 @@ impl Watch {
         self.decoder = WatchDecoder::default();
         self.command = 0;
         self.phase = Phase::Asking;
-        self.connection = Connection::open(context, self.address, self.token);
+        self.connection = Connection::open(context, &self.place, self.token);
         if self.connection.is_some() {
             context.arm(self.token, timeout);
         } else {
@@ -137,7 +136,8 @@ impl Watch {
             let was_told = self.phase == Phase::Told;
             self.lost(context);
             if was_told {
-                tracing::info!(server = %self.address, "memcached does not tell of changes now");
+                let server = self.place.address;
+                tracing::info!(%server, "memcached does not tell of changes now");
             }
         }
     }
@@ -151,7 +151,7 @@ impl Watch {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
-        if readiness.is_writable() && connection.writable()? {
+        if connection.go_on(readiness)? {
             connection.write(COMMANDS[self.command])?;
         }
         if !readiness.is_readable() || !connection.is_established() {
@@ -191,7 +191,8 @@ impl Watch {
                 // What has changed before is not told.
                 findings.resync(ResyncReason::Connected);
                 let deletions = self.tells_deletions();
-                tracing::info!(server = %self.address, deletions, "memcached tells of changes");
+                let server = self.place.address;
+                tracing::info!(%server, deletions, "memcached tells of changes");
                 Ok(())
             }
             Answer::Unknown if self.command + 1 < COMMANDS.len() => {
@@ -216,7 +217,7 @@ impl Watch {
         if !self.is_refusal_logged {
             self.is_refusal_logged = true;
             tracing::warn!(
-                server = %self.address,
+                server = %self.place.address,
                 "memcached does not let itself be watched: changes are found by looking only",
             );
         }
