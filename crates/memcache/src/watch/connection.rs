@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lost;
 
-/// Where a server listens, and how it is spoken to.
+/// The address of a server, and how it is spoken to.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) address: SocketAddr,
