@@ -246,10 +246,16 @@ impl Lookups {
             .memcached_lookups
             .increment(lookup_outcome(&completion.outcome));
         let lookup = self.table.remove(lookup)?;
-        if let (Some(record), Outcome::Hit { cas_unique, .. }) =
-            (keys.get_mut(lookup.key), &completion.outcome)
-        {
-            record.version = Version::new(completion.epoch, *cas_unique);
+        if let Some(record) = keys.get_mut(lookup.key) {
+            match &completion.outcome {
+                Outcome::Hit { cas_unique, .. } => {
+                    record.version = Version::new(completion.epoch, *cas_unique);
+                }
+                // Members that wait now have been compared with nothing, whatever others were
+                // compared with: the next sweep reads the value.
+                Outcome::Failed(_) => record.version = Version::default(),
+                _ => {}
+            }
         }
         Some(lookup)
     }

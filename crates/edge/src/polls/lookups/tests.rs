@@ -206,6 +206,23 @@ fn a_version_that_moved_has_the_value_read() {
 }
 
 #[test]
+fn a_lookup_that_failed_has_the_value_read_though_its_version_has_not_moved() {
+    let mut fixture = Fixture::before_memcached();
+    let key = fixture.waited("a");
+    let lookup = fixture.ask(key).unwrap();
+    fixture.send();
+    fixture.complete(lookup, hit(5));
+    fixture.version(key, 5);
+    assert_eq!(fixture.send(), [""; 0], "others were compared with it");
+    // One that comes now waits without having been compared.
+    let lookup = fixture.ask(key).unwrap();
+    fixture.send();
+    fixture.complete(lookup, Outcome::Failed(Failure::ErrorLine));
+    fixture.version(key, 5);
+    assert_eq!(fixture.send(), ["a"]);
+}
+
+#[test]
 fn a_sweep_asks_for_what_is_waited_for_and_the_next_waits_for_it() {
     let mut of = Fixture::before_memcached();
     of.key("a");
