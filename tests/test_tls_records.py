@@ -255,7 +255,7 @@ FINISHED = {
     "it comes twice": ([whole, whole], BAD_RECORD),
     "an alert comes instead": ([(ALERT, b"\x02\x28")], CLOSED),
     "the end comes instead": ([(ALERT, b"\x01\0")], DECODE_ERROR),
-    "too long a record comes first": ([Raw(header(CONTENT_MAX + 257))], DECODE_ERROR),
+    "too long a record comes first": ([Raw(header(CONTENT_MAX + 257))], OVERFLOW),
 }
 
 
