@@ -38,7 +38,15 @@ def make_certificate(folder, name, *names):
 class Secure:
     """An edge that speaks TLS at `address`, for `one.test`."""
 
-    def __init__(self, start_dwell, folder, check_interval="60s", acme_challenge="off", **sections):
+    def __init__(
+        self,
+        start_dwell,
+        folder,
+        check_interval="60s",
+        acme_challenge="off",
+        client_ca="off",
+        **sections,
+    ):
         self.folder = folder
         self.address = ports.free_address()
         self.certificate, self.key = make_certificate(folder, "one", "one.test", "*.wild.test")
@@ -48,6 +56,7 @@ class Secure:
             "key": str(self.key),
             "check_interval": check_interval,
             "acme_challenge": acme_challenge,
+            "client_ca": client_ca,
             **sections.pop("tls", {}),
         }
         self.edge = start_dwell(tls=tls, **sections)
@@ -461,6 +470,7 @@ def test_an_ocsp_response_is_sent_with_the_certificate(start_dwell, tmp_path):
         ('listen = "127.0.0.1:1"', "needs a certificate"),
         ('certificate = "a.pem"', "has 1 files"),
         ('listen = "127.0.0.1:1"\ncertificate = "none.pem"\nkey = "none.key"', "check the path"),
+        ('client_ca = "none.pem"', "none.pem (tls.client_ca): No such file"),
         ('certificate = "a.pem"\nkey = "a.key"\nocsp = ["a", "b"]', "`tls.ocsp` has 2"),
     ],
 )
@@ -550,3 +560,114 @@ def test_a_flag_makes_a_certificate_for_localhost(tmp_path, cleanup, flags):
     refused = pytest.raises(ssl.SSLCertVerificationError)
     with socket.create_connection(secure, timeout=20) as connection, refused:
         trusting.wrap_socket(connection, server_hostname="example.org")
+
+
+def make_client(folder, name, authority, days="2"):
+    """A client's certificate of this authority, and its key."""
+    certificate, key, request = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+    extensions = folder / "client.ext"
+    extensions.write_text("extendedKeyUsage=clientAuth\nbasicConstraints=critical,CA:FALSE\n")
+    for command in (
+        ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-subj", f"/CN={name}", "-keyout", key, "-out", request],
+        ["x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1], "-days",
+         days, "-set_serial", "7", "-extfile", extensions, "-out", certificate],
+    ):  # fmt: skip
+        subprocess.run(["openssl", *command], check=True, capture_output=True, timeout=60)
+    return certificate, key
+
+
+def make_authority(folder, name):
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True, timeout=60)  # fmt: skip
+    return certificate, key
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_only_clients_with_a_certificate_of_the_authority_are_served(
+    start_dwell, tmp_path, version
+):
+    ours, theirs = make_authority(tmp_path, "ours"), make_authority(tmp_path, "theirs")
+    secure = Secure(start_dwell, tmp_path, client_ca=str(ours[0]))
+    secure.edge.store().set("/poll/a", "value")
+
+    def is_served(client, session=None):
+        context = secure.context()
+        context.minimum_version = context.maximum_version = version
+        if client:
+            context.load_cert_chain(*client)
+        try:
+            # With TLS 1.3 the refusal comes behind the handshake.
+            with secure.connect(context=context) as connection:
+                ask(connection, "/poll/a")
+                return answer(connection) == b"value"
+        except (OSError, AssertionError):
+            return False
+
+    alice = make_client(tmp_path, "alice", ours)
+    assert is_served(alice)
+    assert not is_served(None)
+    assert not is_served(make_client(tmp_path, "mallory", theirs))
+    assert not is_served(make_client(tmp_path, "old", ours, days="-1"))
+    # One that has issued its certificate itself, under the name of the authority.
+    assert not is_served(make_authority(tmp_path / "..", f"{tmp_path.name}-ours"))
+    secure.edge.await_metric(1, "dwell_tls_handshakes_total", outcome="done")
+    assert is_served(alice)
+    # A ticket would stand for a certificate that is not verified again.
+    context = secure.context()
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(*alice)
+    with secure.connect(context=context) as connection:
+        ask(connection, "/poll/a")
+        assert answer(connection) == b"value"
+        session = connection.session
+    if session is not None:
+        plain = socket.create_connection(secure.address, timeout=20)
+        with context.wrap_socket(plain, server_hostname="one.test", session=session) as again:
+            assert not again.session_reused
+
+
+def test_curl_shows_its_certificate(start_dwell, tmp_path):
+    ours = make_authority(tmp_path, "ours")
+    secure = Secure(start_dwell, tmp_path, client_ca=str(ours[0]))
+    secure.edge.store().set("/poll/a", "value")
+    host, port = secure.address
+    command = ["curl", "-sS", "--max-time", "20", "--resolve", f"one.test:{port}:{host}",
+               "--cacert", secure.certificate, f"https://one.test:{port}/poll/a"]  # fmt: skip
+    certificate, key = make_client(tmp_path, "alice", ours)
+    shown = [*command, "--cert", certificate, "--key", key]
+    assert subprocess.check_output(shown, timeout=60) == b"value"
+    refused = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert refused.returncode != 0
+    assert b"certificate required" in refused.stderr, refused
+
+
+def test_a_process_without_a_file_takes_certificates_at_sighup(tmp_path, cleanup):
+    plain, secure = ports.free_address(), ports.free_address()
+    certificate, key = make_certificate(tmp_path, "one", "one.test")
+    options = {
+        "tls.listen": ports.text(secure),
+        "tls.certificate": certificate,
+        "tls.key": key,
+        "tls.check_interval": "1d",
+    }
+    sets = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    command = [BINARY, "serve", "--listen", ports.text(plain), "--admin", "off", "--store", "off"]
+    server = Process([*command, *sets], tmp_path / "log")
+    cleanup.callback(server.stop)
+    server.start_listening(plain, secure)
+    other = tmp_path / "other"
+    other.mkdir()
+    for new, old in zip(make_certificate(other, "new", "two.test"), (certificate, key), strict=True):
+        new.rename(old)
+    context = ssl.create_default_context(cafile=certificate)
+    refused = pytest.raises(ssl.SSLCertVerificationError)
+    with socket.create_connection(secure, timeout=20) as connection, refused:
+        context.wrap_socket(connection, server_hostname="two.test")
+    server.signal(signal.SIGHUP)
+    until(lambda: "certificate renewed" in server.output(), "the new pair is taken")
+    with socket.create_connection(secure, timeout=20) as connection:
+        context.wrap_socket(connection, server_hostname="two.test").close()

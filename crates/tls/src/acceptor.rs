@@ -1,9 +1,12 @@
 //! The state that all handshakes of a listener share: certificates and tickets.
 
-use crate::Certificate;
 use crate::handshake::{Capture, Handshake, Role};
+use crate::{Certificate, CertificateError, Roots};
 use rustls::crypto::aws_lc_rs as provider;
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
@@ -45,18 +48,52 @@ impl Acceptor {
     /// # Panics
     /// Never: the protocol versions are those that the cryptography supports.
     pub fn new(certificates: Vec<Certificate>, handshakes_max: usize) -> Self {
+        Self::with(certificates, handshakes_max, None)
+    }
+
+    /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
+    /// which an authority of `roots` has issued.
+    ///
+    /// Shape: any other client gets an alert. No session is resumed: a ticket would stand for a
+    /// certificate that is not verified again.
+    ///
+    /// # Errors
+    /// When no authority is trusted.
+    pub fn verifying(
+        certificates: Vec<Certificate>,
+        handshakes_max: usize,
+        roots: &Roots,
+    ) -> Result<Self, CertificateError> {
+        let provider = Arc::new(provider::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.store(), provider);
+        let verifier = verifier
+            .build()
+            .map_err(|error| CertificateError::Certificate(error.to_string()))?;
+        Ok(Self::with(certificates, handshakes_max, Some(verifier)))
+    }
+
+    fn with(
+        certificates: Vec<Certificate>,
+        handshakes_max: usize,
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Self {
+        let resumes = clients.is_none();
         let certificates = Arc::new(Certificates::new(certificates));
         let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has suites of both versions");
-        let mut config = config
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
+        let config = match clients {
+            Some(verifier) => config.with_client_cert_verifier(verifier),
+            None => config.with_no_client_auth(),
+        };
+        let mut config =
+            config.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // Without tickets every connection has a whole handshake, which is no fault.
-        if let Ok(ticketer) = provider::Ticketer::new() {
-            config.ticketer = ticketer;
+        match provider::Ticketer::new() {
+            Ok(ticketer) if resumes => config.ticketer = ticketer,
+            _ => config.send_tls13_tickets = 0,
         }
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(Capture);

@@ -100,6 +100,11 @@ impl Roots {
             certificates: Arc::new([]),
         })
     }
+
+    /// The certificates of authorities.
+    pub(crate) fn store(&self) -> Arc<RootCertStore> {
+        Arc::clone(&self.store)
+    }
 }
 
 impl ClientTls {

@@ -9,6 +9,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.pollers",
     "server.io_uring",
     "server.user",
+    "tls.client_ca",
     "tls.self_signed",
     "tls.handshakes_max",
     "store.listen",

@@ -187,6 +187,9 @@ options! {
     "How often the files of certificates are checked. A pair is read again when the modification \
      time, size or inode of a file has changed. If it cannot be used, the one before it stays and \
      the log has the reason."
+    "tls".tls.client_ca = OrOff(FilePath);
+    "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
+     certificate that one of them has issued; others are refused in the handshake."
     "tls".tls.self_signed = Truth;
     "Whether the certificate is made at the start: for localhost, a week, and development."
     "tls".tls.acme_challenge = OrOff(FilePath);

@@ -17,6 +17,9 @@ pub struct TlsConfig {
     pub ocsp: Vec<PathBuf>,
     /// Time between two looks at the files of the certificates.
     pub check_interval: Duration,
+    /// Authorities, one of which has to have issued the certificates of clients; `None` asks for
+    /// none.
+    pub client_ca: Option<PathBuf>,
     /// A certificate for localhost is made, for development.
     pub self_signed: bool,
     /// The folder with answers to the challenges of ACME servers.
@@ -58,6 +61,7 @@ impl Default for TlsConfig {
             key: Vec::new(),
             ocsp: Vec::new(),
             check_interval: Duration::from_secs(60),
+            client_ca: None,
             self_signed: false,
             acme_challenge: None,
             handshakes_max: 1000,

@@ -32,7 +32,7 @@ impl Bound {
         mut inherited: Inherited,
     ) -> Result<Self, RunError> {
         let pairs = tls::read(config)?;
-        let acceptor = tls::acceptor(config, &pairs, loops);
+        let acceptor = tls::acceptor(config, &pairs, loops)?;
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
         for &address in &config.server.listen {

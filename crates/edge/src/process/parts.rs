@@ -254,6 +254,7 @@ impl LoopParts {
         let files = Files {
             access: self.access.as_ref().map(AccessLog::switch),
             service: self.service.clone(),
+            certificates: Arc::clone(&self.certificates),
         };
         Supervisor::new(
             reloader,

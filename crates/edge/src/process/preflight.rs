@@ -21,6 +21,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found.extend(Access::load(config, None).err().map(RunError::Access));
     found.extend(tls::read(config).err());
     found.extend(outward::check(config));
+    found.extend(tls::acceptor(config, &[], 1).err());
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }

@@ -3,6 +3,7 @@
 use super::notify::Notifier;
 use super::reload::Reloader;
 use super::store::credentials;
+use super::tls::Certificates;
 use super::upgrade::Upgrader;
 use crate::config::Config;
 use crate::event_loop::{Message, Settings, Supervise};
@@ -89,6 +90,7 @@ impl Supervise for Supervisor {
             self.read_again(|files, config| {
                 files.open_log(config);
                 files.read_credentials(config);
+                files.certificates.look();
             });
             return true;
         };
@@ -145,6 +147,7 @@ pub(crate) struct Files {
     pub(crate) access: Option<AccessSwitch>,
     /// Absent without an embedded store.
     pub(crate) service: Option<Arc<StoreService>>,
+    pub(crate) certificates: Arc<Certificates>,
 }
 
 impl Files {

@@ -6,7 +6,7 @@ use super::error::RunError;
 use crate::config::Config;
 use crate::log::write_rfc3339;
 use crate::metrics::Metrics;
-use dwell_evloop::{Acceptor, Certificate, CertificateError};
+use dwell_evloop::{Acceptor, Certificate, CertificateError, Roots};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -67,10 +67,25 @@ pub(super) fn read(config: &Config) -> Result<Vec<Pair>, RunError> {
 }
 
 /// Makes the state that all listeners under TLS share.
-pub(super) fn acceptor(config: &Config, pairs: &[Pair], loops: usize) -> Acceptor {
+///
+/// # Errors
+/// [`RunError::Certificate`] for the file with the authorities of clients.
+pub(super) fn acceptor(
+    config: &Config,
+    pairs: &[Pair],
+    loops: usize,
+) -> Result<Acceptor, RunError> {
+    let certificates = certificates(pairs);
     // Each loop has its share.
     let handshakes_max = config.tls.handshakes_max.div_ceil(loops.max(1));
-    Acceptor::new(certificates(pairs), handshakes_max)
+    let Some(path) = &config.tls.client_ca else {
+        return Ok(Acceptor::new(certificates, handshakes_max));
+    };
+    let file = (&**path, "tls.client_ca");
+    let authorities = Roots::from_pem(&content(file)?);
+    let acceptor =
+        authorities.and_then(|roots| Acceptor::verifying(certificates, handshakes_max, &roots));
+    acceptor.map_err(|error| unusable(file, error.to_string()))
 }
 
 /// Returns warnings about certificates that can be used, but that clients refuse.
@@ -133,7 +148,7 @@ impl Certificates {
 
     /// Reads the pairs again of which a file has changed. One that cannot be used is refused, and
     /// logged until a file changes again; the certificate before it stays.
-    fn look(&self) {
+    pub(super) fn look(&self) {
         let mut state = self.lock();
         let mut has_changed = false;
         for pair in &mut state.pairs {

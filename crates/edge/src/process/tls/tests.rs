@@ -97,7 +97,11 @@ fn a_pair_is_read_again_when_a_file_has_changed_and_stays_when_that_is_broken() 
     let config = config_of(&file("chain"), &file("key"));
     let metrics = Arc::new(Metrics::new(1, Vec::new(), 0));
     let pairs = read(&config).unwrap();
-    let shown = Certificates::new(acceptor(&config, &pairs, 2), pairs, Arc::clone(&metrics));
+    let shown = Certificates::new(
+        acceptor(&config, &pairs, 2).unwrap(),
+        pairs,
+        Arc::clone(&metrics),
+    );
     let names = || -> Vec<String> {
         let told = metrics.certificates();
         told.into_iter().map(|(name, _)| name).collect()
