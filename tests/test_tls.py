@@ -661,8 +661,9 @@ def test_a_process_without_a_file_takes_certificates_at_sighup(tmp_path, cleanup
     server.start_listening(plain, secure)
     other = tmp_path / "other"
     other.mkdir()
-    for new, old in zip(make_certificate(other, "new", "two.test"), (certificate, key), strict=True):
-        new.rename(old)
+    new_certificate, new_key = make_certificate(other, "new", "two.test")
+    new_certificate.rename(certificate)
+    new_key.rename(key)
     context = ssl.create_default_context(cafile=certificate)
     refused = pytest.raises(ssl.SSLCertVerificationError)
     with socket.create_connection(secure, timeout=20) as connection, refused:
