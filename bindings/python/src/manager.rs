@@ -13,12 +13,14 @@ mod message;
 mod shared;
 mod signals;
 mod timer;
+mod tls;
 mod trampoline;
 mod values;
 mod view;
 
 use connection::Connection;
 use dwell_engine::manager::{self as engine, ManagerError, Scope};
+use dwell_engine::tls::{Tls, TlsClient};
 use errand::Reply;
 use message::{HttpMessage, WsMessage};
 use pyo3::exceptions::{PyNotImplementedError, PyOverflowError, PyRuntimeError, PyValueError};
@@ -31,6 +33,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timer::Timer;
+use tls::TlsOpts;
+pub(crate) use tls::refused as tls_refused;
 use trampoline::trampoline;
 
 /// Adds what is here to the native module.
@@ -41,6 +45,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<HttpMessage>()?;
     module.add_class::<WsMessage>()?;
     module.add_class::<Timer>()?;
+    module.add_class::<TlsOpts>()?;
     for (class, names, hint) in LEFT_OUT {
         let class = module.getattr(*class)?;
         for name in *names {
@@ -78,7 +83,8 @@ const LEFT_OUT: &[(&str, &[&str], &str)] = &[
 
 const MQTT: &str = "MQTT is not part of dwell; paho-mqtt or aiomqtt speak it";
 const SNTP: &str = "SNTP is not part of dwell; ntplib speaks it";
-const TLS: &str = "dwell speaks no TLS; have a proxy such as nginx or Caddy end it in front";
+const TLS: &str =
+    "give tls=TlsOpts(..) to listen() or connect() of the Manager, use https:// or wss://";
 const RESOLVE: &str = "names are resolved by connect(); for others there is socket.getaddrinfo()";
 
 /// Makes a function that raises the name of its replacement.
@@ -140,39 +146,48 @@ impl Manager {
     }
 
     /// Listens on a URL: `http://`, `ws://` or `tcp://` and `host:port`, or `unix:///path` or
-    /// `http+unix:///path`.
-    #[pyo3(signature = (url, handler=None, *, http=None))]
+    /// `http+unix:///path`; with `tls` on `https://` or `wss://`.
+    #[pyo3(signature = (url, handler=None, *, http=None, tls=None))]
     fn listen(
         &self,
         py: Python<'_>,
         url: &str,
         handler: Option<Bound<'_, PyAny>>,
         http: Option<bool>,
+        tls: Option<&TlsOpts>,
     ) -> PyResult<Py<Connection>> {
-        self.open(py, Opening::Listen, url, handler, http)
+        let opening = match tls {
+            Some(tls) => Opening::ListenTls(tls.server()?),
+            None => Opening::Listen,
+        };
+        self.open(py, opening, url, handler, http)
     }
 
     /// Starts to connect; `CONNECT`, or `ERROR` and `CLOSE`, follow in a poll.
-    #[pyo3(signature = (url, handler=None, *, http=None))]
+    #[pyo3(signature = (url, handler=None, *, http=None, tls=None))]
     fn connect(
         &self,
         py: Python<'_>,
         url: &str,
         handler: Option<Bound<'_, PyAny>>,
         http: Option<bool>,
+        tls: Option<&TlsOpts>,
     ) -> PyResult<Py<Connection>> {
-        self.open(py, Opening::Connect, url, handler, http)
+        let opening = Opening::Connect(tls.map(TlsOpts::client).transpose()?);
+        self.open(py, opening, url, handler, http)
     }
 
     /// Starts to connect as a WebSocket; `WS_OPEN`, or `ERROR` and `CLOSE`, follow in a poll.
-    #[pyo3(signature = (url, handler=None))]
+    #[pyo3(signature = (url, handler=None, *, tls=None))]
     fn ws_connect(
         &self,
         py: Python<'_>,
         url: &str,
         handler: Option<Bound<'_, PyAny>>,
+        tls: Option<&TlsOpts>,
     ) -> PyResult<Py<Connection>> {
-        self.open(py, Opening::WebSocket, url, handler, None)
+        let opening = Opening::WebSocket(tls.map(TlsOpts::client).transpose()?);
+        self.open(py, opening, url, handler, None)
     }
 
     /// Waits once, and calls the handlers for all events.
@@ -378,11 +393,12 @@ impl Manager {
 }
 
 /// Kinds of openings: `listen` and its variants.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Opening {
     Listen,
-    Connect,
-    WebSocket,
+    ListenTls(Tls),
+    Connect(Option<TlsClient>),
+    WebSocket(Option<TlsClient>),
 }
 
 impl Manager {
@@ -399,16 +415,19 @@ impl Manager {
         let slot = self.shared.slot(own);
         let target = with_protocol(url, http);
         let handler = trampoline(Arc::downgrade(&self.shared), Arc::clone(&slot));
+        let verb = opening.verb();
         let opened = self.with_scope(move |scope| match opening {
             Opening::Listen => scope.listen_with(&target, handler),
-            Opening::Connect => scope.connect_with(&target, handler),
-            Opening::WebSocket => ws_connect(scope, &target, handler),
+            Opening::ListenTls(tls) => scope.listen_tls_with(&target, &tls, handler),
+            Opening::Connect(None) => scope.connect_with(&target, handler),
+            Opening::Connect(Some(tls)) => scope.connect_tls_with(&target, &tls, handler),
+            Opening::WebSocket(tls) => ws_connect(scope, &target, tls.as_ref(), handler),
         })?;
         if frame::is_within(&self.shared) || !self.shared.polls.load(Ordering::Acquire) {
             self.conclude(py)?;
         }
         let id = opened.map_err(|error| match error {
-            ManagerError::Url { fault, .. } => errors::of_url(py, opening.verb(), url, &fault),
+            ManagerError::Url { fault, .. } => errors::of_url(py, verb, url, &fault),
             error => errors::of_manager(py, error),
         })?;
         if is_own {
@@ -517,10 +536,10 @@ impl Drop for Manager {
 }
 
 impl Opening {
-    fn verb(self) -> &'static str {
+    fn verb(&self) -> &'static str {
         match self {
-            Self::Listen => "listen on",
-            Self::Connect | Self::WebSocket => "connect to",
+            Self::Listen | Self::ListenTls(_) => "listen on",
+            Self::Connect(_) | Self::WebSocket(_) => "connect to",
         }
     }
 }
@@ -547,9 +566,13 @@ impl Shared {
 fn ws_connect(
     scope: &mut Scope<'_>,
     url: &str,
+    tls: Option<&TlsClient>,
     handler: impl FnMut(&mut engine::Conn<'_>, engine::Event<'_>) + Send + 'static,
 ) -> Result<u64, ManagerError> {
-    let id = scope.ws_connect(url)?;
+    let id = match tls {
+        Some(tls) => scope.ws_connect_tls(url, tls)?,
+        None => scope.ws_connect(url)?,
+    };
     if let Some(mut conn) = scope.conn(id) {
         conn.set_handler(handler);
     }
@@ -558,13 +581,15 @@ fn ws_connect(
 
 /// Returns the URL with its protocol replaced by that of `http`, if given.
 fn with_protocol(url: &str, http: Option<bool>) -> String {
-    let (wanted, others): (&str, &[&str]) = match http {
-        None => return url.to_owned(),
-        Some(true) => ("http", &["tcp"]),
-        Some(false) => ("tcp", &["http", "ws"]),
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
     };
-    match url.split_once("://") {
-        Some((scheme, rest)) if others.contains(&scheme) => format!("{wanted}://{rest}"),
-        _ => url.to_owned(),
-    }
+    let wanted = match (http, scheme) {
+        (Some(true), "tcp") => "http",
+        (Some(true), "tls") => "https",
+        (Some(false), "http" | "ws") => "tcp",
+        (Some(false), "https" | "wss") => "tls",
+        _ => scheme,
+    };
+    format!("{wanted}://{rest}")
 }

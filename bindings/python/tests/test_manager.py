@@ -62,7 +62,6 @@ def test_a_port_in_use():
         ("udp://127.0.0.1:1", "scheme"),
         ("nonsense", "scheme"),
         ("", "scheme"),
-        ("https://127.0.0.1:0", "tls"),
         ("unix://relative", "path"),
     ],
 )
@@ -270,7 +269,6 @@ def test_a_closed_connection():
         lambda manager, conn: conn.sntp_request(),
         lambda manager, conn: conn.tls_init(None),
         lambda manager, conn: conn.resolve("http://h"),
-        lambda manager, conn: dwell.TlsOpts(ca="x"),
         lambda manager, conn: dwell.Rpc(),
         lambda manager, conn: dwell.md5(b""),
         lambda manager, conn: dwell.json_get(b"", "$"),

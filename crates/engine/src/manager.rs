@@ -48,6 +48,8 @@ mod resolve;
 mod scope;
 mod state;
 mod timer;
+#[cfg(feature = "tls")]
+mod tls;
 mod url;
 mod waker;
 mod written;
@@ -193,7 +195,7 @@ impl Manager {
     }
 
     /// Listens on `http://host:port`, `ws://host:port`, `tcp://host:port`, `unix:///path` or
-    /// `http+unix:///path`; returns the listener's id.
+    /// `http+unix:///path`; returns the listener's id. Under TLS there is `listen_tls`.
     ///
     /// Shape: port 0 takes a free one, which [`Conn::local_address`] tells. WebSocket and HTTP
     /// share a port. `Open` is told before this returns.
@@ -249,8 +251,8 @@ impl Manager {
         self.act(|scope| scope.listen_with(url, handler))
     }
 
-    /// Starts connecting to a URL as [`listen`](Self::listen) takes it; returns the connection's
-    /// id. `Connect`, or `Error` and `Close`, follow in a poll.
+    /// Starts connecting to a URL as [`listen`](Self::listen) takes it, or to `https://host:port` or
+    /// `tls://host:port` with the certificates that the system trusts; returns the connection's id. `Connect`, or `Error` and `Close`, follow in a poll.
     ///
     /// # Errors
     /// [`ManagerError::Url`] and [`ManagerError::Connect`], with the cause.
@@ -317,7 +319,7 @@ impl Manager {
         self.act(|scope| scope.connect_with(url, handler))
     }
 
-    /// Starts connecting to `ws://host:port/path` (or `ws+unix:///path`) as a WebSocket;
+    /// Starts connecting to `ws://host:port/path` (`wss`, `ws+unix:///path`) as a WebSocket;
     /// `WebSocketOpen`, or `Error` and `Close`, follow in a poll.
     ///
     /// # Errors

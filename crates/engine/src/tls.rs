@@ -1,13 +1,13 @@
-//! Certificates of listeners under TLS.
+//! Certificates of listeners and connections under TLS.
 
-pub use dwell_evloop::CertificateError;
+pub use dwell_evloop::{CertificateError, NameError};
 
-use dwell_evloop::{Acceptor, Certificate, Listener};
+use dwell_evloop::{Acceptor, Certificate, ClientTls, Connector, Listener, Roots};
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// TLS of listeners: the certificates that they offer, and the handle that replaces them.
 ///
@@ -85,6 +85,8 @@ pub enum TlsError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The name of a server is neither a host name nor an address.
+    Name(NameError),
     /// A certificate or its key cannot be used.
     Certificate {
         /// The file with the fault; `None` if it was given as bytes.
@@ -158,7 +160,8 @@ impl TlsBuilder {
         self
     }
 
-    /// Sets the number of handshakes that may be under way at once. Default 1,000.
+    /// Sets the number of handshakes that may be under way at once in each loop; beyond it the oldest
+    /// gives way. Default 1,000.
     pub fn handshakes_max(mut self, handshakes: usize) -> Self {
         self.handshakes_max = handshakes;
         self
@@ -174,6 +177,123 @@ impl TlsBuilder {
             acceptor,
             sources: Mutex::new(self.sources),
         })))
+    }
+}
+
+/// TLS of outbound connections: what a program trusts, and what it shows.
+///
+/// Shape: its clones are one, and share the sessions that are resumed.
+///
+/// ```
+/// use dwell_engine::tls::{TlsClient, TlsError};
+///
+/// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+/// // Trusts a server of its own, whatever name it is connected to by.
+/// let client = TlsClient::builder().ca_pem(certificate).server_name("dwell.test").build()?;
+/// # let _ = client;
+/// # Ok::<(), TlsError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    settings: ClientTls,
+    server_name: Option<String>,
+}
+
+/// The settings of a [`TlsClient`]; without any, it trusts what the system trusts.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct TlsClientBuilder {
+    trusted: Option<Trusted>,
+    identity: Option<Source>,
+    server_name: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Trusted {
+    File(PathBuf),
+    Pem(Vec<u8>),
+}
+
+impl TlsClient {
+    /// Makes a builder that trusts what the system trusts.
+    pub fn builder() -> TlsClientBuilder {
+        TlsClientBuilder::default()
+    }
+
+    /// Trusts what the system trusts; its files are read once.
+    pub(crate) fn system() -> Result<Self, TlsError> {
+        static SYSTEM: OnceLock<TlsClient> = OnceLock::new();
+        if let Some(client) = SYSTEM.get() {
+            return Ok(client.clone());
+        }
+        let client = Self::builder().build()?;
+        Ok(SYSTEM.get_or_init(|| client).clone())
+    }
+
+    pub(crate) fn connector(&self, host: &str) -> Result<Connector, NameError> {
+        self.settings
+            .connector(self.server_name.as_deref().unwrap_or(host))
+    }
+}
+
+impl TlsClientBuilder {
+    /// Trusts the certificates of this PEM file, and no others: those of authorities, or of servers.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trusted = Some(Trusted::File(path.into()));
+        self
+    }
+
+    /// Trusts these certificates in PEM, as [`ca_file`](Self::ca_file) does.
+    pub fn ca_pem(mut self, certificates: impl Into<Vec<u8>>) -> Self {
+        self.trusted = Some(Trusted::Pem(certificates.into()));
+        self
+    }
+
+    /// Shows the certificate in these PEM files to servers that ask for one.
+    pub fn certificate_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        let (chain, key) = (chain.into(), key.into());
+        self.identity = Some(Source::Files { chain, key });
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one.
+    pub fn certificate_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let (chain, key) = (chain.into(), key.into());
+        self.identity = Some(Source::Pem { chain, key });
+        self
+    }
+
+    /// Sets the name that the certificate of a server has to be for. Default: the host of the URL.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Reads the certificates.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn build(self) -> Result<TlsClient, TlsError> {
+        let (path, roots) = match self.trusted {
+            None => (None, Roots::system()),
+            Some(Trusted::Pem(pem)) => (None, Roots::from_pem(&pem)),
+            Some(Trusted::File(path)) => {
+                let roots = Roots::from_pem(&read_file(&path)?);
+                (Some(path), roots)
+            }
+        };
+        let wrong = |path| move |source| TlsError::Certificate { path, source };
+        let roots = roots.map_err(wrong(path))?;
+        let identity = self.identity.as_ref().map(Source::read).transpose()?;
+        // Servers that offer no HTTP would refuse its name.
+        let settings = ClientTls::new(&roots, identity.as_ref(), &[]).map_err(wrong(None))?;
+        if let Some(name) = &self.server_name {
+            settings.connector(name).map_err(TlsError::Name)?;
+        }
+        Ok(TlsClient {
+            settings,
+            server_name: self.server_name,
+        })
     }
 }
 
@@ -230,6 +350,7 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCertificate => f.write_str("tls has no certificate"),
+            Self::Name(error) => error.fmt(f),
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Certificate { path: None, source } => source.fmt(f),
             Self::Certificate {
@@ -244,6 +365,7 @@ impl std::error::Error for TlsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::NoCertificate => None,
+            Self::Name(error) => Some(error),
             Self::Read { source, .. } => Some(source),
             Self::Certificate { source, .. } => Some(source),
         }

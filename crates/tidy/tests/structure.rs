@@ -48,7 +48,7 @@ const CRATES: &[Bounds] = &[
         wide: &[
             ("http.rs Http", FIELDS_MAX, 5),
             ("http/visit.rs Visit", 16, 4),
-            ("manager.rs Manager", FIELDS_MAX, 3),
+            ("manager.rs Manager", FIELDS_MAX, 4),
             ("manager/conn.rs Conn", FIELDS_MAX, 8),
             ("manager/state.rs ManagerApp", 26, 2),
             ("reply.rs Reply", FIELDS_MAX, 3),

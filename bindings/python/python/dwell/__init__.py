@@ -40,7 +40,6 @@ from dwell._left_out import (
     MqttMessage,
     Rpc,
     RpcReq,
-    TlsOpts,
     base64_decode,
     base64_encode,
     crc32,
@@ -61,6 +60,7 @@ from dwell._native import (
     HttpMessage,
     Manager,
     Timer,
+    TlsOpts,
     WsMessage,
     __version__,
 )

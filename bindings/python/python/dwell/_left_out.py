@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 _MQTT = "MQTT is not part of dwell; paho-mqtt or aiomqtt speak it"
 _JSON = "use the standard library's json"
 _RPC = "use the standard library's json with functions of your own"
-_TLS = "dwell speaks no TLS; have a proxy such as nginx or Caddy end it in front"
 
 
 def _instead(name: str, hint: str) -> Callable[..., Any]:
@@ -36,12 +35,6 @@ class MqttMessage(_LeftOut):
     """Not part of dwell."""
 
     _hint = _MQTT
-
-
-class TlsOpts(_LeftOut):
-    """Not part of dwell."""
-
-    _hint = _TLS
 
 
 class Rpc(_LeftOut):

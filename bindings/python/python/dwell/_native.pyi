@@ -16,6 +16,7 @@ __all__ = [
     "MemcacheOperations",
     "Timer",
     "Tls",
+    "TlsOpts",
     "WsMessage",
     "WsgiServer",
     "__version__",
@@ -104,7 +105,12 @@ class Manager:
         ping_timeout: float = 20,
     ) -> Self: ...
     def listen(
-        self, url: str, handler: _EventHandler | None = None, *, http: bool | None = None
+        self,
+        url: str,
+        handler: _EventHandler | None = None,
+        *,
+        http: bool | None = None,
+        tls: TlsOpts | None = None,
     ) -> Connection:
         """Listens on a URL: `http://`, `ws://` or `tcp://` and `host:port`, or `unix:///path` or
         `http+unix:///path`.
@@ -113,6 +119,7 @@ class Manager:
             url: Where. A port of 0 takes a free one, which `local_addr` tells.
             handler: For this listener and the clients that come to it.
             http: Whether HTTP is spoken, where the scheme says otherwise.
+            tls: The certificate and key for `https://` and `wss://`.
 
         Returns:
             The listener.
@@ -131,7 +138,12 @@ class Manager:
         """
 
     def connect(
-        self, url: str, handler: _EventHandler | None = None, *, http: bool | None = None
+        self,
+        url: str,
+        handler: _EventHandler | None = None,
+        *,
+        http: bool | None = None,
+        tls: TlsOpts | None = None,
     ) -> Connection:
         """Starts to connect; `CONNECT`, or `ERROR` and `CLOSE`, follow in a poll.
 
@@ -139,13 +151,16 @@ class Manager:
             url: As for `listen`.
             handler: For this connection.
             http: Whether HTTP is spoken, where the scheme says otherwise.
+            tls: What is trusted with `https://` and `tls://`; without it, what the system trusts.
 
         Raises:
             UrlError: The URL cannot be used.
             RuntimeError: The system does not let us, or the manager is closed.
         """
 
-    def ws_connect(self, url: str, handler: _EventHandler | None = None) -> Connection:
+    def ws_connect(
+        self, url: str, handler: _EventHandler | None = None, *, tls: TlsOpts | None = None
+    ) -> Connection:
         """Starts to connect as a WebSocket; `WS_OPEN`, or `ERROR` and `CLOSE`, follow in a poll.
 
         Raises:
@@ -657,6 +672,40 @@ class Timer:
     @property
     def active(self) -> bool:
         """Whether it will ring again."""
+
+@final
+class TlsOpts:
+    """Certificates of a listener under TLS, or what a connection trusts.
+
+    Args:
+        ca: The certificates that a connection trusts, in place of those of the system.
+        cert: The certificate of a listener, with those that vouch for it; or one that a connection
+            shows to servers that ask for it.
+        key: Its private key; without it, `cert` has both.
+        name: The name that the certificate of a server has to be for; without it, the host of the
+            URL.
+        skip_verification: Not supported; give `ca` instead.
+
+    Each is PEM, as text or bytes, or the name of a file.
+
+    Raises:
+        TypeError, ValueError: For what cannot be used.
+    """
+
+    def __new__(
+        cls,
+        ca: str | bytes | PathLike[str] | None = None,
+        cert: str | bytes | PathLike[str] | None = None,
+        key: str | bytes | PathLike[str] | None = None,
+        name: str | None = None,
+        skip_verification: bool = False,
+    ) -> TlsOpts: ...
+    def reload(self) -> None:
+        """Reads the files again, for clients that come from now on.
+
+        Raises:
+            ValueError: When they cannot be used; the certificate before is used still.
+        """
 
 @final
 class Tls:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from dwell._native import Connection, Manager, Timer
+from dwell._native import Connection, Manager, Timer, TlsOpts
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -112,23 +112,35 @@ class AsyncManager:
         return self._manager is not None
 
     def listen(
-        self, url: str, handler: EventHandler | None = None, *, http: bool | None = None
+        self,
+        url: str,
+        handler: EventHandler | None = None,
+        *,
+        http: bool | None = None,
+        tls: TlsOpts | None = None,
     ) -> Connection:
         """Listens, as `Manager.listen`."""
         manager = self.manager
-        return self._on_loop(lambda: manager.listen(url, handler, http=http))
+        return self._on_loop(lambda: manager.listen(url, handler, http=http, tls=tls))
 
     def connect(
-        self, url: str, handler: EventHandler | None = None, *, http: bool | None = None
+        self,
+        url: str,
+        handler: EventHandler | None = None,
+        *,
+        http: bool | None = None,
+        tls: TlsOpts | None = None,
     ) -> Connection:
         """Connects, as `Manager.connect`."""
         manager = self.manager
-        return self._on_loop(lambda: manager.connect(url, handler, http=http))
+        return self._on_loop(lambda: manager.connect(url, handler, http=http, tls=tls))
 
-    def ws_connect(self, url: str, handler: EventHandler | None = None) -> Connection:
+    def ws_connect(
+        self, url: str, handler: EventHandler | None = None, *, tls: TlsOpts | None = None
+    ) -> Connection:
         """Connects as a WebSocket, as `Manager.ws_connect`."""
         manager = self.manager
-        return self._on_loop(lambda: manager.ws_connect(url, handler))
+        return self._on_loop(lambda: manager.ws_connect(url, handler, tls=tls))
 
     def timer_add(
         self,

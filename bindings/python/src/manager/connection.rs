@@ -206,11 +206,10 @@ impl Connection {
         self.is(|conn| conn.is_websocket())
     }
 
-    /// False: there is no TLS.
+    /// True under TLS.
     #[getter]
-    #[expect(clippy::unused_self, reason = "a property of every connection")]
-    fn is_tls(&self) -> bool {
-        false
+    fn is_tls(&self) -> PyResult<bool> {
+        self.is(|conn| conn.is_secure())
     }
 
     /// False: there is no UDP.

@@ -1,8 +1,8 @@
 //! Certificates, as Python names their files.
 
-use dwell_engine::tls::{self as engine, CertificateError, TlsError};
+use crate::manager::tls_refused as refused;
+use dwell_engine::tls as engine;
 use dwell_evloop::Listener;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -32,15 +32,4 @@ impl Tls {
     pub(crate) fn secure(&self, listener: &mut Listener) {
         self.0.secure(listener);
     }
-}
-
-fn refused(error: &TlsError) -> PyErr {
-    let remedy = match error {
-        TlsError::Certificate {
-            source: CertificateError::EncryptedKey,
-            ..
-        } => "; decrypt it: openssl pkey -in encrypted.pem -out key.pem",
-        _ => "",
-    };
-    PyValueError::new_err(format!("{error}{remedy}"))
 }

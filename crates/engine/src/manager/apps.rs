@@ -262,6 +262,23 @@ impl StreamApp for ManagerApp {
         }
     }
 
+    fn handshake_failed(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        error: &std::io::Error,
+    ) {
+        let token = Token::from_bits(stream.tag());
+        let text = format!("handshake failed: {error}");
+        self.tell(
+            context,
+            None,
+            token,
+            Access::Stream(stream),
+            Event::Error(&text),
+        );
+    }
+
     fn data(
         &mut self,
         context: &mut Context,
@@ -315,7 +332,8 @@ impl StreamApp for ManagerApp {
 
     fn closed(&mut self, context: &mut Context, _: Token, tag: u64, end: StreamEnd) {
         let token = Token::from_bits(tag);
-        if !end.is_orderly() {
+        // The reason of a handshake was told already.
+        if !end.is_orderly() && end != StreamEnd::HandshakeFailed {
             self.tell_error(context, token, &end.to_string());
         }
         self.end(context, token);

@@ -8,8 +8,8 @@ use crate::streams::StreamRef;
 use crate::websocket::{self, ClientHandshake, HandshakeError, Negotiated, nonce};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http1::{
-    FieldStorage, HeadLimits, ResponseDecoder, ResponseError, ResponseHead, ResponseLimits,
-    ResponsePart, Version, encode, parse_response,
+    BodyError, FieldStorage, HeadLimits, ResponseDecoder, ResponseError, ResponseHead,
+    ResponseLimits, ResponsePart, Version, encode, parse_response,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -177,6 +177,10 @@ impl ClientVisit<'_, '_> {
             .filter(|decoder| decoder.has_head())
         {
             ended = decoder.eof();
+            if self.stream.is_cut_off() {
+                // Without its length, what came may be a part (RFC 9112 section 9.8).
+                ended = Err(ResponseError::Body(BodyError::Truncated));
+            }
             if ended.is_ok() {
                 self.complete(responses);
             }

@@ -33,6 +33,9 @@ pub enum ManagerError {
         /// The error of the system.
         cause: io::Error,
     },
+    /// The certificates that the system trusts cannot be read.
+    #[cfg(feature = "tls")]
+    Tls(crate::tls::TlsError),
     /// The loop itself failed; the manager is of no more use.
     Loop(io::Error),
 }
@@ -44,6 +47,8 @@ impl fmt::Display for ManagerError {
             Self::Url { url, .. } => write!(out, "unusable url '{url}'"),
             Self::Listen { url, .. } => write!(out, "failed to listen on '{url}'"),
             Self::Connect { url, .. } => write!(out, "failed to connect to '{url}'"),
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => out.write_str("unusable certificates"),
             Self::Loop(_) => out.write_str("event loop failed"),
         }
     }
@@ -54,6 +59,8 @@ impl std::error::Error for ManagerError {
         match self {
             Self::Closed => None,
             Self::Url { fault, .. } => Some(fault),
+            #[cfg(feature = "tls")]
+            Self::Tls(error) => Some(error),
             Self::Listen { cause, .. } | Self::Connect { cause, .. } | Self::Loop(cause) => {
                 Some(cause)
             }
@@ -75,10 +82,13 @@ impl std::error::Error for ManagerError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// It does not begin with `http`, `ws`, `tcp`, `unix` or `http+unix`, and `://`.
+    /// It does not begin with `http`, `https`, `ws`, `wss`, `tcp`, `tls`, `unix` or `http+unix`, and
+    /// `://`.
     Scheme,
-    /// The URL has a scheme with TLS, which is not supported.
+    /// Its scheme has TLS, for which there are no certificates, or which this build does not have.
     Tls,
+    /// Its scheme has no TLS, for which certificates were given; or it is `tls`, of a listener.
+    Plain,
     /// Its host is neither a name nor an address.
     Host,
     /// Its scheme has no default port, and it names none.
@@ -94,8 +104,11 @@ pub enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scheme => out.write_str("scheme is none of http, ws, tcp, unix, http+unix"),
-            Self::Tls => out.write_str("tls is not supported"),
+            Self::Scheme => {
+                out.write_str("scheme is none of http, https, ws, wss, tcp, tls, unix, http+unix")
+            }
+            Self::Tls => out.write_str("a scheme with tls needs certificates"),
+            Self::Plain => out.write_str("scheme is neither https nor wss, nor tls to connect"),
             Self::Host => out.write_str("malformed host"),
             Self::PortMissing => out.write_str("missing port"),
             Self::Port(port) => write!(out, "port is not a number from 0 to 65535: '{port}'"),

@@ -10,7 +10,9 @@ use super::timer::{Timer, TimerEntry};
 use super::url::{Endpoint, Url, UrlProtocol};
 use super::{Conn, Handler, Waker};
 use crate::components::Components;
-use dwell_evloop::{Context, ListenOptions, Listener, Stream, Token, bind_group, bind_unix};
+use dwell_evloop::{
+    Acceptor, Connector, Context, ListenOptions, Listener, Stream, Token, bind_group, bind_unix,
+};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -52,7 +54,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// As [`Manager::listen`](super::Manager::listen).
     pub fn listen(&mut self, url: &str) -> Result<u64, ManagerError> {
-        self.listen_as(url, None)
+        self.listen_as(url, None, None)
     }
 
     /// As [`Manager::listen_with`](super::Manager::listen_with).
@@ -83,7 +85,7 @@ impl<'a> Scope<'a> {
         url: &str,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<u64, ManagerError> {
-        self.listen_as(url, Some(Box::new(handler)))
+        self.listen_as(url, None, Some(Box::new(handler)))
     }
 
     /// As [`Manager::connect`](super::Manager::connect).
@@ -91,7 +93,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// As [`Manager::connect`](super::Manager::connect).
     pub fn connect(&mut self, url: &str) -> Result<u64, ManagerError> {
-        self.connect_as(url, false, None)
+        self.connect_as(url, false, None, None)
     }
 
     /// As [`Manager::connect_with`](super::Manager::connect_with).
@@ -148,7 +150,7 @@ impl<'a> Scope<'a> {
         url: &str,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<u64, ManagerError> {
-        self.connect_as(url, false, Some(Box::new(handler)))
+        self.connect_as(url, false, None, Some(Box::new(handler)))
     }
 
     /// As [`Manager::ws_connect`](super::Manager::ws_connect).
@@ -156,7 +158,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// As [`Manager::connect`](super::Manager::connect).
     pub fn ws_connect(&mut self, url: &str) -> Result<u64, ManagerError> {
-        self.connect_as(url, true, None)
+        self.connect_as(url, true, None, None)
     }
 
     /// As [`Manager::timer`](super::Manager::timer).
@@ -230,13 +232,27 @@ impl<'a> Scope<'a> {
         })
     }
 
-    fn listen_as(&mut self, url: &str, handler: Option<Handler>) -> Result<u64, ManagerError> {
+    pub(super) fn listen_as(
+        &mut self,
+        url: &str,
+        acceptor: Option<Acceptor>,
+        handler: Option<Handler>,
+    ) -> Result<u64, ManagerError> {
         let failed = |cause| ManagerError::Listen {
             url: url.to_owned(),
             cause,
         };
         let parsed = self.parse(url)?;
-        let listener = bind(&parsed.endpoint).map_err(failed)?;
+        agrees(url, &parsed, acceptor.is_some())?;
+        if parsed.is_secure && parsed.protocol == UrlProtocol::Raw {
+            // Handshakes are bounded among the clients of HTTP alone.
+            let (url, fault) = (url.to_owned(), UrlError::Plain);
+            return Err(ManagerError::Url { url, fault });
+        }
+        let mut listener = bind(&parsed.endpoint).map_err(failed)?;
+        if let Some(acceptor) = acceptor {
+            listener.secure(acceptor);
+        }
         let address = listener.address();
         let id = self.add(Origin::Listener, handler).map_err(failed)?;
         let protocol = parsed.protocol;
@@ -246,6 +262,7 @@ impl<'a> Scope<'a> {
             if let Some(extra) = conn.extra() {
                 extra.address = address;
             }
+            conn.set_secure(parsed.is_secure);
             if conn.is_deferred() {
                 conn.later(move |conn| {
                     let registered = conn.register(listener, protocol);
@@ -259,10 +276,11 @@ impl<'a> Scope<'a> {
         self.keep_if(id, registered).map_err(failed)
     }
 
-    fn connect_as(
+    pub(super) fn connect_as(
         &mut self,
         url: &str,
         websocket: bool,
+        connector: Option<Connector>,
         handler: Option<Handler>,
     ) -> Result<u64, ManagerError> {
         let failed = |cause| ManagerError::Connect {
@@ -270,6 +288,12 @@ impl<'a> Scope<'a> {
             cause,
         };
         let parsed = self.parse(url)?;
+        let connector = match connector {
+            #[cfg(feature = "tls")]
+            None if parsed.is_secure => Some(self.system_connector(url)?),
+            given => given,
+        };
+        agrees(url, &parsed, connector.is_some())?;
         if websocket && parsed.protocol != UrlProtocol::Http {
             let (url, fault) = (url.to_owned(), UrlError::Scheme);
             return Err(ManagerError::Url { url, fault });
@@ -290,6 +314,10 @@ impl<'a> Scope<'a> {
                 } else {
                     Client::new(parsed.authority)
                 });
+            }
+            conn.set_secure(parsed.is_secure);
+            if let (Some(connector), Some(extra)) = (connector, conn.extra()) {
+                extra.connector = Some(connector);
             }
             conn.later(|conn| conn.tell(Event::Open));
             begun = match (stream, parsed.endpoint) {
@@ -329,7 +357,7 @@ impl<'a> Scope<'a> {
             .ok_or_else(|| io::Error::other("too many connections"))
     }
 
-    fn parse(&self, url: &str) -> Result<Url, ManagerError> {
+    pub(super) fn parse(&self, url: &str) -> Result<Url, ManagerError> {
         if self.state.is_closed {
             return Err(ManagerError::Closed);
         }
@@ -374,7 +402,11 @@ impl Conn<'_> {
     }
 
     /// Gives a socket that connects to the raw streams, which are free.
-    fn adopt_connecting(&mut self, stream: Stream) -> io::Result<()> {
+    fn adopt_connecting(&mut self, mut stream: Stream) -> io::Result<()> {
+        let extra = self.record().and_then(|record| record.extra.as_ref());
+        if let Some(connector) = extra.and_then(|extra| extra.connector.as_ref()) {
+            stream.secure_client(connector)?;
+        }
         let Scope {
             state,
             context,
@@ -389,6 +421,12 @@ impl Conn<'_> {
             record.place = place;
         }
         Ok(())
+    }
+
+    fn set_secure(&mut self, is_secure: bool) {
+        if let Some(record) = self.scope.state.records.get_mut(self.token) {
+            record.is_secure = is_secure;
+        }
     }
 
     fn resolve(&mut self, host: String, port: u16) -> io::Result<()> {
@@ -413,6 +451,21 @@ impl Conn<'_> {
             self.scope.state.end_later(id);
         }
     }
+}
+
+/// Refuses a URL whose scheme says otherwise than what was given with it.
+fn agrees(url: &str, parsed: &Url, has_tls: bool) -> Result<(), ManagerError> {
+    if parsed.is_secure == has_tls {
+        return Ok(());
+    }
+    Err(ManagerError::Url {
+        url: url.to_owned(),
+        fault: if has_tls {
+            UrlError::Plain
+        } else {
+            UrlError::Tls
+        },
+    })
 }
 
 fn bind(endpoint: &Endpoint) -> io::Result<Listener> {

@@ -10,7 +10,7 @@ use crate::Detached;
 use crate::components::{Components, Protocol};
 use crate::manager::timer::TimerEntry;
 use crate::websocket::Negotiated;
-use dwell_evloop::{Context, Slab, Token};
+use dwell_evloop::{Connector, Context, Slab, Token};
 use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -51,6 +51,8 @@ pub(super) struct Record {
     pub(super) paused: bool,
     /// It was answered at the head of its request, before the body had come.
     pub(super) answers_early: bool,
+    /// Its peer, or its clients, speak TLS.
+    pub(super) is_secure: bool,
     /// The handler has seen the head of a request whose body is collected.
     pub(super) collects: bool,
     /// Its destination when it leaves HTTP, which it does with the running callback.
@@ -69,6 +71,8 @@ pub(super) struct Extra {
     pub(super) written: Written,
     /// The address a listener was given.
     pub(super) address: Option<SocketAddr>,
+    /// The handshake that follows the connect.
+    pub(super) connector: Option<Connector>,
 }
 
 /// An act on a connection that runs when no callback does.
@@ -179,6 +183,7 @@ impl ManagerApp {
             draining: false,
             paused: false,
             answers_early: false,
+            is_secure: false,
             collects: false,
             leaves: None,
             withheld: 0,
@@ -196,10 +201,14 @@ impl ManagerApp {
     /// Makes a record for a client of `listener`, which hands its handler down.
     pub(super) fn add_accepted(&mut self, listener: Token) -> Option<Token> {
         let parent = self.records.get(listener);
-        let (handler, polls) = parent.map_or((DEFAULT_HANDLER, false), |parent| {
-            (parent.handler, parent.polls)
-        });
+        let (handler, polls, is_secure) = parent
+            .map_or((DEFAULT_HANDLER, false, false), |parent| {
+                (parent.handler, parent.polls, parent.is_secure)
+            });
         let (token, _) = self.add(Origin::Accepted, handler)?;
+        if let Some(record) = self.records.get_mut(token) {
+            record.is_secure = is_secure;
+        }
         self.set_polls(token, polls);
         Some(token)
     }

@@ -32,6 +32,8 @@ pub(super) struct Url {
     pub(super) authority: String,
     /// The request target there.
     pub(super) target: String,
+    /// The peers speak TLS.
+    pub(super) is_secure: bool,
 }
 
 impl Url {
@@ -40,10 +42,10 @@ impl Url {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::Scheme)?;
         let (protocol, default_port, is_unix) = match scheme {
             "http" | "ws" => (UrlProtocol::Http, Some(80), false),
-            "tcp" => (UrlProtocol::Raw, None, false),
+            "tcp" | "tls" => (UrlProtocol::Raw, None, false),
             "http+unix" | "ws+unix" => (UrlProtocol::Http, None, true),
             "unix" => (UrlProtocol::Raw, None, true),
-            "https" | "wss" | "tls" => return Err(UrlError::Tls),
+            "https" | "wss" => (UrlProtocol::Http, Some(443), false),
             _ => return Err(UrlError::Scheme),
         };
         if is_unix {
@@ -55,6 +57,7 @@ impl Url {
                 endpoint: Endpoint::Path(PathBuf::from(rest)),
                 authority: "localhost".into(),
                 target: "/".into(),
+                is_secure: false,
             });
         }
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -71,7 +74,20 @@ impl Url {
             endpoint: endpoint(host, port)?,
             authority: authority.into(),
             target: target(&rest[authority.len()..]),
+            is_secure: matches!(scheme, "https" | "wss" | "tls"),
         })
+    }
+}
+
+impl Endpoint {
+    /// The host, without brackets; `None` for a unix socket.
+    #[cfg(feature = "tls")]
+    pub(super) fn host(&self) -> Option<String> {
+        match self {
+            Self::Address(address) => Some(address.ip().to_string()),
+            Self::Name(name, _) => Some(name.clone()),
+            Self::Path(_) => None,
+        }
     }
 }
 
@@ -181,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn some_schemes_have_tls() {
+        for (text, endpoint) in [
+            ("https://127.0.0.1", "127.0.0.1:443"),
+            ("wss://127.0.0.1/a", "127.0.0.1:443"),
+            ("tls://127.0.0.1:9", "127.0.0.1:9"),
+        ] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!((url.is_secure, url.endpoint), (true, address(endpoint)));
+        }
+        assert!(!Url::parse("http://127.0.0.1").unwrap().is_secure);
+    }
+
+    #[test]
     fn the_end_of_a_url_is_a_request_target() {
         let targets = [("", "/"), ("/a?b#c", "/a?b"), ("?b", "/?b"), ("#c", "/")];
         for (end, target) in targets {
@@ -198,7 +227,7 @@ mod tests {
         let bad = [
             ("127.0.0.1:8000", UrlError::Scheme),
             ("ftp://127.0.0.1:8000", UrlError::Scheme),
-            ("https://127.0.0.1", UrlError::Tls),
+            ("tls://127.0.0.1", UrlError::PortMissing),
             ("tcp://127.0.0.1", UrlError::PortMissing),
             ("tcp://127.0.0.1:99999", port("99999")),
             ("tcp://127.0.0.1:", port("")),

@@ -96,6 +96,17 @@ pub trait StreamApp {
         let _ = (context, stream);
     }
 
+    /// The handshake of TLS of a stream of the app's own has failed; [`closed`](Self::closed)
+    /// follows.
+    fn handshake_failed(
+        &mut self,
+        context: &mut Context,
+        stream: &mut StreamRef<'_>,
+        error: &std::io::Error,
+    ) {
+        let _ = (context, stream, error);
+    }
+
     /// Bytes came; returns how many of `input` were used.
     ///
     /// Shape: `input` begins with what earlier calls left over, and its last `fresh` bytes were

@@ -12,6 +12,8 @@ use std::net::SocketAddr;
 pub(super) enum State {
     /// The connect is under way; the deadline gives it up.
     Connecting,
+    /// The handshake of TLS is under way; the deadline gives it up.
+    Handshaking,
     /// Both sides may send. The deadline is of the queued output, or of idleness.
     Open,
     /// The queued output goes out, then our side is closed. At the deadline the rest is dropped.
@@ -41,7 +43,10 @@ pub enum StreamEnd {
     Aborted,
     /// The connect failed.
     ConnectFailed(io::ErrorKind),
-    /// The connect took longer than [`StreamLimits::connect_timeout`].
+    /// The handshake of TLS failed; [`StreamApp::handshake_failed`](super::StreamApp::handshake_failed)
+    /// was given the reason.
+    HandshakeFailed,
+    /// The connect, or the handshake of TLS, took longer than [`StreamLimits::connect_timeout`].
     ConnectTimeout,
     /// The connection failed: a reset, for one.
     Failed(io::ErrorKind),
@@ -69,6 +74,7 @@ impl fmt::Display for StreamEnd {
             Self::Closed => out.write_str("closed"),
             Self::Aborted => out.write_str("aborted"),
             Self::ConnectFailed(kind) => write!(out, "connect failed: {kind}"),
+            Self::HandshakeFailed => out.write_str("handshake failed"),
             Self::ConnectTimeout => out.write_str("connect timed out"),
             Self::Failed(kind) => write!(out, "connection failed: {kind}"),
             Self::WriteTimeout => out.write_str("peer takes no output"),
@@ -207,12 +213,24 @@ impl StreamRef<'_> {
 
     /// Returns true if it is closing or closed.
     pub fn is_closing(&self) -> bool {
-        !matches!(self.connection.state, State::Open | State::Connecting)
+        !matches!(
+            self.connection.state,
+            State::Open | State::Connecting | State::Handshaking
+        )
     }
 
     /// Returns true if the connect is still under way.
     pub fn is_connecting(&self) -> bool {
-        self.connection.state == State::Connecting
+        matches!(
+            self.connection.state,
+            State::Connecting | State::Handshaking
+        )
+    }
+
+    /// Returns true if the stream is under TLS and the peer has not said that it sends no more: an
+    /// end of it may be another's.
+    pub fn is_cut_off(&self) -> bool {
+        self.connection.peer.stream.is_cut_off()
     }
 
     /// Returns true if reading is paused.
@@ -225,7 +243,9 @@ impl StreamRef<'_> {
         let connection = &mut *self.connection;
         match connection.state {
             State::Open => connection.state = State::Closing,
-            State::Connecting => connection.state = State::Ended(StreamEnd::Aborted),
+            State::Connecting | State::Handshaking => {
+                connection.state = State::Ended(StreamEnd::Aborted);
+            }
             State::Closing | State::Lingering | State::Ended(_) => {}
         }
     }

@@ -2,14 +2,15 @@
 //!
 //! | state | leaves it when |
 //! |---|---|
-//! | `Connecting` | the connect ends: `Open` or `Ended`; too slow: `Ended` |
+//! | `Connecting` | the connect ends: `Handshaking` or `Open`, or `Ended`; too slow: `Ended` |
+//! | `Handshaking` | the handshake of TLS ends: `Open` or `Ended`; too slow: `Ended` |
 //! | `Open` | the app closes: `Closing`; a failure, a deadline, an abort: `Ended` |
 //! | `Closing` | all output is out: `Lingering` where input may be unread, else `Ended` |
 //! | `Lingering` | the peer has ended its side, or time is up: `Ended` |
 
 use super::connection::{Connection, State, StreamEnd, StreamRef};
 use super::{StreamApp, StreamLimits};
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Context, Handshaking, Readiness, Token};
 
 /// One stream with all that acting on it needs, looked up once for an event.
 pub(super) struct Visit<'v, A> {
@@ -33,6 +34,7 @@ impl<A: StreamApp> Visit<'_, A> {
         self.connection.hung_up |= readiness.is_hangup();
         match self.connection.state {
             State::Connecting => self.connecting(readiness),
+            State::Handshaking => self.handshake(),
             State::Open => {
                 if readiness.is_writable() {
                     self.flush();
@@ -51,7 +53,7 @@ impl<A: StreamApp> Visit<'_, A> {
     pub(super) fn expired(&mut self) {
         let has_output = self.connection.has_output();
         self.end(match self.connection.state {
-            State::Connecting => StreamEnd::ConnectTimeout,
+            State::Connecting | State::Handshaking => StreamEnd::ConnectTimeout,
             State::Open | State::Closing if has_output => StreamEnd::WriteTimeout,
             State::Open => StreamEnd::IdleTimeout,
             State::Closing | State::Lingering => StreamEnd::Closed,
@@ -95,16 +97,45 @@ impl<A: StreamApp> Visit<'_, A> {
         }
         match self.connection.peer.stream.connect_error() {
             Ok(None) => {
-                self.connection.state = State::Open;
-                arm(self.context, self.token, self.connection, self.limits);
-                self.call(StreamApp::connected);
-                if self.connection.is_readable() {
-                    self.read();
+                if self.connection.peer.stream.is_handshaking() {
+                    self.connection.state = State::Handshaking;
+                    self.handshake();
+                } else {
+                    self.established();
                 }
             }
             // Writable without an error and without a peer: not connected yet.
             Ok(Some(error)) if is_pending(&error) && !readiness.is_hangup() => {}
             Ok(Some(error)) | Err(error) => self.end(StreamEnd::ConnectFailed(error.kind())),
+        }
+    }
+
+    /// Goes on with the handshake of TLS.
+    fn handshake(&mut self) {
+        match self.connection.peer.stream.handshake() {
+            Ok(Handshaking::Pending) => {}
+            Ok(Handshaking::Plain) => self.end(StreamEnd::HandshakeFailed),
+            Ok(_) => {
+                // What came behind the handshake is read by now, and no readiness tells of it.
+                self.connection.peer.set_unread();
+                self.established();
+            }
+            Err(error) => {
+                self.end(StreamEnd::HandshakeFailed);
+                self.call(|app, context, stream| {
+                    app.handshake_failed(context, stream, &error);
+                });
+            }
+        }
+    }
+
+    /// Begins to read and write.
+    fn established(&mut self) {
+        self.connection.state = State::Open;
+        arm(self.context, self.token, self.connection, self.limits);
+        self.call(StreamApp::connected);
+        if self.connection.is_readable() {
+            self.read();
         }
     }
 

@@ -21,6 +21,11 @@ impl Conn<'_> {
         self.origin() == Some(Origin::Outbound)
     }
 
+    /// Returns true under TLS: for a listener whose clients are, too.
+    pub fn is_secure(&self) -> bool {
+        self.record().is_some_and(|record| record.is_secure)
+    }
+
     /// Returns true for a WebSocket connection.
     ///
     /// ```
