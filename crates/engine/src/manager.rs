@@ -251,8 +251,9 @@ impl Manager {
         self.act(|scope| scope.listen_with(url, handler))
     }
 
-    /// Starts connecting to a URL as [`listen`](Self::listen) takes it, or to `https://host:port` or
-    /// `tls://host:port` with the certificates that the system trusts; returns the connection's id. `Connect`, or `Error` and `Close`, follow in a poll.
+    /// Starts connecting to a URL as [`listen`](Self::listen) takes it, or to `https://host:port`
+    /// or `tls://host:port` with the certificates that the system trusts; returns the connection's
+    /// id. `Connect`, or `Error` and `Close`, follow in a poll.
     ///
     /// # Errors
     /// [`ManagerError::Url`] and [`ManagerError::Connect`], with the cause.

@@ -40,8 +40,8 @@ pub struct StreamLimits {
     pub input_bytes_max: usize,
     /// Output that may wait for the socket; a write beyond it is refused. Default 1 MiB.
     pub output_bytes_max: usize,
-    /// From the start of a connect to its end, with its handshake of TLS; and, of a manager's `ws_connect`, for the answer to
-    /// its handshake. Default 10 s.
+    /// From the start of a connect to its end, with its handshake of TLS; and, of a manager's
+    /// `ws_connect`, for the answer to its handshake. Default 10 s.
     pub connect_timeout: Duration,
     /// Time for which the peer may take nothing of its queued output, or less than
     /// `write_rate_min`. Default 30 s.

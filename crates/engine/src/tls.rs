@@ -160,8 +160,8 @@ impl TlsBuilder {
         self
     }
 
-    /// Sets the number of handshakes that may be under way at once in each loop; beyond it the oldest
-    /// gives way. Default 1,000.
+    /// Sets the number of handshakes that may be under way at once in each loop; beyond it the
+    /// oldest gives way. Default 1,000.
     pub fn handshakes_max(mut self, handshakes: usize) -> Self {
         self.handshakes_max = handshakes;
         self
@@ -237,7 +237,8 @@ impl TlsClient {
 }
 
 impl TlsClientBuilder {
-    /// Trusts the certificates of this PEM file, and no others: those of authorities, or of servers.
+    /// Trusts the certificates of this PEM file, and no others: those of authorities, or of
+    /// servers.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.trusted = Some(Trusted::File(path.into()));
         self

@@ -82,8 +82,8 @@ impl std::error::Error for ManagerError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// It does not begin with `http`, `https`, `ws`, `wss`, `tcp`, `tls`, `unix` or `http+unix`, and
-    /// `://`.
+    /// It does not begin with `http`, `https`, `ws`, `wss`, `tcp`, `tls`, `unix` or `http+unix`,
+    /// and `://`.
     Scheme,
     /// Its scheme has TLS, for which there are no certificates, or which this build does not have.
     Tls,

@@ -43,8 +43,8 @@ pub enum StreamEnd {
     Aborted,
     /// The connect failed.
     ConnectFailed(io::ErrorKind),
-    /// The handshake of TLS failed; [`StreamApp::handshake_failed`](super::StreamApp::handshake_failed)
-    /// was given the reason.
+    /// The handshake of TLS failed, for a reason that
+    /// [`StreamApp::handshake_failed`](super::StreamApp::handshake_failed) was given.
     HandshakeFailed,
     /// The connect, or the handshake of TLS, took longer than [`StreamLimits::connect_timeout`].
     ConnectTimeout,
