@@ -46,11 +46,13 @@ pub enum Fault {
     AppDown,
     /// The client of a WebSocket breaks the protocol.
     Breach,
+    /// The configuration is read again, and has changed.
+    Reload,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Split,
         Self::Refuse,
         Self::Delay,
@@ -71,6 +73,7 @@ impl Fault {
         Self::AppFails,
         Self::AppDown,
         Self::Breach,
+        Self::Reload,
     ];
 
     /// The name under which it is counted.
@@ -96,6 +99,7 @@ impl Fault {
             Self::AppFails => "failing application",
             Self::AppDown => "application down",
             Self::Breach => "broken protocol",
+            Self::Reload => "reload",
         }
     }
 }

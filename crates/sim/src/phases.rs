@@ -3,9 +3,10 @@
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
 use crate::plan::{Ask, Has, Method, Order, Plan};
+use crate::reload::DRAIN;
 use crate::report::Counts;
 use crate::socket::Socket;
-use crate::world::{DRAIN, World};
+use crate::world::World;
 use crate::writer::Writer;
 use dwell_evloop::sim::{SimStream, Trace};
 use std::panic::{AssertUnwindSafe, catch_unwind};

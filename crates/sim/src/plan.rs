@@ -2,6 +2,7 @@
 
 use crate::chance::random;
 use crate::options::{Fault, Options};
+use crate::reload::Reload;
 use crate::socket::{Act, socket_steps};
 use dwell_evloop::Random;
 use std::time::Duration;
@@ -105,6 +106,8 @@ pub enum Step {
     WriterReset(usize),
     /// The application is not there for a while.
     AppDown(Duration),
+    /// The configuration is read again, with these changes.
+    Reload(Reload),
     /// A WebSocket does something.
     Socket(usize, Act),
 }
@@ -230,6 +233,7 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
         Fault::WriterReset => {
             Step::WriterReset(random.below(options.writers.len() as u64) as usize)
         }
+        Fault::Reload => Step::Reload(Reload::draw(random)),
         Fault::AppDown if options.has_app => Step::AppDown(some_time),
         // These are of the whole run, of the application, or of WebSockets.
         Fault::Split

@@ -7,11 +7,11 @@ use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
 use crate::options::{Fault, Options};
 use crate::plan::{Order, Step};
+use crate::reload::{self, Reload};
 use crate::report::Counts;
 use crate::socket::{Act, Socket};
 use crate::streamer::Streamer;
 use crate::writer::Writer;
-use dwell_edge::config;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
 use dwell_evloop::sim::{Link, SimNet, SimServer, SimStream};
@@ -40,7 +40,7 @@ pub(crate) struct World {
     /// No descriptor is left until then.
     shortage_until: Duration,
     hindered_until: Duration,
-    app: Option<SimServer>,
+    app: Option<[SimServer; 2]>,
     pub(crate) app_record: Rc<RefCell<Record>>,
     app_back_at: Duration,
     /// Nothing goes wrong any more, and what has is over.
@@ -72,8 +72,6 @@ impl Followers {
 
 /// Turns of a run that does not come to an end.
 const TURNS_MAX: u64 = 400_000;
-/// The time for which a process that drains has clients.
-pub(crate) const DRAIN: Duration = Duration::from_secs(4);
 
 impl World {
     pub(crate) fn new(options: &Options, is_recorded: bool) -> Self {
@@ -156,8 +154,9 @@ impl World {
     /// Has the application there when it is to be.
     fn follow_app(&mut self) {
         if self.options.has_app && self.app.is_none() && self.now() >= self.app_back_at {
-            let app = App::new(&self.app_record);
-            self.app = self.network.serve(APP.into(), app).ok();
+            let serve = |at| self.network.serve(at, App::new(&self.app_record)).ok();
+            let [first, second] = reload::APPS.map(|at| serve(at.into()));
+            self.app = first.zip(second).map(|(first, second)| [first, second]);
         }
     }
 
@@ -222,6 +221,10 @@ impl World {
             Step::WriterReset(writer) => {
                 self.writers[writer].reset(&mut self.keys, now);
                 Some(Fault::WriterReset)
+            }
+            Step::Reload(changes) => {
+                let config = reload::config(&self.options, self.at, changes);
+                self.edge.reload(config).is_ok().then_some(Fault::Reload)
             }
             Step::AppDown(time) => {
                 self.app = None;
@@ -416,38 +419,10 @@ impl World {
     }
 }
 
-/// The address of the application.
-const APP: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
 /// The time after which a listener without descriptors tries again, and a moment.
 const AGAIN: Duration = Duration::from_millis(1_500);
 
-fn start(options: &Options, [clients, store]: [SocketAddr; 2]) -> Simulated {
-    let on_delete = if options.keeps_waiting {
-        "keep-waiting"
-    } else {
-        "origin"
-    };
-    let upstream = if options.has_app {
-        let at = SocketAddr::from(APP);
-        format!(
-            "upstream.url = \"http://{at}\"\nupstream.connect_timeout = \"1s\"\n\
-             upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
-        )
-    } else {
-        String::new()
-    };
-    let text = format!(
-        "server.listen = \"{clients}\"\nserver.admin = \"off\"\nserver.pollers = {}\n\
-         server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
-         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
-         {upstream}\
-         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\n\
-         websocket_publish = {}\n",
-        options.loops,
-        DRAIN.as_secs(),
-        options.sockets.publishes,
-    );
-    let config = config::parse("sim.toml", &text, &[]);
-    let config = config.unwrap_or_else(|error| panic!("{}", error.render(false)));
+fn start(options: &Options, at: [SocketAddr; 2]) -> Simulated {
+    let config = reload::config(options, at, Reload::default());
     Simulated::start(config).unwrap_or_else(|error| panic!("the edge does not start: {error}"))
 }

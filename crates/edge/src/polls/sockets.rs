@@ -319,6 +319,12 @@ impl Sockets<'_> {
     ) -> Arc<Broadcast> {
         let label = self.waiters.feeds.label_of(token);
         let known = frames.iter().find(|(other, _)| other.as_deref() == label);
+        #[cfg(feature = "sim")]
+        let known = if dwell_evloop::sim::Planted::WrongLabel.is_in() {
+            frames.first()
+        } else {
+            known
+        };
         if let Some((_, frame)) = known {
             return Arc::clone(frame);
         }

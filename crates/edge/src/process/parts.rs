@@ -268,7 +268,7 @@ impl LoopParts {
     }
 
     /// Makes the reloader of the configuration.
-    fn reloader(&self, source: ConfigSource) -> Reloader {
+    pub(super) fn reloader(&self, source: ConfigSource) -> Reloader {
         Reloader {
             source,
             fleet: Arc::clone(&self.fleet),

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::{fmt, thread};
 
 /// Source of the configuration of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigSource {
     /// The file.
     pub file: PathBuf,
@@ -66,12 +66,6 @@ impl fmt::Display for ReloadError {
             Self::Config(error) => error.fmt(f),
             Self::Run(error) => error.fmt(f),
         }
-    }
-}
-
-impl From<RunError> for ReloadError {
-    fn from(error: RunError) -> Self {
-        Self::Run(error)
     }
 }
 
@@ -125,8 +119,13 @@ impl Reloader {
     /// Reloads, and returns the generation that was published. All steps that can fail come first.
     fn try_reload(&self) -> Result<u64, ReloadError> {
         let source = &self.source;
-        let mut config =
-            config::load(Some(&source.file), &source.flags).map_err(ReloadError::Config)?;
+        let config = config::load(Some(&source.file), &source.flags);
+        self.take(config.map_err(ReloadError::Config)?)
+            .map_err(ReloadError::Run)
+    }
+
+    /// Publishes the settings of a configuration without mistakes; returns their generation.
+    pub(super) fn take(&self, mut config: Config) -> Result<u64, RunError> {
         let before = self.settings.newest();
         let running = &before.config;
         for option in config.keep_what_needs_a_restart(running) {

@@ -70,6 +70,9 @@ struct EdgeServer {
     /// The process that serves until this one does.
     predecessor: Option<Predecessor>,
     pid_file: Option<PidFile>,
+    /// Takes the configurations of a test.
+    #[cfg(feature = "sim")]
+    reloader: super::reload::Reloader,
 }
 
 /// Notifies the loops of changes in the embedded store through their inboxes.
@@ -152,6 +155,8 @@ impl EdgeServer {
             edge.supervisor = Some(Box::new(parts.supervisor(source)));
         }
         Ok(Self {
+            #[cfg(feature = "sim")]
+            reloader: parts.reloader(ConfigSource::default()),
             access: parts.access,
             loops: ready,
             fleet: parts.fleet,

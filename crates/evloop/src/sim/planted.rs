@@ -32,11 +32,13 @@ pub enum Planted {
     WrongMember,
     /// A request that may not be repeated is sent again.
     RepeatPost,
+    /// A frame is the same for all that follow a key, by whatever name.
+    WrongLabel,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -48,6 +50,7 @@ impl Planted {
         Self::KeepDead,
         Self::WrongMember,
         Self::RepeatPost,
+        Self::WrongLabel,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -119,6 +119,10 @@ impl Following {
         if before == What::Nothing && !may_repeat {
             return Err((Oracle::OneAnswer, format!("{label:?} is gone again")));
         }
+        if around.keeps_waiting && around.app.is_none() {
+            let reason = format!("{label:?} is gone, and its route keeps that to itself");
+            return Err((Oracle::OneAnswer, reason));
+        }
         Ok(())
     }
 

@@ -97,6 +97,14 @@ impl Simulated {
         self.turn(0)
     }
 
+    /// Takes another configuration, as SIGHUP has it taken; each loop applies it in its next turn.
+    ///
+    /// # Errors
+    /// If a resource of the configuration is not available; nothing of it is taken then.
+    pub fn reload(&self, config: Config) -> Result<(), RunError> {
+        self.server.reloader.take(config).map(|_| ())
+    }
+
     /// Everything that clients and writers have brought into the tables of the loops and the store,
     /// as names and numbers.
     ///

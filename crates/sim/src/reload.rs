@@ -1,0 +1,89 @@
+//! Configurations of the process, and what a reload changes in them.
+
+use crate::options::Options;
+use dwell_edge::config::{self, Config};
+use dwell_evloop::Random;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Changes of a configuration that no client notices.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Reload {
+    /// The application has moved to its second address.
+    pub is_moved: bool,
+    /// There is another route, before that of the polls.
+    pub has_route: bool,
+    /// The process listens at another address, too.
+    pub listens_also: bool,
+    /// Bounds and times of connections that are not used up here.
+    pub has_lower_limits: bool,
+}
+
+impl Reload {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let mut one_in_two = || random.below(2) == 0;
+        Self {
+            is_moved: one_in_two(),
+            has_route: one_in_two(),
+            listens_also: one_in_two(),
+            has_lower_limits: one_in_two(),
+        }
+    }
+}
+
+/// The addresses of the application.
+pub(crate) const APPS: [([u8; 4], u16); 2] = [([127, 0, 0, 1], 9000), ([127, 0, 0, 1], 9001)];
+/// The time for which a process that drains has clients.
+pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
+/// The configuration of a run, with these changes.
+///
+/// # Panics
+/// If it has a mistake.
+pub(crate) fn config(
+    options: &Options,
+    [clients, store]: [SocketAddr; 2],
+    changes: Reload,
+) -> Config {
+    let on_delete = if options.keeps_waiting {
+        "keep-waiting"
+    } else {
+        "origin"
+    };
+    let upstream = if options.has_app {
+        let at = SocketAddr::from(APPS[usize::from(changes.is_moved)]);
+        format!(
+            "upstream.url = \"http://{at}\"\nupstream.connect_timeout = \"1s\"\n\
+             upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
+        )
+    } else {
+        String::new()
+    };
+    let also = if changes.listens_also {
+        ", \"127.0.0.1:8081\""
+    } else {
+        ""
+    };
+    let limits = if changes.has_lower_limits {
+        "limits.waiters_max = 500\nlimits.idle_timeout = \"20s\"\nlimits.body_bytes_max = \"16KiB\"\n"
+    } else {
+        ""
+    };
+    let route = if changes.has_route {
+        "[[route]]\nprefix = \"/other/\"\non_delete = \"not-found\"\n"
+    } else {
+        ""
+    };
+    let text = format!(
+        "server.listen = [\"{clients}\"{also}]\nserver.admin = \"off\"\nserver.pollers = {}\n\
+         server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
+         limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
+         {limits}{upstream}{route}\
+         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n",
+        options.loops,
+        DRAIN.as_secs(),
+        options.sockets.publishes,
+    );
+    let config = config::parse("sim.toml", &text, &[]);
+    config.unwrap_or_else(|error| panic!("{}", error.render(false)))
+}
