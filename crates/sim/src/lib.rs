@@ -33,7 +33,7 @@ pub use failure::{Failure, Oracle};
 pub use options::{Fault, Options, Protocol};
 pub use phases::{Outcome, play, play_seed, record};
 pub use plan::{Ask, FIXED, Has, Method, Order, Plan, Step};
-pub use reload::Reload;
+pub use reload::{Change, Reload};
 pub use report::Counts;
 pub use shrink::shrink;
 pub use socket::{Act, BREACHES, Opening, SocketOptions};

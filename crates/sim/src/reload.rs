@@ -6,28 +6,34 @@ use dwell_evloop::Random;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Changes of a configuration that no client notices.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Reload {
+/// A change of a configuration that no client notices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
     /// The application has moved to its second address.
-    pub is_moved: bool,
+    Moved,
     /// There is another route, before that of the polls.
-    pub has_route: bool,
+    Route,
     /// The process listens at another address, too.
-    pub listens_also: bool,
-    /// Bounds and times of connections that are not used up here.
-    pub has_lower_limits: bool,
+    Address,
+    /// Bounds and times of connections are lower, but not used up here.
+    Limits,
 }
+
+impl Change {
+    const ALL: [Self; 4] = [Self::Moved, Self::Route, Self::Address, Self::Limits];
+}
+
+/// Changes that a configuration has beside that of the start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Reload([Option<Change>; Change::ALL.len()]);
 
 impl Reload {
     pub(crate) fn draw(random: &mut Random) -> Self {
-        let mut one_in_two = || random.below(2) == 0;
-        Self {
-            is_moved: one_in_two(),
-            has_route: one_in_two(),
-            listens_also: one_in_two(),
-            has_lower_limits: one_in_two(),
-        }
+        Self(Change::ALL.map(|change| (random.below(2) == 0).then_some(change)))
+    }
+
+    fn has(self, change: Change) -> bool {
+        self.0.contains(&Some(change))
     }
 }
 
@@ -51,7 +57,7 @@ pub(crate) fn config(
         "origin"
     };
     let upstream = if options.has_app {
-        let at = SocketAddr::from(APPS[usize::from(changes.is_moved)]);
+        let at = SocketAddr::from(APPS[usize::from(changes.has(Change::Moved))]);
         format!(
             "upstream.url = \"http://{at}\"\nupstream.connect_timeout = \"1s\"\n\
              upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
@@ -59,17 +65,17 @@ pub(crate) fn config(
     } else {
         String::new()
     };
-    let also = if changes.listens_also {
+    let also = if changes.has(Change::Address) {
         ", \"127.0.0.1:8081\""
     } else {
         ""
     };
-    let limits = if changes.has_lower_limits {
+    let limits = if changes.has(Change::Limits) {
         "limits.waiters_max = 500\nlimits.idle_timeout = \"20s\"\nlimits.body_bytes_max = \"16KiB\"\n"
     } else {
         ""
     };
-    let route = if changes.has_route {
+    let route = if changes.has(Change::Route) {
         "[[route]]\nprefix = \"/other/\"\non_delete = \"not-found\"\n"
     } else {
         ""

@@ -67,7 +67,25 @@ pub(super) struct LoopParts {
 }
 
 impl LoopParts {
-    pub(super) fn edge_loop(
+    /// Makes the components of every loop; those of the first one have the supervisor.
+    pub(super) fn edge_loops(
+        &self,
+        event_loops: Vec<EventLoop<Message>>,
+        bound: &mut Bound,
+        source: Option<ConfigSource>,
+    ) -> Result<Vec<(EventLoop<Message>, EdgeLoop)>, RunError> {
+        let mut ready = Vec::with_capacity(event_loops.len());
+        for (index, mut event_loop) in event_loops.into_iter().enumerate() {
+            let edge = self.edge_loop(index, &mut event_loop, bound)?;
+            ready.push((event_loop, edge));
+        }
+        if let Some((_, edge)) = ready.first_mut() {
+            edge.supervisor = Some(Box::new(self.supervisor(source)));
+        }
+        Ok(ready)
+    }
+
+    fn edge_loop(
         &self,
         index: usize,
         event_loop: &mut EventLoop<Message>,
@@ -238,7 +256,7 @@ impl LoopParts {
     }
 
     /// Makes the supervisor of the process, for the first loop.
-    pub(super) fn supervisor(&self, source: Option<ConfigSource>) -> Supervisor {
+    fn supervisor(&self, source: Option<ConfigSource>) -> Supervisor {
         let reloader = source.map(|source| Arc::new(self.reloader(source)));
         let notifier = Notifier::from_environment().map(Arc::new);
         let upgrader = Upgrader {

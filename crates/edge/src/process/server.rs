@@ -146,19 +146,11 @@ impl EdgeServer {
             demo,
             descriptors,
         };
-        let mut ready = Vec::with_capacity(loops);
-        for (index, mut event_loop) in event_loops.into_iter().enumerate() {
-            let edge = parts.edge_loop(index, &mut event_loop, &mut bound)?;
-            ready.push((event_loop, edge));
-        }
-        if let Some((_, edge)) = ready.first_mut() {
-            edge.supervisor = Some(Box::new(parts.supervisor(source)));
-        }
         Ok(Self {
+            loops: parts.edge_loops(event_loops, &mut bound, source)?,
             #[cfg(feature = "sim")]
             reloader: parts.reloader(ConfigSource::default()),
             access: parts.access,
-            loops: ready,
             fleet: parts.fleet,
             settings: parts.settings,
             handoff: parts.handoff,
