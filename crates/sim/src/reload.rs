@@ -71,7 +71,8 @@ pub(crate) fn config(
         ""
     };
     let limits = if changes.has(Change::Limits) {
-        "limits.waiters_max = 500\nlimits.idle_timeout = \"20s\"\nlimits.body_bytes_max = \"16KiB\"\n"
+        "limits.waiters_max = 500\nlimits.idle_timeout = \"20s\"\n\
+         limits.body_bytes_max = \"16KiB\"\n"
     } else {
         ""
     };
