@@ -1,4 +1,93 @@
 //! Certificates of listeners and connections under TLS.
+//!
+//! Raw streams have callbacks of their own for what TLS adds:
+//!
+//! ```
+//! use dwell_engine::{StreamApp, StreamEnd, StreamRef, Streams};
+//! use dwell_evloop::{Connector, Context, Stream, Token};
+//! use std::io;
+//! use std::net::SocketAddr;
+//!
+//! /// Reads what a server sends, and keeps what went wrong with TLS.
+//! #[derive(Default)]
+//! struct Reader {
+//!     faults: Vec<String>,
+//!     has_ended: bool,
+//! }
+//!
+//! impl StreamApp for Reader {
+//!     fn opened(&mut self, _: &mut Context, _: &mut StreamRef<'_>, _: u64) {}
+//!
+//!     fn handshake_failed(
+//!         &mut self,
+//!         _: &mut Context,
+//!         _: &mut StreamRef<'_>,
+//!         error: &io::Error,
+//!     ) {
+//!         self.faults.push(error.to_string());
+//!     }
+//!
+//!     fn data(
+//!         &mut self,
+//!         _: &mut Context,
+//!         _: &mut StreamRef<'_>,
+//!         input: &[u8],
+//!         _: usize,
+//!     ) -> usize {
+//!         input.len()
+//!     }
+//!
+//!     fn peer_closed(&mut self, _: &mut Context, stream: &mut StreamRef<'_>) {
+//!         if stream.is_cut_off() {
+//!             self.faults.push("what came may be a part".into());
+//!         }
+//!         stream.close();
+//!     }
+//!
+//!     fn closed(&mut self, _: &mut Context, _: Token, _: u64, _: StreamEnd) {
+//!         self.has_ended = true;
+//!     }
+//! }
+//!
+//! fn connect(
+//!     streams: &mut Streams,
+//!     context: &mut Context,
+//!     address: SocketAddr,
+//!     connector: &Connector,
+//! ) -> io::Result<Token> {
+//!     let mut stream = Stream::connect(address)?;
+//!     stream.secure_client(connector)?;
+//!     streams.adopt_connecting(context, stream, 0)
+//! }
+//! #
+//! # use dwell_engine::StreamLimits;
+//! # use dwell_evloop::{ClientTls, Driver, EventLoop, Readiness, Roots};
+//! # use std::io::Write;
+//! # struct Alone(Streams, Reader);
+//! # impl Driver for Alone {
+//! #     type Message = ();
+//! #     fn ready(&mut self, context: &mut Context, token: Token, readiness: Readiness) {
+//! #         self.0.ready(context, token, readiness, &mut self.1);
+//! #     }
+//! #     fn expired(&mut self, context: &mut Context, token: Token) {
+//! #         self.0.expired(context, token, &mut self.1);
+//! #     }
+//! #     fn message(&mut self, _: &mut Context, (): ()) {}
+//! # }
+//! # let roots = Roots::from_pem(include_bytes!("../../tls/tests/data/certificate.pem"))?;
+//! # let connector = ClientTls::new(&roots, None, &[])?.connector("localhost")?;
+//! # let mut event_loop = EventLoop::new()?;
+//! # let mut driver = Alone(Streams::new(0, 1, StreamLimits::default()), Reader::default());
+//! # let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! # let at = listener.local_addr()?;
+//! # connect(&mut driver.0, event_loop.context(), at, &connector)?;
+//! # listener.accept()?.0.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n")?;
+//! # while !driver.1.has_ended {
+//! #     event_loop.turn(&mut driver, None)?;
+//! # }
+//! # assert_eq!(driver.1.faults.len(), 1, "{:?}", driver.1.faults);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub use dwell_evloop::{CertificateError, NameError};
 
@@ -20,6 +109,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 ///
 /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/data");
 /// # let (certificate, key) = (format!("{folder}/certificate.pem"), format!("{folder}/key.pem"));
+/// # let trusted = certificate.clone();
 /// let tls = Tls::builder().certificate_files(certificate, key).build()?;
 /// let running = Server::builder()
 ///     .tls(&tls)
@@ -31,6 +121,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// println!("https://{}", running.addresses()[0]);
 /// // The files have new certificates: new clients get them.
 /// tls.reload()?;
+/// # let client = dwell_engine::tls::TlsClient::builder().ca_file(trusted).build()?;
+/// # let (tell, told) = std::sync::mpsc::channel();
+/// # let mut manager = dwell_engine::manager::Manager::new(move |conn, event| match event {
+/// #     dwell_engine::manager::Event::Connect => drop(conn.request("GET", "/", &[], b"")),
+/// #     dwell_engine::manager::Event::HttpMessage(message) => {
+/// #         tell.send(message.status()).expect("the receiver is below");
+/// #     }
+/// #     dwell_engine::manager::Event::Error(text) => panic!("{text}"),
+/// #     _ => {}
+/// # })?;
+/// # manager.connect_tls(&format!("https://{}", running.addresses()[0]), &client)?;
+/// # while told.try_recv() != Ok(Some(200)) {
+/// #     manager.poll(std::time::Duration::from_secs(5))?;
+/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -200,6 +304,24 @@ pub struct TlsClient {
 }
 
 /// The settings of a [`TlsClient`]; without any, it trusts what the system trusts.
+///
+/// ```
+/// use dwell_engine::tls::{TlsClient, TlsClientBuilder, TlsError};
+///
+/// /// Trusts the servers of a company, if there is a file with its authorities.
+/// fn trust(builder: TlsClientBuilder, authorities: Option<&str>) -> TlsClientBuilder {
+///     match authorities {
+///         Some(file) => builder.ca_file(file),
+///         None => builder,
+///     }
+/// }
+/// #
+/// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/data/certificate.pem");
+/// # trust(TlsClient::builder(), Some(file)).build()?;
+/// # let none = trust(TlsClient::builder(), Some("/dev/null/none")).build();
+/// # assert!(matches!(none, Err(TlsError::Read { .. })));
+/// # Ok::<(), TlsError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct TlsClientBuilder {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// `[upstream]`: the application, which answers misses and everything that is not a poll.
 ///
-/// Shape: bounds are for the whole process; see [`share`].
+/// Shape: bounds are for the whole process; see [`share`](super::share).
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
     /// URLs of its servers. Without any, the response is 404 instead of a proxied one.

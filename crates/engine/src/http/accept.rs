@@ -80,6 +80,30 @@ impl Http {
 
     /// Accepts clients there under TLS from now on, or by `None` without it. False where there is
     /// no such listener.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use dwell_evloop::{Acceptor, EventLoop, ListenOptions, Token, bind_group};
+    ///
+    /// /// Takes the certificates of another configuration, which may have none.
+    /// fn follow(http: &mut Http, listeners: &[Token], acceptor: Option<&Acceptor>) -> usize {
+    ///     let mut followed = 0;
+    ///     for listener in listeners {
+    ///         followed += usize::from(http.secure(*listener, acceptor.cloned()));
+    ///     }
+    ///     followed
+    /// }
+    /// #
+    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut http = Http::new(Kinds { listener: 0, connection: 1 }, Limits::default());
+    /// # let any = ([127, 0, 0, 1], 0).into();
+    /// # let listener = bind_group(any, 1, ListenOptions::default())?.remove(0);
+    /// # let listener = http.listen_as(event_loop.context(), listener)?;
+    /// # assert_eq!(follow(&mut http, &[listener], None), 1);
+    /// # assert!(http.unlisten(event_loop.context(), listener));
+    /// # assert_eq!(follow(&mut http, &[listener], None), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn secure(&mut self, listener: Token, acceptor: Option<Acceptor>) -> bool {
         let listener = self.listeners.get_mut(listener);
         listener.map(|listener| listener.secure(acceptor)).is_some()

@@ -53,6 +53,39 @@ impl Manager {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use dwell_engine::tls::{Tls, TlsClient};
+    /// use std::time::Duration;
+    ///
+    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
+    /// let client = TlsClient::builder().ca_pem(certificate).build()?;
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(|_, _| {})?;
+    /// let listener = manager.listen_tls_with("https://127.0.0.1:0", &tls, |conn, event| {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         let text = if conn.is_secure() { "secure" } else { "plain" };
+    ///         let _ = conn.reply(200, &[], text.as_bytes());
+    ///     }
+    /// })?;
+    /// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// let url = format!("https://{}", address.expect("it listens"));
+    /// manager.connect_tls_with(&url, &client, move |conn, event| match event {
+    ///     Event::Connect => drop(conn.request("GET", "/", &[], b"")),
+    ///     Event::HttpMessage(message) => {
+    ///         tell.send(message.body().to_vec()).expect("the receiver is below");
+    ///     }
+    ///     Event::Error(text) => panic!("{text}"),
+    ///     _ => {}
+    /// })?;
+    /// while told.try_recv().as_deref() != Ok(b"secure") {
+    ///     manager.poll(Duration::from_secs(5))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn listen_tls_with(
         &mut self,
         url: &str,
@@ -91,6 +124,38 @@ impl Manager {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Event, Manager};
+    /// use dwell_engine::tls::{Tls, TlsClient};
+    /// use dwell_engine::websocket::UpgradeOptions;
+    /// use std::time::Duration;
+    ///
+    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
+    /// let client = TlsClient::builder().ca_pem(certificate).build()?;
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let mut manager = Manager::new(move |conn, event| match event {
+    ///     Event::HttpMessage(message) => {
+    ///         let _ = conn.ws_upgrade(&message, &UpgradeOptions::default());
+    ///     }
+    ///     Event::WebSocketOpen if conn.is_client() => drop(conn.ws_text("hello")),
+    ///     Event::WebSocketMessage { data, .. } => {
+    ///         tell.send(data.to_vec()).expect("the receiver is below");
+    ///     }
+    ///     Event::Error(text) => panic!("{text}"),
+    ///     _ => {}
+    /// })?;
+    /// let listener = manager.listen_tls("wss://127.0.0.1:0", &tls)?;
+    /// let address = manager.conn(listener).and_then(|mut conn| conn.local_address());
+    /// let url = format!("wss://{}/chat", address.expect("it listens"));
+    /// manager.ws_connect_tls(&url, &client)?;
+    /// while told.try_recv().as_deref() != Ok(b"hello") {
+    ///     manager.poll(Duration::from_secs(5))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn ws_connect_tls(&mut self, url: &str, tls: &TlsClient) -> Result<u64, ManagerError> {
         self.act(|scope| scope.ws_connect_tls(url, tls))
     }
