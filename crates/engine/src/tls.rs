@@ -237,6 +237,12 @@ impl Tls {
         Ok(())
     }
 
+    /// Makes the keys of session tickets for a day now, so that processes that are forked later
+    /// resume sessions of one another. Otherwise the first ticket makes its key.
+    pub fn make_ticket_keys(&self) {
+        self.0.acceptor.make_ticket_keys();
+    }
+
     /// Puts the clients of a listener under TLS, for a driver that has listeners of its own.
     pub fn secure(&self, listener: &mut Listener) {
         listener.secure(self.0.acceptor.clone());

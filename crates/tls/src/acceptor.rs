@@ -1,11 +1,12 @@
 //! The state that all handshakes of a listener share: certificates and tickets.
 
 use crate::handshake::{Capture, Handshake, Role};
-use crate::{Certificate, CertificateError, Roots};
+use crate::tickets::Tickets;
+use crate::{Certificate, CertificateError, Roots, TicketKey};
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
@@ -36,6 +37,7 @@ pub struct Acceptor(Arc<Shared>);
 struct Shared {
     config: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
+    tickets: Arc<Tickets>,
     handshakes_max: usize,
 }
 
@@ -90,16 +92,18 @@ impl Acceptor {
             config.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        // Without tickets every connection has a whole handshake, which is no fault.
-        match provider::Ticketer::new() {
-            Ok(ticketer) if resumes => config.ticketer = ticketer,
-            _ => config.send_tls13_tickets = 0,
+        let tickets = Arc::new(Tickets::new(Arc::clone(&config.time_provider)));
+        if resumes {
+            config.ticketer = Arc::clone(&tickets) as Arc<dyn ProducesTickets>;
+        } else {
+            config.send_tls13_tickets = 0;
         }
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(Capture);
         Self(Arc::new(Shared {
             config: Arc::new(config),
             certificates,
+            tickets,
             handshakes_max,
         }))
     }
@@ -107,6 +111,19 @@ impl Acceptor {
     /// Offers other certificates from now on, in all clones.
     pub fn set_certificates(&self, certificates: Vec<Certificate>) {
         self.0.certificates.set(certificates);
+    }
+
+    /// Makes and reads tickets with these keys from now on, in all clones: the first key makes
+    /// them, all keys read them. Servers with the same keys resume sessions of one another. With
+    /// none, keys are made when the first ticket is wanted, and replaced every four hours.
+    pub fn set_ticket_keys(&self, keys: Vec<TicketKey>) {
+        self.0.tickets.give(keys);
+    }
+
+    /// Makes the keys of tickets for a day now, so that processes that are forked later resume
+    /// sessions of one another.
+    pub fn make_ticket_keys(&self) {
+        self.0.tickets.make_ahead();
     }
 
     /// Handshakes that are to be under way at once in a loop, at most.

@@ -26,6 +26,7 @@ mod session;
 mod suite;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod verifier;
 mod x509;
 
@@ -40,6 +41,7 @@ pub use receive::Opened;
 pub use send::sealed_bytes;
 pub use session::{Secrets, Session};
 pub use suite::Suite;
+pub use tickets::TicketKey;
 
 /// Bytes of a record's header.
 pub const HEADER_BYTES: usize = 5;

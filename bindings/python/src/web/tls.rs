@@ -19,7 +19,9 @@ impl Tls {
     fn new(certfile: PathBuf, keyfile: Option<PathBuf>) -> PyResult<Self> {
         let keyfile = keyfile.unwrap_or_else(|| certfile.clone());
         let builder = engine::Tls::builder().certificate_files(certfile, keyfile);
-        builder.build().map(Self).map_err(|error| refused(&error))
+        let tls = builder.build().map_err(|error| refused(&error))?;
+        tls.make_ticket_keys();
+        Ok(Self(tls))
     }
 
     /// Reads the files again, for clients that connect from now on.

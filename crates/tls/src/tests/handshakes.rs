@@ -3,7 +3,7 @@
 use super::{CERTIFICATE, KEY};
 use crate::{
     Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError,
-    HandshakeFault, Keys, TlsError, content,
+    HandshakeFault, Keys, TicketKey, TlsError, content,
 };
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
@@ -162,6 +162,40 @@ fn a_client_that_comes_again_is_resumed() {
             speak(&mut established, &mut client, &mut input);
         }
         assert_eq!(kinds[1], Some(HandshakeKind::Resumed), "{kinds:?}");
+    }
+}
+
+#[test]
+fn a_session_is_resumed_by_another_server_with_the_same_keys_of_tickets() {
+    let key = |byte| TicketKey::from_bytes(&[byte; TicketKey::BYTES]).unwrap();
+    let server = |keys: &[u8]| {
+        let acceptor = Acceptor::new(vec![certificate()], 1);
+        acceptor.set_ticket_keys(keys.iter().copied().map(key).collect());
+        acceptor
+    };
+    for version in [&version::TLS13, &version::TLS12] {
+        for (here, there, is_resumed) in [
+            (&[1, 2][..], &[2, 1][..], true),
+            (&[1, 2], &[2, 3], false),
+            (&[1], &[], false),
+        ] {
+            let config = Arc::new(config(&[version]));
+            let mut kinds = Vec::new();
+            for keys in [here, there] {
+                let mut client = client(&config, "localhost");
+                let handshake = server(keys).begin().unwrap();
+                let (mut established, mut input) =
+                    finish(handshake, &mut client, 100_000, b"request").unwrap();
+                if input.is_empty() {
+                    client.writer().write_all(b"request").unwrap();
+                    input = sent(&mut client);
+                }
+                speak(&mut established, &mut client, &mut input);
+                kinds.push(client.handshake_kind());
+            }
+            let resumed = kinds[1] == Some(HandshakeKind::Resumed);
+            assert_eq!(resumed, is_resumed, "{here:?} {there:?} {kinds:?}");
+        }
     }
 }
 
