@@ -401,6 +401,22 @@ def test_a_reload_moves_an_address_between_plain_and_tls(lone):
     assert not has_tls(lone.address)
 
 
+def test_a_reload_opens_no_address_that_would_verify_no_client(lone, tmp_path):
+    extra = ports.free_address()
+    listen = [ports.text(lone.address), ports.text(extra)]
+    authority = str(make_authority(tmp_path, "ours")[0])
+    lone.edge.rewrite(tls={"listen": listen, "client_ca": authority})
+    lone.edge.signal(signal.SIGHUP)
+    words = "(tls.client_ca): clients show certificates only after a restart or an upgrade"
+    until(lambda: words in lone.edge.output(), "the reload is rejected")
+    assert not has_tls(extra)
+    assert has_tls(lone.address)
+    # Without it, the rest of the change is taken.
+    lone.edge.rewrite(tls={"client_ca": "off"})
+    lone.edge.signal(signal.SIGHUP)
+    until(lambda: has_tls(extra), "the rest of the change is taken")
+
+
 def test_without_any_address_the_listener_closes(lone):
     lone.edge.rewrite(tls={"listen": [], "certificate": [], "key": []})
     lone.edge.signal(signal.SIGHUP)

@@ -128,6 +128,7 @@ impl Reloader {
     pub(super) fn take(&self, mut config: Config) -> Result<u64, RunError> {
         let before = self.settings.newest();
         let running = &before.config;
+        tls::verifies_clients(&config, running)?;
         for option in config.keep_what_needs_a_restart(running) {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }

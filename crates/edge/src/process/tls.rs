@@ -88,6 +88,21 @@ pub(super) fn acceptor(
     acceptor.map_err(|error| unusable(file, error.to_string()))
 }
 
+/// Checks that a reload leaves no client unverified which the new configuration wants verified:
+/// `tls.client_ca` begins to count at the next start alone.
+///
+/// # Errors
+/// [`RunError::Certificate`] for the file with the authorities of clients.
+pub(super) fn verifies_clients(config: &Config, running: &Config) -> Result<(), RunError> {
+    match &config.tls.client_ca {
+        Some(path) if running.tls.client_ca.is_none() && !config.tls.listen.is_empty() => {
+            let reason = "clients show certificates only after a restart or an upgrade (SIGUSR2)";
+            Err(unusable((path, "tls.client_ca"), reason.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns warnings about certificates that can be used, but that clients refuse.
 pub(super) fn warnings(pairs: &[Pair], now: SystemTime) -> Vec<String> {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -132,7 +147,7 @@ impl Certificates {
         if let Some(watch) = &state.watch {
             // The thread lives as long as this.
             let _ = watch.send(());
-        } else if !state.pairs.is_empty() {
+        } else if state.pairs.iter().any(|pair| pair.files.is_some()) {
             let (sender, receiver) = mpsc::channel();
             let shown = Arc::downgrade(self);
             let thread = thread::Builder::new().name("certificates".to_owned());

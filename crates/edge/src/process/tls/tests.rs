@@ -118,3 +118,21 @@ fn a_pair_is_read_again_when_a_file_has_changed_and_stays_when_that_is_broken() 
     shown.look();
     assert_eq!(names(), ["*.other.test"]);
 }
+
+#[test]
+fn a_reload_leaves_no_client_unverified_that_is_to_be_verified() {
+    let running = config_of(&data("certificate.pem"), &data("key.pem"));
+    let mut config = running.clone();
+    config.tls.client_ca = Some(data("certificate.pem"));
+    let error = verifies_clients(&config, &running).unwrap_err().to_string();
+    let expected =
+        "certificate.pem (tls.client_ca): clients show certificates only after a restart";
+    assert!(error.contains(expected), "{error}");
+    assert!(verifies_clients(&config, &config).is_ok());
+    assert!(verifies_clients(&running, &config).is_ok());
+    config.tls.listen.clear();
+    assert!(
+        verifies_clients(&config, &running).is_ok(),
+        "no client comes"
+    );
+}
