@@ -7,14 +7,8 @@ pub(crate) struct Fields {
     pub(crate) not_before: i64,
     /// Unix time, seconds.
     pub(crate) not_after: i64,
-    /// The common name of the subject, where it has exactly one and that is text.
-    pub(crate) common_name: Option<String>,
     /// Host names for which it is, in lower case.
     pub(crate) hosts: Vec<String>,
-    /// URIs for which it is.
-    pub(crate) uris: Vec<String>,
-    /// Mail addresses for which it is.
-    pub(crate) emails: Vec<String>,
     /// Number of IP addresses for which it is.
     pub(crate) addresses: usize,
 }
@@ -35,7 +29,6 @@ pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
     let mut fields = Fields {
         not_before: time(validity.next()?)?,
         not_after: time(validity.next()?)?,
-        common_name: common_name(body.expect(SEQUENCE)?),
         ..Fields::default()
     };
     while let Some((tag, content)) = body.next() {
@@ -65,37 +58,11 @@ impl Fields {
             let text = || str::from_utf8(name).ok().filter(|name| name.is_ascii());
             match tag {
                 DNS_NAME => self.hosts.extend(text().map(str::to_ascii_lowercase)),
-                URI => self.uris.extend(text().map(str::to_owned)),
-                EMAIL => self.emails.extend(text().map(str::to_owned)),
                 ADDRESS => self.addresses += 1,
                 _ => {}
             }
         }
         Some(())
-    }
-}
-
-/// The one common name of a subject.
-fn common_name(subject: &[u8]) -> Option<String> {
-    let (mut subject, mut found) = (Der(subject), None);
-    while let Some((_, set)) = subject.next() {
-        let mut set = Der(set);
-        while let Some((_, attribute)) = set.next() {
-            let mut attribute = Der(attribute);
-            if attribute.expect(OBJECT_ID)? != COMMON_NAME {
-                continue;
-            }
-            if found.is_some() {
-                return None;
-            }
-            found = attribute.next();
-        }
-    }
-    match found? {
-        (UTF8_STRING | PRINTABLE_STRING | IA5_STRING, name) => {
-            str::from_utf8(name).ok().map(str::to_owned)
-        }
-        _ => None,
     }
 }
 
@@ -170,20 +137,13 @@ impl<'a> Der<'a> {
 const BOOLEAN: u8 = 0x01;
 const INTEGER: u8 = 0x02;
 const OBJECT_ID: u8 = 0x06;
-const UTF8_STRING: u8 = 0x0c;
-const PRINTABLE_STRING: u8 = 0x13;
-const IA5_STRING: u8 = 0x16;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-const EMAIL: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
-const URI: u8 = 0x86;
 const ADDRESS: u8 = 0x87;
-/// 2.5.4.3
-const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// 2.5.29.17
 const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
@@ -205,7 +165,6 @@ mod tests {
     #[test]
     fn the_fields_of_a_certificate_are_found() {
         let fields = fields(&example()).unwrap();
-        assert_eq!(fields.common_name.as_deref(), Some("dwell.test"));
         assert_eq!(fields.hosts, ["dwell.test", "localhost"]);
         assert_eq!(fields.addresses, 1);
         // Written as UTCTime and as GeneralizedTime.
@@ -233,26 +192,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_name_that_is_not_the_only_one_is_none() {
-        let name = |text: &[u8]| {
-            let oid = [
-                &[OBJECT_ID, 3][..],
-                COMMON_NAME,
-                &[UTF8_STRING, text.len() as u8],
-                text,
-            ];
-            let attribute = oid.concat();
-            let attribute = [&[SEQUENCE, attribute.len() as u8][..], &attribute].concat();
-            [&[0x31, attribute.len() as u8][..], &attribute].concat()
-        };
-        assert_eq!(common_name(&name(b"a")).as_deref(), Some("a"));
-        assert_eq!(common_name(&[name(b"a"), name(b"b")].concat()), None);
-        assert_eq!(common_name(&name(b"\xff")), None);
-    }
-
     proptest! {
-        /// Bytes of an untrusted client are read here: none of them may panic.
+        /// Whatever a file has, none of its bytes may panic.
         #[test]
         fn damage_is_no_panic(at: usize, byte: u8, cut: usize) {
             let mut bytes = example();
