@@ -78,6 +78,10 @@ pub enum HandshakeFault {
 /// Bytes of all records that a peer sends in a handshake, at most.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 
+/// Bytes of a client's first record that come before its handshake begins, and with it the bound on
+/// handshakes under way. A hello with post-quantum key shares has 2 KiB.
+const BEFORE_HANDSHAKE_BYTES_MAX: usize = 4096;
+
 impl Handshake {
     pub(crate) fn new(mut connection: Connection, role: Role) -> Self {
         connection.set_buffer_limit(None);
@@ -90,11 +94,11 @@ impl Handshake {
         }
     }
 
-    /// Returns true if the first record of a client is whole in `input`, or has a fault: what comes
-    /// before that needs no handshake yet.
+    /// Returns true if the first record of a client is whole in `input`, has a fault, or exceeds
+    /// 4,096 bytes: what comes before that needs no handshake yet, and little memory.
     pub fn is_due(input: &[u8]) -> bool {
         match record_bytes(input, true, true) {
-            Ok(Some(length)) => input.len() >= length,
+            Ok(Some(length)) => input.len() >= length.min(BEFORE_HANDSHAKE_BYTES_MAX),
             Ok(None) => false,
             Err(_) => true,
         }
@@ -256,7 +260,7 @@ impl Handshake {
         if !self.is_tls13() {
             return Ok(Established::Tls12(Box::new(Tls12::new(self.connection))));
         }
-        let suite = self.suite().map_err(HandshakeError::Record)?;
+        let suite = self.suite()?;
         let extracted = self.connection.dangerous_extract_secrets()?;
         let Captured { client, server } = &self.secrets;
         let (receiving, sending) = match self.role {
@@ -269,7 +273,7 @@ impl Handshake {
             received: extracted.rx.0,
             sent: extracted.tx.0,
         };
-        let mut session = Session::new(suite, secrets).map_err(HandshakeError::Record)?;
+        let mut session = Session::new(suite, secrets)?;
         if matches!(self.role, Role::Client(_)) {
             session.peer = Peer::Server;
         }
@@ -351,6 +355,12 @@ impl HandshakeError {
 impl From<rustls::Error> for HandshakeError {
     fn from(error: rustls::Error) -> Self {
         Self::Refused(error)
+    }
+}
+
+impl From<TlsError> for HandshakeError {
+    fn from(error: TlsError) -> Self {
+        Self::Record(error)
     }
 }
 

@@ -136,7 +136,8 @@ impl Tls {
                 if let State::Waiting(acceptor) = &self.state
                     && Handshake::is_due(input)
                 {
-                    let handshake = acceptor.begin().ok_or(io::ErrorKind::OutOfMemory)?;
+                    let handshake = acceptor.begin();
+                    let handshake = handshake.ok_or_else(|| refused(TlsError::Keys.into()))?;
                     self.state = State::Handshake(Box::new(handshake), Some(acceptor.clone()));
                 }
                 let mut used = 0;

@@ -284,6 +284,10 @@ fn a_handshake_is_due_with_its_first_record() {
     assert!(Handshake::is_due(&hello));
     assert!(!Handshake::is_due(&[content::DATA]));
     assert!(Handshake::is_due(&[content::DATA, 3]));
+    // A long one is not waited for to its end.
+    let long = [&[22, 3, 1, 0x40, 0][..], &[1; 0x4000]].concat();
+    assert!(!Handshake::is_due(&long[..4095]));
+    assert!(Handshake::is_due(&long[..4096]));
 }
 
 /// What a client is sent when this comes first, or behind the hello of a version.
