@@ -271,9 +271,9 @@ impl TlsBuilder {
     }
 
     /// Sets the number of handshakes that may be under way at once in each loop; beyond it the
-    /// oldest gives way. Default 1,000.
+    /// oldest gives way. Default 1,000; at least one.
     pub fn handshakes_max(mut self, handshakes: usize) -> Self {
-        self.handshakes_max = handshakes;
+        self.handshakes_max = handshakes.max(1);
         self
     }
 
