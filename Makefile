@@ -281,6 +281,7 @@ fmt-check:
 clippy:
 	$(CARGO) clippy $(TESTED) --all-targets -- -D warnings
 	$(CARGO) clippy -p dwell -p dwell-engine -p dwell-memcache --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p dwell-engine --locked -- -D warnings
 
 test-rust:
 	$(CARGO) test $(TESTED)
