@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | `blocking` (default) | `Client` | rustix, dwell-timers |
 //! | `on-loop` | `on_loop` | mio, dwell-evloop |
+//! | `tls` | `Tls`: TLS of `Client` | dwell-tls, with rustls and aws-lc |
 //! | `watch` | `watch`: hints of changes | `on-loop`, dwell-metrics, tracing |
 //! | `json` | `Json` | `serde_json` |
 //! | `zlib`, `zstd` | `Compressed` | flate2, zstd |
@@ -41,6 +42,7 @@ pub use ring::{Distribution, Ring, RingServer, UnknownDistribution};
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}
+    #[cfg(feature = "tls")]
     #[doc = include_str!("../../../docs/memcached-client.md")]
     mod story {}
 }

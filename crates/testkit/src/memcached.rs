@@ -26,6 +26,8 @@ pub struct Memcached {
     child: Option<Child>,
     port: u16,
     arguments: Vec<String>,
+    /// Asks the server at an address for its process id.
+    ask: fn(SocketAddr) -> Option<u32>,
 }
 
 impl Memcached {
@@ -42,14 +44,24 @@ impl Memcached {
     /// # Panics
     /// As [`Memcached::start`].
     pub fn start_with(arguments: &[&str]) -> Self {
+        Self::start_asked(arguments, answering_pid)
+    }
+
+    /// Starts memcached with more arguments, and waits until `ask` gets its process id: for a
+    /// server that speaks TLS.
+    ///
+    /// # Panics
+    /// As [`Memcached::start`].
+    pub fn start_asked(arguments: &[&str], ask: fn(SocketAddr) -> Option<u32>) -> Self {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         for _ in 0..ATTEMPTS {
             let port = free_port();
-            if let Some(child) = launch(port, &arguments) {
+            if let Some(child) = launch(port, &arguments, ask) {
                 return Self {
                     child: Some(child),
                     port,
                     arguments,
+                    ask,
                 };
             }
         }
@@ -110,7 +122,7 @@ impl Memcached {
     /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = launch(self.port, &self.arguments);
+        self.child = launch(self.port, &self.arguments, self.ask);
         assert!(
             self.child.is_some(),
             "memcached did not start again on port {}",
@@ -157,7 +169,7 @@ impl Drop for Memcached {
 }
 
 /// Starts the process; `None` if it ended at once, as it does when its port is taken.
-fn launch(port: u16, arguments: &[String]) -> Option<Child> {
+fn launch(port: u16, arguments: &[String], ask: fn(SocketAddr) -> Option<u32>) -> Option<Child> {
     let mut command = Command::new("memcached");
     command
         .args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0"])
@@ -178,7 +190,7 @@ fn launch(port: u16, arguments: &[String]) -> Option<Child> {
     let mut ended = false;
     let answers = wait_until(|| {
         ended = !matches!(child.try_wait(), Ok(None));
-        ended || answering_pid(port) == Some(pid)
+        ended || ask(loopback(port)) == Some(pid)
     });
     if answers && !ended {
         return Some(child);
@@ -201,8 +213,8 @@ fn connect(port: u16) -> std::io::Result<TcpStream> {
 }
 
 /// The process that answers on the port: it may be another one that took it first.
-fn answering_pid(port: u16) -> Option<u32> {
-    let mut stream = connect(port).ok()?;
+fn answering_pid(address: SocketAddr) -> Option<u32> {
+    let mut stream = connect(address.port()).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     stream.write_all(b"stats\r\n").ok()?;
     for line in BufReader::new(stream).lines() {

@@ -74,6 +74,7 @@ const LAYERS: &[Layer] = &[
             "dwell-metrics",
             "dwell-proto",
             "dwell-timers",
+            "dwell-tls",
         ],
         outside: None,
     },

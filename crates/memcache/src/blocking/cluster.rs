@@ -73,7 +73,7 @@ impl Cluster {
             servers: servers
                 .iter()
                 .map(|server| Server::new(server, &options))
-                .collect(),
+                .collect::<Result<_, _>>()?,
             options,
         })
     }

@@ -11,6 +11,7 @@ use super::fault::Fault;
 use super::options::Timeouts;
 use super::reaper::Reaper;
 use super::socket::{Socket, Transfer};
+use super::tls::{Layer, RECORD_BYTES_MAX};
 
 /// The progress of a request after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub(crate) fn take_replies(
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Arc<Socket>,
+    /// TLS between the buffers and the socket.
+    layer: Option<Box<Layer>>,
     timeouts: Timeouts,
     reaper: Option<Reaper>,
     /// The limit for which the kernel's receive timeout was set.
@@ -88,7 +91,9 @@ pub(crate) struct Connection {
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// Bytes of the current request that are out.
+    /// Bytes of a record of TLS that has begun, from `end` on.
+    sealed: usize,
+    /// Bytes of the current request that are out, or of its records.
     sent: usize,
     has_received: bool,
     /// True if it has carried an operation before the current one.
@@ -105,6 +110,7 @@ impl Connection {
         let reaper = (timeouts == Timeouts::Reaper).then(|| Reaper::new(Arc::clone(&socket)));
         Self {
             socket,
+            layer: None,
             timeouts,
             reaper,
             kernel_limit: None,
@@ -112,12 +118,21 @@ impl Connection {
             input: vec![0; INPUT_BYTES],
             start: 0,
             end: 0,
+            sealed: 0,
             sent: 0,
             has_received: false,
             is_used: false,
             last_used: Instant::now(),
             forks: dwell_timers::forks(),
         }
+    }
+
+    /// Goes on under TLS, with the bytes that came behind its handshake.
+    pub(crate) fn secure(&mut self, layer: Layer, early: &[u8]) -> Result<(), Fault> {
+        self.layer = Some(Box::new(layer));
+        self.make_room();
+        self.input[..early.len()].copy_from_slice(early);
+        self.take_bytes(early.len()).map(drop)
     }
 
     pub(crate) const fn forks(&self) -> u64 {
@@ -183,6 +198,9 @@ impl Connection {
         self.sent = 0;
         self.has_received = false;
         self.last_used = budget.started();
+        if let Some(layer) = &mut self.layer {
+            layer.begin();
+        }
         match (&mut self.reaper, budget.limit()) {
             (Some(reaper), Some(limit)) => {
                 let rest = if budget.is_whole() {
@@ -204,40 +222,57 @@ impl Connection {
     /// Ends an operation; whether another may follow on this connection.
     pub(crate) fn finish(&mut self) -> bool {
         self.is_used = true;
-        if self.input.len() > INPUT_KEEP_BYTES_MAX {
+        if self.input.len() > INPUT_KEEP_BYTES_MAX && self.sealed == 0 {
             self.input = vec![0; INPUT_BYTES];
         }
         let was_reaped = self.reaper.as_ref().is_some_and(Reaper::end);
-        !was_reaped && self.start == self.end
+        let is_ended = self.layer.as_ref().is_some_and(|layer| layer.is_ended());
+        !was_reaped && !is_ended && self.start == self.end
     }
 
     /// Sends what the socket takes of the rest of `request`.
     pub(crate) fn send(&mut self, request: &[u8]) -> Result<bool, Fault> {
-        let transfer = self.socket.send_now(&request[self.sent..]);
+        let unsent = match &mut self.layer {
+            None => &request[self.sent..],
+            Some(layer) => {
+                layer.seal(request)?;
+                layer.unsent()
+            }
+        };
+        let transfer = self.socket.send_now(unsent);
         match self.unless_reaped(transfer)? {
             Transfer::Bytes(count) => {
                 self.sent += count;
+                if let Some(layer) = &mut self.layer {
+                    layer.has_sent(count);
+                }
                 Ok(true)
             }
             Transfer::Later => Ok(false),
         }
     }
 
-    pub(crate) const fn is_sent(&self, request: &[u8]) -> bool {
-        self.sent == request.len()
+    pub(crate) fn is_sent(&self, request: &[u8]) -> bool {
+        match &self.layer {
+            None => self.sent == request.len(),
+            Some(layer) => layer.is_sent(),
+        }
     }
 
     /// The first receive of an operation, which may take as long as the kernel lets it.
     fn receive_first(&mut self) -> Result<bool, Fault> {
         self.make_room();
-        let transfer = self.socket.receive(&mut self.input[self.end..]);
+        let transfer = self
+            .socket
+            .receive(&mut self.input[self.end + self.sealed..]);
         self.received(transfer)
     }
 
     /// Receives what is there; whether anything was.
     pub(crate) fn receive_now(&mut self) -> Result<bool, Fault> {
         self.make_room();
-        let transfer = self.socket.receive_now(&mut self.input[self.end..]);
+        let room = &mut self.input[self.end + self.sealed..];
+        let transfer = self.socket.receive_now(room);
         self.received(transfer)
     }
 
@@ -245,13 +280,29 @@ impl Connection {
         match self.unless_reaped(transfer)? {
             Transfer::Bytes(0) if self.is_reaped() => Err(Fault::Timeout),
             Transfer::Bytes(0) => Err(Fault::Closed),
-            Transfer::Bytes(count) => {
-                self.end += count;
-                self.has_received = true;
-                Ok(true)
-            }
+            Transfer::Bytes(count) => self.take_bytes(count),
             Transfer::Later => Ok(false),
         }
+    }
+
+    /// Takes bytes that were received into the input, where records of TLS are opened in place.
+    fn take_bytes(&mut self, count: usize) -> Result<bool, Fault> {
+        let Some(layer) = &mut self.layer else {
+            self.end += count;
+            self.has_received = true;
+            return Ok(true);
+        };
+        let begin = self.end;
+        let filled = begin + self.sealed + count;
+        let (used, data) = layer.open(&mut self.input[begin..filled], &self.socket)?;
+        self.end = begin + data;
+        self.sealed = filled - begin - used;
+        self.input.copy_within(begin + used..filled, self.end);
+        self.has_received |= data > 0;
+        if data == 0 && layer.is_ended() {
+            return Err(Fault::Closed);
+        }
+        Ok(true)
     }
 
     /// Waits until something has been received, and sends the rest of the request meanwhile.
@@ -281,6 +332,7 @@ impl Connection {
         let (used, result) = take_replies(take, &mut self.decoder, input);
         self.start += used;
         if self.start == self.end {
+            self.input.copy_within(self.end..self.end + self.sealed, 0);
             (self.start, self.end) = (0, 0);
         }
         result
@@ -288,11 +340,16 @@ impl Connection {
 
     /// Makes room for the rest of the reply that has begun, or for some bytes.
     fn make_room(&mut self) {
-        if self.start > 0 && self.end == self.input.len() {
-            self.input.copy_within(self.start..self.end, 0);
+        let least = match &self.layer {
+            None => 1,
+            Some(_) => RECORD_BYTES_MAX,
+        };
+        if self.start > 0 && self.end + least > self.input.len() {
+            self.input
+                .copy_within(self.start..self.end + self.sealed, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let needed = (self.start + self.decoder.needed()).max(self.end + 1);
+        let needed = (self.start + self.decoder.needed()).max(self.end + least);
         if needed > self.input.len() {
             // The decoder refuses what is longer than a value may be before it asks for it.
             self.input.resize(needed.max(self.input.len() * 2), 0);
@@ -308,6 +365,17 @@ impl Connection {
         match result {
             Err(Fault::Closed) if self.is_reaped() => Err(Fault::Timeout),
             result => result,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A child of its process may not end it.
+        if let Some(layer) = &mut self.layer
+            && self.forks == dwell_timers::forks()
+        {
+            layer.close(&self.socket);
         }
     }
 }

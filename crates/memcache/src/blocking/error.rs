@@ -43,6 +43,11 @@ pub enum Error {
         /// Its name.
         name: &'static str,
     },
+    /// The certificate of no server can be for this name.
+    ServerName {
+        /// The name, or the host of the server.
+        name: String,
+    },
     /// A raw command or its end token is empty.
     EmptyCommand,
     /// The time was over.
@@ -65,6 +70,24 @@ pub enum Error {
         place: Box<Place>,
         /// The error of the system.
         error: io::Error,
+    },
+    /// The certificate of the server is refused. Nothing was sent.
+    Certificate {
+        /// The place.
+        place: Box<Place>,
+        /// The name that the certificate has to be for.
+        host: Arc<str>,
+        /// The reason in words.
+        reason: String,
+    },
+    /// The handshake of TLS failed, or a record of the server cannot be decrypted.
+    Tls {
+        /// The place.
+        place: Box<Place>,
+        /// True if any byte of the request was sent: then the operation may have happened.
+        written: bool,
+        /// The fault.
+        error: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The server ended the connection before its answer.
     Closed {
@@ -151,6 +174,7 @@ impl Error {
             | Self::NoServers
             | Self::ZeroWeight { .. }
             | Self::ZeroOption { .. }
+            | Self::ServerName { .. }
             | Self::EmptyCommand
             | Self::ErrorLine {
                 kind: ErrorKind::ClientError | ErrorKind::Error,
@@ -167,6 +191,8 @@ impl Error {
             Self::Timeout { place, .. }
             | Self::Resolve { place, .. }
             | Self::Connect { place, .. }
+            | Self::Certificate { place, .. }
+            | Self::Tls { place, .. }
             | Self::Closed { place, .. }
             | Self::Malformed { place, .. }
             | Self::Unexpected { place, .. }
@@ -181,7 +207,9 @@ impl Error {
     /// Returns true if the server may have carried out the request nevertheless.
     pub const fn is_ambiguous(&self) -> bool {
         match self {
-            Self::Timeout { written, .. } | Self::Closed { written, .. } => *written,
+            Self::Timeout { written, .. }
+            | Self::Closed { written, .. }
+            | Self::Tls { written, .. } => *written,
             Self::Malformed { .. } | Self::Unexpected { .. } => true,
             _ => false,
         }
@@ -193,6 +221,16 @@ impl Error {
             Fault::Timeout => Self::Timeout { place, written },
             Fault::Resolve(reason) => Self::Resolve { place, reason },
             Fault::Connect(error) => Self::Connect { place, error },
+            Fault::Certificate { host, reason } => Self::Certificate {
+                place,
+                host,
+                reason,
+            },
+            Fault::Tls(error) => Self::Tls {
+                place,
+                written,
+                error,
+            },
             Fault::Closed => Self::Closed { place, written },
             Fault::Malformed(error) => Self::Malformed { place, error },
             Fault::Unexpected(reply) => Self::Unexpected { place, reply },
@@ -219,11 +257,21 @@ impl fmt::Display for Error {
             Self::NoServers => f.write_str("no memcached server is given"),
             Self::ZeroWeight { server } => write!(f, "weight of server {server} is 0"),
             Self::ZeroOption { name } => write!(f, "{name} is 0"),
+            Self::ServerName { name } => {
+                write!(
+                    f,
+                    "server name is neither a host name nor an address: {name}"
+                )
+            }
             Self::EmptyCommand => f.write_str("command or end token is empty"),
             Self::Timeout { written: true, .. } => f.write_str("no answer in time"),
             Self::Timeout { written: false, .. } => f.write_str("could not be asked in time"),
             Self::Resolve { reason, .. } => write!(f, "name cannot be looked up: {reason}"),
             Self::Connect { .. } => f.write_str("connection cannot be made"),
+            Self::Certificate { host, reason, .. } => {
+                write!(f, "certificate of {host} is refused: {reason}")
+            }
+            Self::Tls { .. } => f.write_str("TLS failed"),
             Self::Closed { .. } => f.write_str("connection closed before the answer"),
             Self::Malformed { .. } => f.write_str("malformed reply"),
             Self::Unexpected { reply, .. } => write!(f, "reply to something else: {reply}"),
@@ -262,7 +310,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Key(error) => Some(error),
-            Self::Codec(error) => Some(&**error),
+            Self::Codec(error) | Self::Tls { error, .. } => Some(&**error),
             Self::Connect { error, .. } | Self::System { error, .. } => Some(error),
             Self::Malformed { error, .. } => Some(error),
             _ => None,

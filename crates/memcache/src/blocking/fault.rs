@@ -1,12 +1,18 @@
 //! Faults of a connection, before server and operation are added.
 
+use std::error::Error;
 use std::io;
+use std::sync::Arc;
 
 use dwell_proto::memcache::{ErrorKind, PeerError, Reply};
 
 use super::budget::Elapsed;
 
 /// A fault of a connection.
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "some faults are those of TLS")
+)]
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The time was over.
@@ -15,6 +21,10 @@ pub(crate) enum Fault {
     Resolve(String),
     /// The connection could not be made.
     Connect(io::Error),
+    /// The certificate of the server is refused.
+    Certificate { host: Arc<str>, reason: String },
+    /// The handshake of TLS failed, or a record did.
+    Tls(Box<dyn Error + Send + Sync>),
     /// The peer ended the connection.
     Closed,
     /// Bytes that are no reply.

@@ -28,6 +28,11 @@ mod resolve;
 mod server;
 mod servers;
 mod socket;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod value;
 
 pub use carried::Carried;
@@ -48,4 +53,7 @@ pub use pipeline::Pipeline;
 pub use request::Response;
 pub use server::ServerStatus;
 pub use servers::{PerServer, Stats};
+pub use tls::Tls;
+#[cfg(feature = "tls")]
+pub use tls::{Certificate, CertificateError, ClientTls, Roots};
 pub use value::{Exptime, StoreOptions, Value};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Error;
+use super::{Error, Tls};
 use crate::{AddressError, Distribution, ServerAddress};
 
 /// One memcached server of a [`Client`](super::Client).
@@ -99,10 +99,13 @@ pub struct ClientOptions {
     /// From the call of an operation to its return, whatever happens in between: the lookup of a
     /// name, connecting, another attempt. `None` waits for ever. Default: 500 ms.
     pub timeout: Option<Duration>,
-    /// The part of that time for a connection attempt, the lookup included. Default: 250 ms.
+    /// The part of that time for a connection attempt, with the lookup and the handshake of TLS.
+    /// Default: 250 ms.
     pub connect_timeout: Duration,
     /// The means by which these are enforced. Default: [`Timeouts::Kernel`].
     pub timeouts: Timeouts,
+    /// TLS towards the servers, with the feature `tls`. Default: plaintext.
+    pub tls: Option<Tls>,
     /// Default: [`Protocol::Text`].
     pub protocol: Protocol,
     /// Default: [`KeyPolicy::Refuse`].
@@ -133,6 +136,7 @@ impl Default for ClientOptions {
             timeout: Some(Duration::from_millis(500)),
             connect_timeout: Duration::from_millis(250),
             timeouts: Timeouts::default(),
+            tls: None,
             protocol: Protocol::default(),
             keys: KeyPolicy::default(),
             distribution: Distribution::default(),

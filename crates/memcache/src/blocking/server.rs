@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use dwell_proto::memcache::ReplyLimits;
 
+use super::Error;
 use super::budget::Budget;
 use super::connection::Connection;
 use super::fault::Fault;
@@ -13,6 +14,7 @@ use super::health::Health;
 use super::options::{ClientOptions, ServerOptions};
 use super::resolve::Resolver;
 use super::socket::Socket;
+use super::tls::{Connector, Layer};
 use crate::ServerAddress;
 
 /// A server of a client, shared by the threads that use it.
@@ -21,6 +23,8 @@ pub(crate) struct Server {
     address: ServerAddress,
     /// The address in words.
     pub(crate) name: Arc<str>,
+    /// Begins the handshakes of TLS; without it connections are plaintext.
+    tls: Option<Connector>,
     local: Local,
 }
 
@@ -55,12 +59,15 @@ pub struct ServerStatus {
 }
 
 impl Server {
-    pub(crate) fn new(server: &ServerOptions, options: &ClientOptions) -> Self {
-        Self {
+    pub(crate) fn new(server: &ServerOptions, options: &ClientOptions) -> Result<Self, Error> {
+        let host = server.address.host();
+        let tls = options.tls.as_ref().map(|tls| tls.connector(host));
+        Ok(Self {
+            tls: tls.transpose()?,
             name: server.address.to_string().into(),
             local: Local::new(&server.address, options),
             address: server.address.clone(),
-        }
+        })
     }
 
     /// Returns true if an operation may be sent to it now.
@@ -111,7 +118,16 @@ impl Server {
             value_bytes_max: options.value_bytes_max,
             ..ReplyLimits::default()
         };
-        Ok(Connection::new(socket, options.timeouts, limits))
+        let secured = self
+            .tls
+            .as_ref()
+            .map(|tls| Layer::shake(tls, &socket, &attempt));
+        let secured = secured.transpose()?;
+        let mut connection = Connection::new(socket, options.timeouts, limits);
+        if let Some((layer, early)) = secured {
+            connection.secure(layer, &early)?;
+        }
+        Ok(connection)
     }
 
     /// Tries each address of the host, with an equal share of the time that is left.

@@ -15,3 +15,5 @@ mod pool;
 mod processes;
 mod support;
 mod system_calls;
+#[cfg(feature = "tls")]
+mod tls;

@@ -28,7 +28,7 @@ fn traced_work() {
     let options = ClientOptions {
         timeout: (mode != "none").then_some(Duration::from_secs(20)),
         timeouts,
-        ..ClientOptions::default()
+        ..options_of(mode)
     };
     let client = Client::new(&[server.parse().unwrap()], options).unwrap();
     // Connects, which is not what is counted.
@@ -41,6 +41,15 @@ fn traced_work() {
     mark(END);
 }
 
+/// The options of a client under TLS, or of a plain one.
+fn options_of(mode: &str) -> ClientOptions {
+    match mode {
+        #[cfg(feature = "tls")]
+        "tls" => crate::tls::secure(),
+        _ => ClientOptions::default(),
+    }
+}
+
 /// A system call that shows in the trace where what is counted begins and ends.
 fn mark(path: &str) {
     assert!(std::fs::metadata(path).is_err(), "{path} is there");
@@ -51,7 +60,11 @@ const END: &str = "/the-operations-end-here";
 
 /// The system calls of so many operations, by name: all that their thread made meanwhile.
 fn calls_of_operations(mode: &str) -> HashMap<String, usize> {
-    let memcached = Memcached::start();
+    let memcached = match mode {
+        #[cfg(feature = "tls")]
+        "tls" => crate::tls::secure_memcached(),
+        _ => Memcached::start(),
+    };
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("calls");
     let output = Command::new("strace")
@@ -107,6 +120,12 @@ fn with_the_kernels_timeout_two() {
 #[test]
 fn with_the_reaper_two() {
     assert_two_calls("reaper");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn under_tls_two() {
+    assert_two_calls("tls");
 }
 
 #[test]
