@@ -417,6 +417,27 @@ fn a_record_that_has_begun_has_the_time_of_a_head() {
 }
 
 #[test]
+fn clients_that_stall_in_a_handshake_hold_up_no_end() {
+    let mut rig = Rig::new(13);
+    let mut clients = [rig.client(&version::TLS13), rig.client(&version::TLS12)];
+    clients[0].exchange().unwrap();
+    (0..20).for_each(|_| rig.turn());
+    let HttpDriver { http, app } = &mut rig.driver;
+    http.drain(rig.event_loop.context(), app);
+    let begin = rig.network.elapsed();
+    // One of them goes on in time, and is served.
+    clients[0].write(&get("/last"));
+    rig.until(&mut clients[0], b"/last\n");
+    while rig.driver.http.connections() > 0 {
+        let second = Some(Duration::from_secs(1));
+        rig.event_loop.turn(&mut rig.driver, second).unwrap();
+    }
+    let passed = rig.network.elapsed().saturating_sub(begin);
+    assert!(passed < Duration::from_secs(6), "{passed:?}");
+    assert_eq!(rig.driver.app.failed, [HandshakeFailure::Late]);
+}
+
+#[test]
 fn an_idle_client_is_told_of_its_end() {
     let mut rig = Rig::new(6);
     let mut client = rig.client(&version::TLS13);

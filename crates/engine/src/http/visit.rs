@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for the head of a request that has begun when the server drains.
+/// Time for the head of a request that has begun when the server drains, or for a handshake of TLS.
 const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The answer to HTTP without TLS on a listener that speaks TLS.
@@ -176,7 +176,11 @@ impl<A: App> Visit<'_, A> {
                 self.context.arm(self.token, self.header_timeout());
                 Fate::Keep
             }
-            Phase::Handshake | Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
+            Phase::Handshake => {
+                self.context.arm(self.token, LAST_HEAD_TIMEOUT);
+                Fate::Keep
+            }
+            Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
         }
     }
 
