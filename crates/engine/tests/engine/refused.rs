@@ -136,14 +136,17 @@ fn nothing_is_smuggled() {
 }
 
 #[test]
-fn other_protocols_are_told_so_at_once() {
+fn other_protocols_end_at_once() {
     let mut fixture = Fixture::default();
     let mut client = fixture.connect();
     let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     assert_eq!(fixture.ask(&mut client, preface).status, 505);
     let mut client = fixture.connect();
     fixture.send(&mut client, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
-    assert_eq!(fixture.answer(&mut client).status, 400);
+    // A client of TLS cannot read an answer.
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(client.received.is_empty());
+    assert_eq!(fixture.server.app.count(HttpEvent::TlsOnPlain), 1);
 }
 
 #[test]
