@@ -25,7 +25,7 @@
 // descriptors: one that is given to an engine is the engine's from then on, whatever is returned.
 //
 // Threads: an engine may move from thread to thread, but has room for one at a time; a second one
-// is refused with DWELL_BUSY. A dwell_remote may be used by all threads at once.
+// is refused with DWELL_BUSY. A dwell_remote and a dwell_tls may be used by all threads at once.
 //
 // Signals: nothing that a client does raises SIGPIPE in the host, whatever the host has it do: a
 // write to a client that has gone only ends that connection. The engine changes no signal's action,
@@ -35,6 +35,10 @@
 // Handles: 64 bits that name a request, a connection, a WebSocket or a raw stream. An order for one
 // that names nothing any more returns DWELL_STALE. Of one kind a handle comes again when its place
 // in the engine's table has had sixteen million others: forget it when its end is told.
+//
+// TLS: dwell_tls_new reads certificates, with which an engine listens or serves a client that was
+// accepted elsewhere; dwell_tls_reload reads their files again. Requests have DWELL_SECURE then.
+// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN).
 //
 // Data: dwell_set_data keeps a pointer of the host's with a handle, and dwell_data returns it, also
 // when the end of the handle is told; a new handle has none.
@@ -92,6 +96,8 @@ typedef enum dwell_status {
   DWELL_BROKEN = 8,
   // The request has no such field.
   DWELL_ABSENT = 9,
+  // A certificate or its key cannot be used; dwell_last_error returns why.
+  DWELL_CERTIFICATE = 10,
 } dwell_status;
 
 // The kind of an event. Numbers are never given again.
@@ -151,6 +157,9 @@ typedef enum dwell_request_flag {
   DWELL_EXPECTS_CONTINUE = 8,
   // The body is chunked, so its length is not known.
   DWELL_CHUNKED = 16,
+  // The client speaks TLS: flags >> 16 is the number of its cipher suite, which is from 0x1301
+  // to 0x1303 for TLS 1.3 and another one for TLS 1.2. Without TLS it is 0.
+  DWELL_SECURE = 32,
 } dwell_request_flag;
 
 // Flags of a write, as bits.
@@ -179,6 +188,9 @@ typedef struct dwell_engine dwell_engine;
 // Orders of other threads to one engine. Any number of threads may use it at once, and it may
 // outlive the engine.
 typedef struct dwell_remote dwell_remote;
+
+// Certificates of servers. All threads may use one at once, and several engines.
+typedef struct dwell_tls dwell_tls;
 
 // Limits and events of an engine: set `size`, let dwell_options_default fill in the rest, then
 // change the values you want.
@@ -226,8 +238,8 @@ typedef struct dwell_options {
   // The host bounds its own waits: body and write timeouts run for what is left of a request
   // that was answered, not while it is held. WebSockets and raw streams have no write timeout.
   bool host_deadlines;
-  // From the beginning of a connection to the first byte of its first request; 0 for the idle
-  // timeout.
+  // From the beginning of a connection, or the end of its handshake of TLS, to the first byte of
+  // its first request; 0 for the idle timeout.
   uint64_t first_request_timeout_ms;
   // Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
   // each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
@@ -313,9 +325,36 @@ typedef struct dwell_request {
   size_t field_count;
   // The announced length of the body; 0 where it is chunked.
   uint64_t content_length;
-  // Bits of dwell_request_flag.
+  // Bits of dwell_request_flag, and the number of the cipher suite in the upper 16.
   uint32_t flags;
 } dwell_request;
+
+// A certificate and its private key in PEM, in files or in memory. Its layout never changes. The
+// first certificate is that of the server, and those that vouch for it follow.
+typedef struct dwell_certificate {
+  // The path of the file with the certificates; null if they are in memory.
+  const char *certificate_file;
+  // The path of the file with the key, which may be the same; null if it is in memory.
+  const char *key_file;
+  // The certificates, where both paths are null.
+  struct dwell_span certificate;
+  // The key, where both paths are null.
+  struct dwell_span key;
+} dwell_certificate;
+
+// Certificates and limits of TLS: set `size`, let dwell_tls_options_default fill in the rest, then
+// set the certificates.
+typedef struct dwell_tls_options {
+  // The size of this struct where the host was compiled, `sizeof(dwell_tls_options)`.
+  size_t size;
+  // The certificates. A client gets the one for the name that it asks for: one with exactly this
+  // name, then one with a wildcard for it. The first is for all other clients.
+  const struct dwell_certificate *certificates;
+  // The number of certificates, at least one.
+  size_t certificate_count;
+  // Handshakes that may be under way at once in each engine; beyond it the oldest gives way.
+  uint64_t handshakes_max;
+} dwell_tls_options;
 
 #ifdef __cplusplus
 extern "C" {
@@ -455,7 +494,7 @@ enum dwell_status dwell_engine_write_file(struct dwell_engine *engine,
                                           uint64_t length);
 
 // Takes the connection of a DWELL_DETACHED event: a blocking socket, the caller's to close; -1
-// without one.
+// without one, or if the client speaks TLS, whose keys are the engine's.
 //
 // # Safety
 // As `dwell_engine_free`.
@@ -691,9 +730,9 @@ enum dwell_status dwell_engine_request_header(struct dwell_engine *engine,
 // A status in words. The text lives for ever.
 const char *dwell_status_text(int status);
 
-// The system's error when a call on this thread last returned DWELL_SYSTEM: copies as much of its
-// text to `text` as fits into `size` bytes with a zero behind it, and returns the number that
-// errno had, or 0. `text` may be null.
+// The error when a call on this thread last returned DWELL_SYSTEM or DWELL_CERTIFICATE: copies as
+// much of its text to `text` as fits into `size` bytes with a zero behind it, and returns the
+// number that errno had, or 0. `text` may be null.
 //
 // # Safety
 // `text` must be null or have room for `size` bytes.
@@ -701,6 +740,67 @@ int dwell_last_error(char *text, size_t size);
 
 // The version of the library. The text lives for ever.
 const char *dwell_version(void);
+
+// Fills in the defaults of as many options as `size` has room for, and makes it the size of those
+// that this library has. `options` must not be null; without its `size` it is refused.
+//
+// # Safety
+// `options` must be null, or readable and writable for as many bytes as its `size` says.
+enum dwell_status dwell_tls_options_default(struct dwell_tls_options *options);
+
+// Reads certificates. Free the result with dwell_tls_free. Returns DWELL_SYSTEM for a file that
+// cannot be read and DWELL_CERTIFICATE for a certificate or a key that cannot be used;
+// dwell_last_error says which and why. No certificate, one with only one path and a `size` that is
+// not one of dwell_tls_options_default return DWELL_INVALID.
+//
+// # Safety
+// `options` must be null, or readable for as many bytes as its `size` says; its certificates must
+// be readable, their paths end with a zero, and `tls` be null or writable.
+enum dwell_status dwell_tls_new(const struct dwell_tls_options *options, struct dwell_tls **tls);
+
+// Reads the files again. Clients that connect from now on get the certificates that are in them;
+// connections go on. Returns what dwell_tls_new does; after anything but DWELL_OK the certificates
+// are those of before.
+//
+// # Safety
+// `tls` must be null, or come from `dwell_tls_new` and not be freed.
+enum dwell_status dwell_tls_reload(const struct dwell_tls *tls);
+
+// Frees certificates. Nothing for null. What listens with them goes on.
+//
+// # Safety
+// `tls` must be null, or come from `dwell_tls_new` and not be freed yet, and no other thread may
+// be using it.
+void dwell_tls_free(struct dwell_tls *tls);
+
+// Listens as dwell_engine_listen does, for clients under TLS. A client that speaks HTTP without it
+// gets 400. The certificates may be freed at any time after that.
+//
+// # Safety
+// As `dwell_engine_listen`; `tls` must be null, or come from `dwell_tls_new` and not be freed.
+enum dwell_status dwell_engine_listen_tls(struct dwell_engine *engine,
+                                          const char *address,
+                                          const struct dwell_tls *tls,
+                                          uint16_t *port);
+
+// Accepts the clients of a TCP socket as dwell_engine_adopt_listener does, under TLS as
+// dwell_engine_listen_tls does.
+//
+// # Safety
+// As `dwell_engine_adopt_listener`; `tls` as for `dwell_engine_listen_tls`.
+enum dwell_status dwell_engine_adopt_listener_tls(struct dwell_engine *engine,
+                                                  int descriptor,
+                                                  const struct dwell_tls *tls);
+
+// Serves a client as dwell_engine_adopt does, under TLS as dwell_engine_listen_tls does. Nothing
+// may have been read from it.
+//
+// # Safety
+// As `dwell_engine_adopt`; `tls` as for `dwell_engine_listen_tls`.
+enum dwell_status dwell_engine_adopt_tls(struct dwell_engine *engine,
+                                         int descriptor,
+                                         const struct dwell_tls *tls,
+                                         uint64_t *connection);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -117,6 +117,7 @@ const _: () = {
     assert!(request::DWELL_KEEP_ALIVE as u32 == request_flags::KEEP_ALIVE);
     assert!(request::DWELL_EXPECTS_CONTINUE as u32 == request_flags::EXPECTS_CONTINUE);
     assert!(request::DWELL_CHUNKED as u32 == request_flags::CHUNKED);
+    assert!(request::DWELL_SECURE as u32 == request_flags::SECURE);
 
     assert!(dwell_write_flag::DWELL_FINISH as u32 == write_flags::FINISH);
     assert!(dwell_write_flag::DWELL_CLOSE as u32 == write_flags::CLOSE);
@@ -219,8 +220,8 @@ pub struct dwell_options {
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
     /// that was answered, not while it is held. WebSockets and raw streams have no write timeout.
     pub host_deadlines: bool,
-    /// From the beginning of a connection to the first byte of its first request; 0 for the idle
-    /// timeout.
+    /// From the beginning of a connection, or the end of its handshake of TLS, to the first byte of
+    /// its first request; 0 for the idle timeout.
     pub first_request_timeout_ms: u64,
     /// Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
     /// each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
@@ -409,7 +410,7 @@ pub struct dwell_request {
     pub field_count: usize,
     /// The announced length of the body; 0 where it is chunked.
     pub content_length: u64,
-    /// Bits of dwell_request_flag.
+    /// Bits of dwell_request_flag, and the number of the cipher suite in the upper 16.
     pub flags: u32,
 }
 
@@ -427,6 +428,9 @@ pub enum dwell_request_flag {
     DWELL_EXPECTS_CONTINUE = 8,
     /// The body is chunked, so its length is not known.
     DWELL_CHUNKED = 16,
+    /// The client speaks TLS: flags >> 16 is the number of its cipher suite, which is from 0x1301
+    /// to 0x1303 for TLS 1.3 and another one for TLS 1.2. Without TLS it is 0.
+    DWELL_SECURE = 32,
 }
 
 /// Flags of a write, as bits.

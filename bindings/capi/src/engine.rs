@@ -10,6 +10,7 @@ use crate::pointers;
 use crate::status::{dwell_status, guarded, of_command, system};
 use ::dwell_engine::Detached;
 use ::dwell_engine::embed::{Batch, Command, Engine};
+use ::dwell_engine::tls::Tls;
 use dwell_evloop::{FileSlice, Listener, Stream};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -93,7 +94,7 @@ pub(crate) unsafe fn within(
     unsafe { enter(engine, |status| status, act) }
 }
 
-fn refused(error: io::Error) -> dwell_status {
+pub(crate) fn refused(error: io::Error) -> dwell_status {
     let status = system(&error);
     drop(error);
     status
@@ -103,7 +104,7 @@ fn refused(error: io::Error) -> dwell_status {
 ///
 /// # Safety
 /// No other code may close it, if it is one at all.
-unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
+pub(crate) unsafe fn owned(descriptor: c_int) -> Result<OwnedFd, dwell_status> {
     if descriptor < 0 {
         return Err(dwell_status::DWELL_INVALID);
     }
@@ -193,22 +194,39 @@ pub unsafe extern "C" fn dwell_engine_listen(
     port: *mut u16,
 ) -> dwell_status {
     let listen = |inner: &mut Inner| {
-        if address.is_null() {
-            return Err(dwell_status::DWELL_INVALID);
-        }
-        // SAFETY: not null, and it ends with a zero.
-        let address = unsafe { CStr::from_ptr(address) }.to_str();
-        let address = address
-            .ok()
-            .and_then(|text| text.parse::<SocketAddr>().ok());
-        let address = address.ok_or(dwell_status::DWELL_INVALID)?;
-        let bound = inner.engine.listen(address).map_err(refused)?;
-        // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(port, bound.port()) };
-        Ok(())
+        // SAFETY: as the caller says.
+        unsafe { listen_at(inner, address, port, None) }
     };
     // SAFETY: as the caller says.
     unsafe { within(engine, listen) }
+}
+
+/// Listens, under TLS if there are certificates.
+///
+/// # Safety
+/// `address` must be null or end with a zero, and `port` null or writable.
+pub(crate) unsafe fn listen_at(
+    inner: &mut Inner,
+    address: *const c_char,
+    port: *mut u16,
+    tls: Option<&Tls>,
+) -> Result<(), dwell_status> {
+    if address.is_null() {
+        return Err(dwell_status::DWELL_INVALID);
+    }
+    // SAFETY: not null, and it ends with a zero.
+    let address = unsafe { CStr::from_ptr(address) }.to_str();
+    let address = address
+        .ok()
+        .and_then(|text| text.parse::<SocketAddr>().ok());
+    let address = address.ok_or(dwell_status::DWELL_INVALID)?;
+    let bound = match tls {
+        None => inner.engine.listen(address),
+        Some(tls) => inner.engine.listen_tls(address, tls),
+    };
+    // SAFETY: null or the caller's to write.
+    unsafe { pointers::put(port, bound.map_err(refused)?.port()) };
+    Ok(())
 }
 
 /// Listens on a unix socket at this path, in the place of one on which nothing listens. The engine
@@ -268,13 +286,26 @@ pub unsafe extern "C" fn dwell_engine_adopt(
     let descriptor = unsafe { owned(descriptor) };
     let adopt = |inner: &mut Inner| {
         let stream = Stream::from_descriptor(descriptor?).map_err(refused)?;
-        let name = inner.engine.adopt(stream).ok_or(dwell_status::DWELL_FULL)?;
         // SAFETY: null or the caller's to write.
-        unsafe { pointers::put(connection, name) };
-        Ok(())
+        unsafe { adopt_stream(inner, stream, connection) }
     };
     // SAFETY: as the caller says.
     unsafe { within(engine, adopt) }
+}
+
+/// Serves a client, and gives its name to `connection`.
+///
+/// # Safety
+/// `connection` must be null or writable.
+pub(crate) unsafe fn adopt_stream(
+    inner: &mut Inner,
+    stream: Stream,
+    connection: *mut u64,
+) -> Result<(), dwell_status> {
+    let name = inner.engine.adopt(stream).ok_or(dwell_status::DWELL_FULL)?;
+    // SAFETY: as the caller says.
+    unsafe { pointers::put(connection, name) };
+    Ok(())
 }
 
 /// Takes over a connected stream that speaks no HTTP, with the bytes that were read from it
@@ -432,7 +463,7 @@ pub unsafe extern "C" fn dwell_engine_write_file(
 }
 
 /// Takes the connection of a DWELL_DETACHED event: a blocking socket, the caller's to close; -1
-/// without one.
+/// without one, or if the client speaks TLS, whose keys are the engine's.
 ///
 /// # Safety
 /// As `dwell_engine_free`.

@@ -22,3 +22,4 @@ mod pointers;
 pub mod remote;
 pub mod requests;
 pub mod status;
+pub mod tls;

@@ -31,6 +31,8 @@ pub enum dwell_status {
     DWELL_BROKEN = 8,
     /// The request has no such field.
     DWELL_ABSENT = 9,
+    /// A certificate or its key cannot be used; dwell_last_error returns why.
+    DWELL_CERTIFICATE = 10,
 }
 
 thread_local! {
@@ -40,8 +42,13 @@ thread_local! {
 /// Keeps the system's error for dwell_last_error on this thread.
 pub(crate) fn system(error: &io::Error) -> dwell_status {
     let number = error.raw_os_error().unwrap_or(0);
-    LAST_ERROR.with(|last| *last.borrow_mut() = (number, error.to_string()));
-    dwell_status::DWELL_SYSTEM
+    failed(dwell_status::DWELL_SYSTEM, number, error.to_string())
+}
+
+/// Keeps an error for dwell_last_error on this thread.
+pub(crate) fn failed(status: dwell_status, number: i32, message: String) -> dwell_status {
+    LAST_ERROR.with(|last| *last.borrow_mut() = (number, message));
+    status
 }
 
 pub(crate) fn of_command(error: CommandError) -> dwell_status {
@@ -72,14 +79,15 @@ pub extern "C" fn dwell_status_text(status: c_int) -> *const c_char {
         7 => c"another thread is inside this engine",
         9 => c"request has no such field",
         8 => c"engine has failed for good",
+        10 => c"certificate or key cannot be used",
         _ => c"no status of this number",
     };
     text.as_ptr()
 }
 
-/// The system's error when a call on this thread last returned DWELL_SYSTEM: copies as much of its
-/// text to `text` as fits into `size` bytes with a zero behind it, and returns the number that
-/// errno had, or 0. `text` may be null.
+/// The error when a call on this thread last returned DWELL_SYSTEM or DWELL_CERTIFICATE: copies as
+/// much of its text to `text` as fits into `size` bytes with a zero behind it, and returns the
+/// number that errno had, or 0. `text` may be null.
 ///
 /// # Safety
 /// `text` must be null or have room for `size` bytes.

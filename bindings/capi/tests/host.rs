@@ -101,10 +101,88 @@ fn the_example_answers() {
     host.wait().unwrap();
 }
 
+/// A client that trusts the test's certificate; returns the body of the answer.
+fn curl(port: &str, path: &str, arguments: &[&str]) -> Vec<u8> {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--max-time", "60"]);
+    curl.arg("--cacert").arg(tls_data("certificate.pem"));
+    curl.args(["--connect-to", &format!("dwell.test:443:127.0.0.1:{port}")]);
+    curl.args(arguments)
+        .arg(format!("https://dwell.test{path}"));
+    let output = curl.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{curl:?}: {said}");
+    output.stdout
+}
+
+fn tls_data(name: &str) -> PathBuf {
+    root().join("../../crates/tls/tests/data").join(name)
+}
+
 #[test]
-fn the_host_in_c_leaves_no_function_out() {
+fn a_host_in_c_serves_clients_under_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("tls");
+    compile("tests/tls.c", &program);
+    let mut host = Command::new(&program)
+        .args(["certificate.pem", "key.pem", "other_key.pem"].map(tls_data))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(host.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let ports: Vec<_> = line.split_whitespace().skip(1).collect();
+    assert_eq!(ports.len(), 3, "{line}");
+
+    let body = folder.path().join("body");
+    let sent: Vec<u8> = (0..3_000_000_u32)
+        .map(|place| (place % 251) as u8)
+        .collect();
+    fs::write(&body, &sent).unwrap();
+    let upload = format!("@{}", body.display());
+    let lines: Vec<_> = (0..50_000).map(|line| format!("{line:07}\n")).collect();
+    let file = lines.concat();
+    for port in &ports {
+        let suite = curl(port, "/suite", &["--tlsv1.3"]);
+        assert!(suite.starts_with(b"130"), "{suite:?}");
+        let suite = curl(port, "/suite", &["--tls-max", "1.2"]);
+        assert!(
+            suite.starts_with(b"c0") || suite.starts_with(b"cc"),
+            "{suite:?}"
+        );
+        let expected = ["--data-binary", &upload, "-H", "Expect:"];
+        assert!(curl(port, "/", &expected) == sent, "it is another body");
+        assert!(
+            curl(port, "/file", &[]) == file.as_bytes(),
+            "it is another file"
+        );
+
+        let mut plain = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        plain
+            .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        plain.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    let detached = Command::new("curl")
+        .args(["--silent", "--insecure", "--max-time", "60"])
+        .arg(format!("https://127.0.0.1:{}/detach", ports[0]))
+        .status()
+        .unwrap();
+    assert!(!detached.success(), "its connection was closed");
+    curl(ports[2], "/end", &[]);
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).unwrap();
+    assert!(host.wait().unwrap().success() && said.contains("all is as it should be"));
+}
+
+#[test]
+fn the_hosts_in_c_leave_no_function_out() {
     let header = fs::read_to_string(root().join("include/dwell.h")).unwrap();
-    let host = fs::read_to_string(root().join("tests/host.c")).unwrap();
+    let read = |host| fs::read_to_string(root().join("tests").join(host)).unwrap();
+    let host = read("host.c") + &read("tls.c");
     let declarations = header.lines().filter(|line| !line.starts_with("//"));
     let mut functions = 0;
     for line in declarations {

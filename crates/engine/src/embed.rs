@@ -145,9 +145,29 @@ impl Engine {
     /// # Errors
     /// When the address is taken or not ours, or there are 64 listeners already.
     pub fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
-        let group = bind_group(address, 1, ListenOptions::default())?;
-        let mut address = address;
-        for listener in group {
+        self.listen_as(address, |_| ())
+    }
+
+    /// Listens as [`listen`](Self::listen) does, for clients under TLS.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    #[cfg(feature = "tls")]
+    pub fn listen_tls(
+        &mut self,
+        address: SocketAddr,
+        tls: &crate::tls::Tls,
+    ) -> io::Result<SocketAddr> {
+        self.listen_as(address, |listener| tls.secure(listener))
+    }
+
+    fn listen_as(
+        &mut self,
+        mut address: SocketAddr,
+        prepare: impl Fn(&mut Listener),
+    ) -> io::Result<SocketAddr> {
+        for mut listener in bind_group(address, 1, ListenOptions::default())? {
+            prepare(&mut listener);
             address = listener.address().unwrap_or(address);
             self.listen_on(listener)?;
         }
@@ -177,7 +197,8 @@ impl Engine {
     }
 
     /// Serves a client that was accepted elsewhere; returns the name of its connection, or nothing
-    /// where there is no room for it.
+    /// where there is no room for it. It may have been put under TLS before
+    /// ([`Stream::secure`]).
     pub fn adopt(&mut self, stream: Stream) -> Option<u64> {
         let context = self.event_loop.context();
         self.hub.adopt(context, stream)

@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::connection::{Connection, Phase};
 use crate::date::DateCache;
 use crate::fan_out;
-use crate::limits::Limits;
+use crate::limits::{Limits, Waits};
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
 use shedding::Overload;
@@ -116,9 +116,7 @@ pub struct Http {
     pub(crate) draining: bool,
     /// Requests that have not begun are another process's.
     leaving: bool,
-    /// Body and write timeouts run while an exchange is held, and not only for what is left when it
-    /// was answered.
-    pub(crate) bounds_held: bool,
+    pub(crate) waits: Waits,
     accounts: Accounts,
     overload: Overload,
     /// The addresses of the clients, if they are kept.
@@ -149,7 +147,7 @@ impl Http {
             date: DateCache::default(),
             draining: false,
             leaving: false,
-            bounds_held: true,
+            waits: Waits::default(),
             accounts: Accounts::default(),
             overload: Overload::default(),
             peers: None,
@@ -467,7 +465,7 @@ impl Http {
             start,
             draining: self.draining,
             leaving: self.leaving,
-            bounds_held: self.bounds_held,
+            waits: self.waits,
             served: false,
             received: 0,
             written: 0,

@@ -73,6 +73,26 @@ pub(crate) const WRITE_RATE_MIN: u32 = 512;
 /// The default of Apache's `mod_reqtimeout`.
 const BODY_RATE_MIN: u32 = 512;
 
+/// The waits of connections that an embedding host bounds in its own way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// Body and write timeouts run while an exchange is held, and not only for what is left when it
+    /// was answered.
+    pub(crate) bounds_held: bool,
+    /// From the end of a handshake of TLS to the first byte of the first request, instead of the
+    /// idle timeout.
+    pub(crate) first_request_timeout: Option<Duration>,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            bounds_held: true,
+            first_request_timeout: None,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

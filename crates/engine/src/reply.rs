@@ -162,6 +162,12 @@ impl Reply<'_> {
         }
     }
 
+    /// Returns the number of the cipher suite of a client under TLS: from 0x1301 to 0x1303 for TLS
+    /// 1.3, another one for TLS 1.2; `None` without TLS.
+    pub fn suite_number(&self) -> Option<u16> {
+        self.stream.suite_number()
+    }
+
     /// The address the client has connected to, asked of the system at each call.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.stream.local_address().ok().flatten()

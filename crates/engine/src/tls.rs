@@ -91,7 +91,7 @@
 
 pub use dwell_evloop::{CertificateError, NameError};
 
-use dwell_evloop::{Acceptor, Certificate, ClientTls, Connector, Listener, Roots};
+use dwell_evloop::{Acceptor, Certificate, ClientTls, Connector, Listener, Roots, Stream};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -246,6 +246,11 @@ impl Tls {
     /// Puts the clients of a listener under TLS, for a driver that has listeners of its own.
     pub fn secure(&self, listener: &mut Listener) {
         listener.secure(self.0.acceptor.clone());
+    }
+
+    /// Puts a client that was accepted elsewhere under TLS, before anything is read or written.
+    pub fn secure_stream(&self, stream: &mut Stream) {
+        stream.secure(&self.0.acceptor);
     }
 
     pub(crate) fn acceptor(&self) -> &Acceptor {

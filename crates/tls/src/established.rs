@@ -104,6 +104,16 @@ impl Established {
         }
     }
 
+    /// The number of the cipher suite: from 0x1301 to 0x1303 for TLS 1.3.
+    ///
+    /// Source: RFC 8446 appendix B.4, RFC 5289 section 3.
+    pub fn suite_number(&self) -> u16 {
+        match self {
+            Self::Tls13(session) => session.suite().number(),
+            Self::Tls12(session) => session.suite_number(),
+        }
+    }
+
     /// Drops the keys, as [`Session::forget`] does.
     pub fn forget(&mut self, keys: &mut Keys) {
         if let Self::Tls13(session) = self {
@@ -119,6 +129,11 @@ impl Tls12 {
             is_ended: false,
             is_closed: false,
         }
+    }
+
+    fn suite_number(&self) -> u16 {
+        let suite = self.connection.negotiated_cipher_suite();
+        suite.map_or(0, |suite| suite.suite().into())
     }
 
     fn open(&mut self, input: &mut [u8]) -> Result<Opened, TlsError> {

@@ -27,6 +27,15 @@ impl Suite {
         }
     }
 
+    /// The number of the suite in the registry of cipher suites.
+    pub fn number(self) -> u16 {
+        match self {
+            Self::Aes128Gcm => 0x1301,
+            Self::Aes256Gcm => 0x1302,
+            Self::ChaCha20Poly1305 => 0x1303,
+        }
+    }
+
     fn hash(self) -> hkdf::Algorithm {
         match self {
             Self::Aes256Gcm => hkdf::HKDF_SHA384,

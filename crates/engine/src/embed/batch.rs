@@ -97,6 +97,9 @@ pub mod request_flags {
     pub const EXPECTS_CONTINUE: u32 = 1 << 3;
     /// The body is chunked, so its length is not known.
     pub const CHUNKED: u32 = 1 << 4;
+    /// The client speaks TLS. The upper 16 bits of the flags are the number of the cipher suite
+    /// then, which is from 0x1301 to 0x1303 for TLS 1.3, and 0 otherwise.
+    pub const SECURE: u32 = 1 << 5;
 }
 
 /// Numbers before the fields in the table of a request: flags, bytes of the head, start and length
@@ -188,14 +191,14 @@ impl Batch {
         &mut self,
         handle: u64,
         request: &Request<'_>,
-        peer: Option<SocketAddr>,
+        client: Client,
         canonical_names: bool,
     ) {
         let start = self.data.len();
         let head_bytes = request.head_bytes;
         self.data.extend_from_slice(head_bytes);
         let peer_start = self.data.len();
-        if let Some(peer) = peer {
+        if let Some(peer) = client.address {
             write_address(&mut self.data, peer);
         }
         let peer_length = self.data.len() - peer_start;
@@ -223,7 +226,7 @@ impl Batch {
             BodyFraming::Length(length) => length,
             _ => 0,
         };
-        words[0] = flags_of(request);
+        words[0] = flags_of(request) | client.suite_flags();
         words[1] = head_bytes.len() as u32;
         words[2] = method.start as u32;
         words[3] = method.len() as u32;
@@ -246,6 +249,21 @@ impl Batch {
             start,
             length: self.data.len() - start,
         });
+    }
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) address: Option<SocketAddr>,
+    /// The number of the cipher suite under TLS.
+    pub(super) suite_number: Option<u16>,
+}
+
+impl Client {
+    fn suite_flags(self) -> u32 {
+        self.suite_number
+            .map_or(0, |number| request_flags::SECURE | u32::from(number) << 16)
     }
 }
 
@@ -324,9 +342,15 @@ impl<'a> RequestView<'a> {
         self.bytes.get(start..start + length).unwrap_or_default()
     }
 
-    /// Returns the flags: bits of [`request_flags`].
+    /// Returns the flags: bits of [`request_flags`], and the number of the cipher suite.
     pub fn flags(self) -> u32 {
         self.word(0)
+    }
+
+    /// Returns the number of the cipher suite of a client under TLS.
+    pub fn suite_number(self) -> Option<u16> {
+        let is_secure = self.flags() & request_flags::SECURE != 0;
+        is_secure.then_some((self.flags() >> 16) as u16)
     }
 
     /// The head, the empty line included.

@@ -45,7 +45,8 @@ impl Hub {
         let (http, streams, websockets) = (options.http, options.streams, options.websockets);
         let mut components = Components::new(http, streams, websockets, INPUT_BYTES);
         components.http = components.http.keep_peers();
-        components.http.bounds_held = !options.host_deadlines;
+        components.http.waits.bounds_held = !options.host_deadlines;
+        components.http.waits.first_request_timeout = options.first_request_timeout;
         Self {
             components,
             state: State::new(options),
@@ -54,8 +55,14 @@ impl Hub {
 
     pub(super) fn adopt(&mut self, context: &mut Context, stream: Stream) -> Option<u64> {
         self.state.opened = None;
+        // The engine bounds a handshake, and the wait behind it.
+        let is_plain = !stream.is_secure();
         self.components.http.adopt(context, stream, &mut self.state);
-        let timeout = self.state.options.first_request_timeout;
+        let timeout = self
+            .state
+            .options
+            .first_request_timeout
+            .filter(|_| is_plain);
         if let (Some(token), Some(timeout), false) =
             (self.state.opened, timeout, self.components.http.draining)
         {

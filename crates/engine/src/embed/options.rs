@@ -36,8 +36,8 @@ pub struct Options {
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
     /// that was answered, not while it is held. Default false.
     pub host_deadlines: bool,
-    /// From the beginning of a connection to the first byte of its first request; the idle timeout
-    /// if there is none. Default none.
+    /// From the beginning of a connection, or the end of its handshake of TLS, to the first byte of
+    /// its first request; the idle timeout if there is none. Default none.
     pub first_request_timeout: Option<Duration>,
 }
 

@@ -1,7 +1,7 @@
 //! The state of an embedded engine apart from its sockets. As the app of every component it records
 //! their events.
 
-use super::batch::{Batch, EventKind};
+use super::batch::{Batch, Client, EventKind};
 use super::{Options, Statistics, kind};
 use crate::Detached;
 use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
@@ -149,9 +149,12 @@ impl App for State {
         }
         let handle = token.to_bits();
         let canonical_names = self.options.canonical_names;
-        let peer = reply.peer_address();
+        let client = Client {
+            address: reply.peer_address(),
+            suite_number: reply.suite_number(),
+        };
         self.batch
-            .push_request(handle, request, peer, canonical_names);
+            .push_request(handle, request, client, canonical_names);
         held(handle)
     }
 

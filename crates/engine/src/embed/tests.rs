@@ -1,5 +1,7 @@
 mod faults;
 mod random;
+#[cfg(feature = "tls")]
+mod secure;
 
 use super::*;
 use std::io::{Read, Write};

@@ -48,7 +48,7 @@ impl<A: App> Visit<'_, A> {
         let (timeout, rate) = (limits.body_timeout, limits.body_rate_min);
         let bytes = part.data.len();
         incoming.pace.received(now, bytes, timeout, rate);
-        let is_bounded = self.bounds_held || self.connection.phase != Phase::Held;
+        let is_bounded = self.waits.bounds_held || self.connection.phase != Phase::Held;
         is_bounded && !part.done && incoming.pace.left(now).is_zero()
     }
 

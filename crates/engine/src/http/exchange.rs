@@ -164,7 +164,7 @@ impl<A> Visit<'_, A> {
         connection.phase = Phase::Idle;
         self.served = true;
         // From here on the engine bounds what the host has bounded so far.
-        self.stalled &= self.bounds_held;
+        self.stalled &= self.waits.bounds_held;
         if connection.framing.keep_alive {
             if let Some(incoming) = connection.incoming.as_deref_mut() {
                 incoming.taking = Taking::Discard { left };

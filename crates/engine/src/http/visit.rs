@@ -15,7 +15,7 @@ use crate::app::{App, ExchangeId, HttpEvent};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
 use crate::http::{Accounts, Peers};
-use crate::limits::Limits;
+use crate::limits::{Limits, Waits};
 use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, HandshakeFailure, Handshaking, Readiness, Token};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) start: Start<'v>,
     pub(super) draining: bool,
     pub(super) leaving: bool,
-    pub(super) bounds_held: bool,
+    pub(super) waits: Waits,
     /// A request was answered in this visit.
     pub(super) served: bool,
     /// Bytes that were read in this visit.
@@ -130,7 +130,7 @@ impl<A: App> Visit<'_, A> {
             Phase::Lingering => Fate::Close,
             Phase::Head => self.time_out(),
             Phase::Body => self.body_late(),
-            Phase::Held if !self.bounds_held => Fate::Keep,
+            Phase::Held if !self.waits.bounds_held => Fate::Keep,
             Phase::Held if self.connection.is_blocked() => self.write_time_out(),
             Phase::Held if self.body_time_left().is_some() => self.body_late(),
             Phase::Held => {
@@ -216,6 +216,9 @@ impl<A: App> Visit<'_, A> {
         // What came behind the handshake is read by now, and no readiness tells of it.
         self.connection.peer.set_unread();
         self.receive(true);
+        if let Some(timeout) = self.waits.first_request_timeout {
+            self.context.arm(self.token, timeout);
+        }
         self.advance()
     }
 
@@ -386,7 +389,7 @@ impl<A> Visit<'_, A> {
             Taking::Collect { .. } => true,
             Taking::Stream {
                 credit, is_awaited, ..
-            } => *credit > 0 && *is_awaited && self.bounds_held,
+            } => *credit > 0 && *is_awaited && self.waits.bounds_held,
             Taking::Discard { .. } => false,
         };
         is_wanted.then(|| incoming.pace.left(self.context.now()))

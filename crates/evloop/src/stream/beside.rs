@@ -61,6 +61,10 @@ impl Beside {
         tls.is_some_and(|tls| tls.is_handshaking())
     }
 
+    pub(super) fn suite_number(&self) -> Option<u16> {
+        self.0.as_ref()?.tls.as_ref()?.suite_number()
+    }
+
     pub(super) fn is_cut_off(&self) -> bool {
         let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
         tls.is_some_and(|tls| !tls.is_ended())

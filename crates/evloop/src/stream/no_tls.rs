@@ -32,6 +32,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn suite_number(&self) -> Option<u16> {
+        match *self {}
+    }
+
     pub(super) fn holds_input(&self) -> bool {
         match *self {}
     }

@@ -68,6 +68,12 @@ impl Stream {
         self.beside.has_tls()
     }
 
+    /// Returns the number of the cipher suite, if the stream is under TLS and its handshake is
+    /// over: from 0x1301 to 0x1303 for TLS 1.3, another one for TLS 1.2.
+    pub fn suite_number(&self) -> Option<u16> {
+        self.beside.suite_number()
+    }
+
     /// Returns true if its handshake is under way.
     pub fn is_handshaking(&self) -> bool {
         self.beside.is_handshaking()

@@ -94,6 +94,14 @@ impl Tls {
         matches!(self.state, State::Waiting(_) | State::Handshake(..))
     }
 
+    /// The number of the cipher suite, once the handshake is over.
+    pub(super) fn suite_number(&self) -> Option<u16> {
+        match &self.state {
+            State::Established(established) => Some(established.suite_number()),
+            _ => None,
+        }
+    }
+
     /// Returns true if data was opened that was not read, or the end of the peer was read.
     pub(super) fn holds_input(&self) -> bool {
         self.is_ended() || matches!(&self.unread, Some(unread) if !unread.data.is_empty())
