@@ -6,6 +6,7 @@ mod errors;
 mod exchange;
 mod operations;
 mod options;
+mod tls;
 
 use pyo3::prelude::*;
 

@@ -28,6 +28,11 @@ pytestmark = pytest.mark.skipif(not shutil.which("memcached"), reason="memcached
 
 TIMEOUT = 30.0
 
+DATA = Path(__file__).parents[3] / "crates/tls/tests/data"
+# A certificate for 127.0.0.1 and dwell.test, which is its own authority.
+CERTIFICATE = DATA / "certificate.pem"
+KEY = DATA / "key.pem"
+
 
 # Below the range from which the kernel takes the ports of connections: one of those is another
 # one's before memcached takes it.
@@ -55,7 +60,7 @@ def free_port() -> int:
 class Memcached:
     """A memcached of the test's own, on a unix socket or a port."""
 
-    def __init__(self, *arguments: str, path: Path | None = None) -> None:
+    def __init__(self, *arguments: str, path: Path | None = None, **options: Any) -> None:
         if path is not None:
             self.address = str(path)
             listen = ["-s", str(path)]
@@ -67,7 +72,7 @@ class Memcached:
         command = ["memcached", "-U", "0", *user, *listen, *arguments]
         self.process = subprocess.Popen(command)
         deadline = time.monotonic() + TIMEOUT
-        client = Client(self.address, timeout=TIMEOUT, connect_timeout=TIMEOUT)
+        client = Client(self.address, timeout=TIMEOUT, connect_timeout=TIMEOUT, **options)
         while True:
             try:
                 client.version()
@@ -75,6 +80,12 @@ class Memcached:
             except memcache.MemcacheConnectError:
                 assert self.process.poll() is None, "memcached has ended"
                 assert time.monotonic() < deadline, "memcached does not start"
+
+    @classmethod
+    def secure(cls) -> Memcached:
+        """One that speaks TLS alone."""
+        pair = (f"ssl_chain_cert={CERTIFICATE}", "-o", f"ssl_key={KEY}")
+        return cls("-Z", "-o", *pair, tls=True, tls_ca=CERTIFICATE)
 
     def pause(self) -> None:
         """Stops the process: it still accepts connections, and never answers."""

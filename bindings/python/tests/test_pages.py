@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from test_memcache import TIMEOUT, Memcached, free_port
+from test_memcache import CERTIFICATE, TIMEOUT, Memcached, free_port
 
 DOCS = Path(__file__).parents[3] / "docs"
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,8 +34,12 @@ SERVERS = [text for text in programs("python.md") if "listen(" in text]
 @pytest.mark.skipif(not shutil.which("memcached"), reason="memcached is not installed")
 @pytest.mark.parametrize("place", range(len(MEMCACHED)))
 def test_programs_of_the_memcached_client(place: int) -> None:
-    server = Memcached()
     program = MEMCACHED[place]
+    server = Memcached.secure() if "tls=True" in program else Memcached()
+    program = program.replace("/etc/memcached/authority.pem", str(CERTIFICATE))
+    # A handshake takes its time on a busy machine.
+    patient = f"tls=True, timeout={TIMEOUT}, connect_timeout={TIMEOUT}"
+    program = program.replace("tls=True", patient)
     for address in ("cache-1:11211", "cache-2:11211", "127.0.0.1:11211"):
         program = program.replace(address, server.address)
     try:

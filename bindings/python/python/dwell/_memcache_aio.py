@@ -26,8 +26,9 @@ Key = str | bytes
 class AsyncClient:
     """A client for one server or several, for coroutines.
 
-    It has the operations, options and errors of :class:`dwell.memcache.Client`, and finds keys
-    where that one does. A cancelled operation may have happened or not; its connection is closed.
+    It has the operations, options and errors of :class:`dwell.memcache.Client`, but no TLS, and
+    finds keys where that one does. A cancelled operation may have happened or not; its connection
+    is closed.
 
     Example:
         >>> import asyncio

@@ -811,6 +811,12 @@ class MemcacheClient:
         distribution: str = "ketama_weighted",
         failover: bool = False,
         long_keys: str = "refuse",
+        tls: bool = False,
+        tls_ca: str | PathLike[str] | None = None,
+        tls_server_name: str | None = None,
+        tls_certificate: str | PathLike[str] | None = None,
+        tls_key: str | PathLike[str] | None = None,
+        tls_context: None = None,
     ) -> Self: ...
     def get(self, key: str | bytes, default: Any = None) -> Any:
         """The value of a key, or ``default``."""

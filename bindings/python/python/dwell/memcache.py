@@ -83,6 +83,12 @@ class Client(MemcacheClient):
             ``"rendezvous"`` (pymemcache's ``HashClient``) or ``"dalli"``.
         failover: Whether the keys of a server that is down go to the next one.
         long_keys: ``"refuse"`` or ``"hash"``: what is done with keys that the protocol forbids.
+        tls: Whether the servers are spoken to under TLS; their certificates are always verified.
+        tls_ca: A PEM file with the certificates that are trusted; without it those of the system.
+        tls_server_name: The name that the certificates are for, where that is not the host.
+        tls_certificate: A PEM file with the certificate that is sent to servers that ask for one.
+        tls_key: A PEM file with the key of that certificate.
+        tls_context: Is refused: an ``ssl.SSLContext`` cannot be read. Use the options above.
     """
 
     def get_multi(self, keys: Any) -> dict[Any, Any]:

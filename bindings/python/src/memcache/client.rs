@@ -5,10 +5,12 @@ use super::conversion::{
 };
 use super::errors::exception;
 use super::options;
+use super::tls::Given;
 use dwell_memcache::{Client, ClientOptions, Error, MetaItem, Value};
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +29,8 @@ impl MemcacheClient {
         servers, *, timeout=0.5, connect_timeout=0.25, serde=None, key_prefix=None,
         default_noreply=false, ignore_exc=false, allow_unicode_keys=false, max_pool_size=8,
         max_value_bytes=1_048_576, distribution="ketama_weighted", failover=false,
-        long_keys="refuse"
+        long_keys="refuse", tls=false, tls_ca=None, tls_server_name=None, tls_certificate=None,
+        tls_key=None, tls_context=None
     ))]
     #[expect(
         clippy::fn_params_excessive_bools,
@@ -49,12 +52,31 @@ impl MemcacheClient {
         distribution: &str,
         failover: bool,
         long_keys: &str,
+        tls: bool,
+        tls_ca: Option<PathBuf>,
+        tls_server_name: Option<String>,
+        tls_certificate: Option<PathBuf>,
+        tls_key: Option<PathBuf>,
+        tls_context: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        if tls_context.is_some() {
+            let text = "tls_context cannot be read here: use tls=True, with tls_ca, \
+                        tls_server_name, tls_certificate and tls_key";
+            return Err(PyTypeError::new_err(text));
+        }
+        let tls = Given {
+            tls,
+            ca: tls_ca,
+            server_name: tls_server_name,
+            certificate: tls_certificate,
+            key: tls_key,
+        };
         let mut given = ClientOptions {
             timeout: options::seconds("timeout", timeout)?,
             failover,
             idle_connections_max: max_pool_size,
             value_bytes_max: max_value_bytes,
+            tls: tls.read()?,
             ..ClientOptions::default()
         };
         if let Some(time) = options::seconds("connect_timeout", Some(connect_timeout))? {

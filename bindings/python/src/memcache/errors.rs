@@ -20,10 +20,12 @@ fn class_of(error: &Error) -> &'static str {
         Error::Timeout { .. } => "MemcacheTimeoutError",
         Error::Resolve { .. }
         | Error::Connect { .. }
+        | Error::Certificate { .. }
+        | Error::Tls { written: false, .. }
         | Error::System { .. }
         | Error::TooManyConnections { .. }
         | Error::Unavailable { .. } => "MemcacheConnectError",
-        Error::Closed { .. } => "MemcacheUnexpectedCloseError",
+        Error::Closed { .. } | Error::Tls { .. } => "MemcacheUnexpectedCloseError",
         Error::ErrorLine { kind, .. } => match kind {
             ErrorKind::Error => "MemcacheUnknownCommandError",
             ErrorKind::ClientError => "MemcacheClientError",
@@ -37,7 +39,11 @@ fn class_of(error: &Error) -> &'static str {
 pub(super) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let is_of_options = matches!(
         error,
-        Error::Address(_) | Error::NoServers | Error::ZeroWeight { .. } | Error::ZeroOption { .. }
+        Error::Address(_)
+            | Error::NoServers
+            | Error::ZeroWeight { .. }
+            | Error::ZeroOption { .. }
+            | Error::ServerName { .. }
     );
     if is_of_options {
         return PyValueError::new_err(error.to_string());
