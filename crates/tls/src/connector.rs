@@ -2,8 +2,8 @@
 
 use crate::handshake::{Capture, Handshake, HandshakeError, Role};
 use crate::verifier::Verifier;
+use crate::x509;
 use crate::{Certificate, CertificateError};
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
@@ -17,6 +17,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Roots {
     store: Arc<RootCertStore>,
+    /// The part of `store` that may vouch for servers.
+    authorities: Arc<RootCertStore>,
     certificates: Arc<[CertificateDer<'static>]>,
 }
 
@@ -53,8 +55,8 @@ pub struct NameError(String);
 impl Roots {
     /// Reads the certificates of a PEM file.
     ///
-    /// Shape: a certificate of an authority is trusted for all that it has issued, that of a server
-    /// for this server, also where it is self-signed.
+    /// Shape: a certificate of an authority is trusted for all that it has issued. That of a server
+    /// is trusted for this server alone, also where it is self-signed.
     ///
     /// # Errors
     /// When there is no certificate, or one that cannot be read.
@@ -67,12 +69,18 @@ impl Roots {
             return Err(wrong(&"no certificate in the file"));
         }
         let mut store = RootCertStore::empty();
+        let mut authorities = RootCertStore::empty();
         for certificate in &certificates {
             let added = store.add(certificate.clone());
             added.map_err(|error| wrong(&error))?;
+            // One without basic constraints may be that of an old authority.
+            if x509::fields(certificate).is_none_or(|fields| !fields.is_end_entity) {
+                authorities.roots.extend(store.roots.last().cloned());
+            }
         }
         Ok(Self {
             store: Arc::new(store),
+            authorities: Arc::new(authorities),
             certificates: certificates.into(),
         })
     }
@@ -95,8 +103,10 @@ impl Roots {
             };
             return Err(CertificateError::Certificate(reason));
         }
+        let store = Arc::new(store);
         Ok(Self {
-            store: Arc::new(store),
+            authorities: Arc::clone(&store),
+            store,
             certificates: Arc::new([]),
         })
     }
@@ -114,7 +124,7 @@ impl ClientTls {
     /// Shape: TLS 1.3 and 1.2. A certificate of the server is always verified.
     ///
     /// # Errors
-    /// When nothing is trusted.
+    /// When the system's cryptography has no suite of these versions.
     pub fn new(
         roots: &Roots,
         identity: Option<&Certificate>,
@@ -122,12 +132,11 @@ impl ClientTls {
     ) -> Result<Self, CertificateError> {
         let wrong = |error: &dyn fmt::Display| CertificateError::Certificate(error.to_string());
         let provider: Arc<CryptoProvider> = Arc::new(provider::default_provider());
-        let webpki = WebPkiServerVerifier::builder_with_provider(
-            Arc::clone(&roots.store),
-            Arc::clone(&provider),
-        );
-        let webpki = webpki.build().map_err(|error| wrong(&error))?;
-        let verifier = Verifier::new(webpki, Arc::clone(&roots.certificates));
+        let verifier = Verifier {
+            authorities: Arc::clone(&roots.authorities),
+            trusted: Arc::clone(&roots.certificates),
+            algorithms: provider.signature_verification_algorithms,
+        };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| wrong(&error))?

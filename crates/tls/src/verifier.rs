@@ -1,20 +1,26 @@
 //! The check of a server's certificate, and its faults in words.
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_name;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
 use std::fmt;
 use std::sync::Arc;
 
-/// Verifies as webpki does; beside that, a certificate that is trusted itself is one for its server
-/// also where it is that of an authority, as the tools that make self-signed ones have it.
+/// Verifies that an authority vouches for the certificate of a server, or that this certificate is
+/// trusted itself; also where it is that of an authority, as the tools that make self-signed ones
+/// have it.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    webpki: Arc<WebPkiServerVerifier>,
-    trusted: Arc<[CertificateDer<'static>]>,
+    /// The authorities that are trusted.
+    pub(crate) authorities: Arc<RootCertStore>,
+    /// The certificates that are trusted themselves.
+    pub(crate) trusted: Arc<[CertificateDer<'static>]>,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// The fault of a certificate that its server has issued itself, and that is not trusted.
@@ -22,21 +28,8 @@ pub(crate) struct Verifier {
 struct SelfSigned;
 
 impl Verifier {
-    pub(crate) fn new(
-        webpki: Arc<WebPkiServerVerifier>,
-        trusted: Arc<[CertificateDer<'static>]>,
-    ) -> Self {
-        Self { webpki, trusted }
-    }
-
-    /// Returns true if a certificate that is trusted itself is refused for being that of an
-    /// authority alone. Its dates have been checked before.
-    fn is_trusted_itself(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
-        let Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error else {
-            return false;
-        };
-        error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
-            && self.trusted.iter().any(|trusted| trusted == certificate)
+    fn is_trusted_itself(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.trusted.iter().any(|trusted| trusted == certificate)
     }
 }
 
@@ -46,27 +39,29 @@ impl ServerCertVerifier for Verifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
+        _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let webpki = &self.webpki;
-        let verified =
-            webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match verified {
-            Err(error) if self.is_trusted_itself(end_entity, &error) => {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        let issued = verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.authorities,
+            intermediates,
+            now,
+            self.algorithms.all,
+        );
+        match issued {
+            Ok(()) => {}
+            // The dates were checked before its issuer was looked for.
             Err(Error::InvalidCertificate(error)) if is_of_issuer(&error) => {
-                let parsed = webpki::EndEntityCert::try_from(end_entity);
-                if parsed.is_ok_and(|parsed| parsed.issuer() == parsed.subject()) {
-                    let error = OtherError(Arc::new(SelfSigned));
-                    return Err(CertificateError::Other(error).into());
+                if !self.is_trusted_itself(end_entity) {
+                    return Err(untrusted(end_entity).into());
                 }
-                Err(CertificateError::UnknownIssuer.into())
             }
-            other => other,
+            Err(error) => return Err(error),
         }
+        verify_server_name(&certificate, server_name)?;
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -75,8 +70,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki
-            .verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -85,13 +79,21 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki
-            .verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
+}
+
+/// The fault of a certificate for which no trusted one is found.
+fn untrusted(certificate: &CertificateDer<'_>) -> CertificateError {
+    let parsed = webpki::EndEntityCert::try_from(certificate);
+    if parsed.is_ok_and(|parsed| parsed.issuer() == parsed.subject()) {
+        return CertificateError::Other(OtherError(Arc::new(SelfSigned)));
+    }
+    CertificateError::UnknownIssuer
 }
 
 /// Returns true if no trusted certificate is found for one; a self-signed one may be taken for that

@@ -11,6 +11,8 @@ pub(crate) struct Fields {
     pub(crate) hosts: Vec<String>,
     /// Number of IP addresses for which it is.
     pub(crate) addresses: usize,
+    /// Basic constraints say that it is not that of an authority.
+    pub(crate) is_end_entity: bool,
 }
 
 /// Reads the fields of a DER certificate; `None` for anything else.
@@ -35,7 +37,7 @@ pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
         if tag == EXTENSIONS {
             let mut extensions = Der(Der(content).expect(SEQUENCE)?);
             while let Some(extension) = extensions.next() {
-                fields.add_names(extension)?;
+                fields.add(extension)?;
             }
         }
     }
@@ -43,17 +45,28 @@ pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
 }
 
 impl Fields {
-    /// Adds the names of an extension, if it is the one that has them.
-    fn add_names(&mut self, (_, extension): Element<'_>) -> Option<()> {
+    /// Adds what an extension has, if it is one of those that are read.
+    fn add(&mut self, (_, extension): Element<'_>) -> Option<()> {
         let mut extension = Der(extension);
-        if extension.expect(OBJECT_ID)? != SUBJECT_ALTERNATIVE_NAME {
+        let id = extension.expect(OBJECT_ID)?;
+        if ![SUBJECT_ALTERNATIVE_NAME, BASIC_CONSTRAINTS].contains(&id) {
             return Some(());
         }
         let mut value = extension.next()?;
         if value.0 == BOOLEAN {
             value = extension.next()?;
         }
-        let mut names = Der(Der(value.1).expect(SEQUENCE)?);
+        let mut content = Der(Der(value.1).expect(SEQUENCE)?);
+        if id == BASIC_CONSTRAINTS {
+            // False is the default, which DER leaves out.
+            self.is_end_entity = !matches!(content.next(), Some((BOOLEAN, [0xff])));
+        } else {
+            self.add_names(content);
+        }
+        Some(())
+    }
+
+    fn add_names(&mut self, mut names: Der<'_>) {
         while let Some((tag, name)) = names.next() {
             let text = || str::from_utf8(name).ok().filter(|name| name.is_ascii());
             match tag {
@@ -62,7 +75,6 @@ impl Fields {
                 _ => {}
             }
         }
-        Some(())
     }
 }
 
@@ -144,6 +156,8 @@ const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
 const DNS_NAME: u8 = 0x82;
 const ADDRESS: u8 = 0x87;
+/// 2.5.29.19
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 /// 2.5.29.17
 const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
@@ -167,6 +181,9 @@ mod tests {
         let fields = fields(&example()).unwrap();
         assert_eq!(fields.hosts, ["dwell.test", "localhost"]);
         assert_eq!(fields.addresses, 1);
+        assert!(fields.is_end_entity);
+        let authority = certificate(include_bytes!("../tests/data/pinned.pem"));
+        assert!(!self::fields(&authority).unwrap().is_end_entity);
         // Written as UTCTime and as GeneralizedTime.
         assert_eq!(
             (fields.not_before, fields.not_after),

@@ -26,6 +26,9 @@ const EXPIRED: &[u8] = include_bytes!("../../tests/data/expired.pem");
 const PINNED: &[u8] = include_bytes!("../../tests/data/pinned.pem");
 const PINNED_KEY: &[u8] = include_bytes!("../../tests/data/pinned_key.pem");
 const PINNED_EXPIRED: &[u8] = include_bytes!("../../tests/data/pinned_expired.pem");
+/// A certificate for `issued.test` and the key of `OTHER_CERTIFICATE`, issued with the key of
+/// `CERTIFICATE`, which is not that of an authority.
+const ISSUED: &[u8] = include_bytes!("../../tests/data/issued.pem");
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
@@ -252,6 +255,23 @@ fn a_self_signed_certificate_of_an_authority_is_trusted_for_its_names() {
         PINNED_KEY,
     );
     assert!(expired.contains("it has expired"), "{expired}");
+}
+
+#[test]
+fn a_certificate_of_a_server_is_trusted_for_that_server_alone() {
+    let config = Arc::new(server_of(&[], &VERSIONS, (ISSUED, OTHER_KEY), None));
+    let mut begun = finish(&connector(ISSUED, "issued.test"), &config, 100_000).unwrap();
+    speak(&mut begun);
+    let wrong = refused(&connector(ISSUED, "dwell.test"), ISSUED, OTHER_KEY);
+    assert!(
+        wrong.contains("it is for other names: issued.test"),
+        "{wrong}"
+    );
+    // The key of a server vouches for no other one.
+    assert_eq!(
+        refused(&connector(CERTIFICATE, "issued.test"), ISSUED, OTHER_KEY),
+        "certificate of issued.test is refused: its issuer is not trusted"
+    );
 }
 
 #[test]
