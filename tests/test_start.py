@@ -324,6 +324,21 @@ def test_the_environment_sets_options(tmp_path):
         assert "DWELL_SERVER_POLLERS: " in wrong.stderr
 
 
+def test_without_a_process_the_configuration_of_the_environment_is_explained(tmp_path):
+    file = tmp_path / "dwell.toml"
+    file.write_text('[[route]]\nprefix = "/live/"\n')
+    variables = {"DWELL_CONFIG": str(file), "DWELL_SERVER_ADMIN": "off"}
+    explanation = json.loads(run("explain", "/live/a", "--json", **variables).stdout)
+    assert not explanation["is_live"]
+    topics = {topic["name"]: topic for topic in explanation["topics"]}
+    assert topics["route"]["facts"]["prefix"] == "/live/"
+    asked = run("health", **variables)
+    assert (asked.returncode, asked.stderr) == (
+        1,
+        "dwell health: server.admin is off: name the address in --admin\n",
+    )
+
+
 def test_a_flag_wins_over_the_environment(cleanup, tmp_path):
     by_flag, by_variable, admin, store = (ports.free_address() for _ in range(4))
     command = ["env", f"DWELL_SERVER_LISTEN={ports.text(by_variable)}"]

@@ -22,12 +22,13 @@ pub(crate) fn config_file(flag: Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// The address of the admin listener: that of the flag, else the one that the environment gives
-/// the server, else the default.
-pub(crate) fn admin(flag: Option<String>) -> String {
+/// the server, else the default. `None` if that is `off`.
+pub(crate) fn admin(flag: Option<String>) -> Option<String> {
     let is_admin = |set: &FlagValue| set.option == "server.admin";
-    flag.or_else(|| {
+    let address = flag.or_else(|| {
         let set = options().flags.into_iter().find(is_admin)?;
         set.values.into_iter().next_back()
-    })
-    .unwrap_or_else(|| "127.0.0.1:9090".to_owned())
+    });
+    let address = address.unwrap_or_else(|| "127.0.0.1:9090".to_owned());
+    (address != "off").then_some(address)
 }

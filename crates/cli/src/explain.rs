@@ -25,7 +25,7 @@ pub(crate) struct ExplainArguments {
     /// Where the process answers /-/health [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// Ask no process, but this file
+    /// Ask no process, but this file [default: `DWELL_CONFIG`, or none, where no process listens]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON
@@ -65,17 +65,17 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> 
         _ => return Err(ExplainError::Refused("name one target".to_owned())),
     };
     let explained = Explained::new(method, target, arguments.fields.clone());
-    let asked = if arguments.config.is_none() {
-        let address = environment::admin(arguments.admin.clone());
-        ask(&address, &explained.query()).map_err(ExplainError::Refused)?
-    } else {
-        None
+    let address = environment::admin(arguments.admin.clone());
+    let asked = match address.filter(|_| arguments.config.is_none()) {
+        Some(address) => ask(&address, &explained.query()).map_err(ExplainError::Refused)?,
+        None => None,
     };
     let explanation = if let Some(explanation) = asked {
         explanation
     } else {
         let flags = environment::options().flags;
-        let config = load(arguments.config.as_deref(), &flags).map_err(ExplainError::Config)?;
+        let file = environment::config_file(arguments.config.clone());
+        let config = load(file.as_deref(), &flags).map_err(ExplainError::Config)?;
         explain_configuration(&config, &explained).map_err(ExplainError::Refused)?
     };
     Ok(if arguments.json {

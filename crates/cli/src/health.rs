@@ -21,7 +21,9 @@ pub(crate) struct HealthArguments {
 /// # Errors
 /// The reason why it is not to be sent requests.
 pub(crate) fn run(arguments: &HealthArguments) -> Result<String, String> {
-    let address = environment::admin(arguments.admin.clone());
+    let Some(address) = environment::admin(arguments.admin.clone()) else {
+        return Err("server.admin is off: name the address in --admin".to_owned());
+    };
     let timeout = Duration::from_secs(arguments.timeout);
     let answer = admin::get(&address, "/-/health", timeout);
     let answer = answer.map_err(|error| format!("{address}: {error}"))?;
