@@ -151,15 +151,18 @@ impl Upstream {
                 return self.dispatch(context, sink);
             }
         }
-        // What came behind the handshake was read with it.
-        let is_secure = connection.peer.stream.is_secure();
+        let readiness = if connection.peer.stream.is_secure() {
+            // What came behind the handshake was read with it.
+            readiness.and(Readiness::READABLE)
+        } else {
+            readiness
+        };
         let work = std::mem::replace(&mut connection.work, Work::Idle);
         let Work::Connecting(exchange) = work else {
             return;
         };
         let (tag, witness) = (exchange.request.tag, exchange.witness);
         match self.exchange_on(context, token, exchange) {
-            Ok(()) if is_secure => self.advance(context, token, Readiness::READABLE, sink),
             Ok(()) if readiness.is_readable() => self.advance(context, token, readiness, sink),
             Ok(()) => {}
             Err(error) => {

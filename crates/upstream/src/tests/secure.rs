@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +124,35 @@ fn an_answer_of_unknown_length_has_an_end_that_is_told() {
         stream.write_all(OK).unwrap();
     });
     assert_eq!(edge.ask(0, "POST"), ok(b"ok"));
+}
+
+#[test]
+fn an_end_that_comes_with_the_handshake_is_noticed() {
+    let (app, _) = app(VERSIONS[1], |_, stream| {
+        let Secure { conn, sock } = stream;
+        while conn.is_handshaking() {
+            while conn.wants_write() {
+                conn.write_tls(sock).unwrap();
+            }
+            conn.read_tls(sock).unwrap();
+            conn.process_new_packets().unwrap();
+        }
+        // The server's last message and an answer of more than a record go at once, with the end.
+        let answer = [b"HTTP/1.1 200 OK\r\n\r\n", &vec![b'x'; 20_000][..]].concat();
+        conn.writer().write_all(&answer).unwrap();
+        let mut wire = Vec::new();
+        while conn.wants_write() {
+            conn.write_tls(&mut wire).unwrap();
+        }
+        sock.write_all(&wire).unwrap();
+        sock.shutdown(Shutdown::Write).unwrap();
+        read_to_end(sock);
+    });
+    let mut edge = Edge::new(UpstreamOptions {
+        total_timeout: Duration::from_secs(3),
+        ..secured(&app, "localhost")
+    });
+    assert_eq!(edge.ask(0, "POST"), Err(UpstreamError::Closed));
 }
 
 #[test]
