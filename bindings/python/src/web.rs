@@ -1,6 +1,5 @@
 //! Parts that the servers of WSGI and ASGI share: request heads, listeners, limits, addresses, the
-//! log,
-//! certificates.
+//! log, certificates.
 
 pub(crate) mod access_log;
 pub(crate) mod address;

@@ -372,7 +372,7 @@ impl fmt::Display for HandshakeError {
             Self::TooLong(bytes) => {
                 write!(f, "handshake exceeds {HANDSHAKE_BYTES_MAX} bytes: {bytes}")
             }
-            Self::Refused(_) => f.write_str("handshake failed"),
+            Self::Refused(_) => f.write_str("refused"),
             Self::Certificate { host, reason } => {
                 write!(f, "certificate of {host} is refused: {reason}")
             }

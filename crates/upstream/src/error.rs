@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{fmt, io};
 
+use dwell_evloop::server_fault;
 use dwell_proto::http1::{BodyError, HeadError};
 use rustix::io::Errno;
 
@@ -64,18 +65,13 @@ impl UpstreamError {
 
     /// The reason for which a handshake failed.
     pub(super) fn handshake(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Self::Handshake("connection closed by the server".into())
-            }
-            _ => Self::Handshake(with_causes(error)),
-        }
+        Self::Handshake(server_fault(error))
     }
 
     /// The reason for which a connection failed.
     pub(super) fn broken(error: &io::Error) -> Self {
         match error.get_ref() {
-            Some(_) => Self::Tls(with_causes(error)),
+            Some(_) => Self::Tls(server_fault(error)),
             None => Self::Broken(error.kind()),
         }
     }
@@ -128,18 +124,6 @@ impl fmt::Display for UpstreamError {
             Self::SwitchedProtocols => out.write_str("unexpected switch of protocols"),
         }
     }
-}
-
-/// An error with those that have caused it, as text.
-fn with_causes(error: &io::Error) -> Box<str> {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text.into()
 }
 
 impl std::error::Error for UpstreamError {

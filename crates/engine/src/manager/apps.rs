@@ -13,7 +13,7 @@ use crate::websocket::{
     Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
 use crate::{App, BodyPlan, Detached, ExchangeId, Outcome, Request};
-use dwell_evloop::{Context, Stream, Token};
+use dwell_evloop::{Context, Stream, Token, server_fault};
 use dwell_proto::http1::{BodyFraming, RequestHead, Trailers};
 
 /// Bytes of a streamed body that may be on their way to the handler.
@@ -269,7 +269,7 @@ impl StreamApp for ManagerApp {
         error: &std::io::Error,
     ) {
         let token = Token::from_bits(stream.tag());
-        let text = format!("handshake failed: {error}");
+        let text = format!("handshake failed: {}", server_fault(error));
         self.tell(
             context,
             None,

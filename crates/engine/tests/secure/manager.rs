@@ -5,8 +5,10 @@ use dwell_engine::manager::{Event, Manager, ManagerError, UrlError};
 use dwell_engine::tls::{Tls, TlsClient, TlsError};
 use dwell_engine::websocket::UpgradeOptions;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 fn tls() -> Tls {
@@ -89,7 +91,7 @@ fn requests_go_both_ways() {
     let mut conn = manager.conn(id).unwrap();
     conn.request("POST", "/", &[], &body).unwrap();
     assert_eq!(next(&mut manager, &told), "response 1200000");
-    let client = std::thread::spawn(move || ask(address, get("/")));
+    let client = thread::spawn(move || ask(address, get("/")));
     while !client.is_finished() {
         manager.poll(Duration::from_millis(10)).unwrap();
     }
@@ -134,6 +136,31 @@ fn a_server_that_is_not_trusted_is_named_with_the_reason() {
     manager.connect_tls(&url, &misnamed).unwrap();
     let error = next(&mut manager, &told);
     assert!(error.contains("elsewhere.test"), "{error}");
+}
+
+#[test]
+fn a_server_that_refuses_is_told_with_its_reason() {
+    let (mut manager, told) = manager();
+    for (answer, reason) in [
+        (
+            &[21, 3, 3, 0, 2, 2, 70][..],
+            "refused: received fatal alert: ProtocolVersion",
+        ),
+        (&[], "connection closed by the server"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(answer).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        manager.connect_tls(&url, &trusting()).unwrap();
+        let expected = format!("error handshake failed: {reason}");
+        assert_eq!(next(&mut manager, &told), expected);
+        server.join().unwrap();
+    }
 }
 
 #[test]

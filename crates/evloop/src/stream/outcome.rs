@@ -1,5 +1,8 @@
 //! The results of reads, of flushes and of handshakes.
 
+use std::error::Error;
+use std::io;
+
 /// The result of one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadOutcome {
@@ -60,4 +63,31 @@ pub enum HandshakeFailure {
     Displaced,
     /// The fault is the server's.
     Internal,
+}
+
+/// The reason for which a connection to a server has failed, with its causes, in words.
+///
+/// Shape: for errors of [`Stream::handshake`](crate::Stream::handshake) and of streams under TLS.
+///
+/// ```
+/// use dwell_evloop::server_fault;
+/// use std::io::{Error, ErrorKind};
+///
+/// let error = Error::from(ErrorKind::UnexpectedEof);
+/// assert_eq!(&*server_fault(&error), "connection closed by the server");
+/// let error = Error::other(Error::other("record cannot be decrypted"));
+/// assert_eq!(&*server_fault(&error), "record cannot be decrypted");
+/// ```
+pub fn server_fault(error: &io::Error) -> Box<str> {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return "connection closed by the server".into();
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text.into()
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use dwell_evloop::{Handshaking, Stream};
+use dwell_evloop::{Handshaking, Stream, server_fault};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
 use super::batch::{Batch, Form, Progress};
@@ -96,7 +96,7 @@ impl Connection {
             Ok(Handshaking::Pending) => return Ok(false),
             Ok(_) => *reason = None,
             Err(error) => {
-                *reason = Some(with_causes(&error));
+                *reason = Some(server_fault(&error));
                 return Err(Failure::Handshake);
             }
         }
@@ -200,21 +200,6 @@ impl Connection {
     pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Batch> {
         self.in_flight.into_iter().map(|flight| flight.batch)
     }
-}
-
-/// An error with those that have caused it, as text.
-fn with_causes(error: &io::Error) -> Box<str> {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        return "connection closed by the server".into();
-    }
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text.into()
 }
 
 /// A tail that grew beyond this is given back when it is used up.

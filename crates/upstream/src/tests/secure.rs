@@ -200,7 +200,7 @@ fn a_handshake_that_goes_wrong_has_its_reason() {
         stream.write_all(&[21, 3, 3, 0, 2, 2, 70]).unwrap();
         read_to_end(stream);
     });
-    let expected = "no TLS handshake: handshake failed: received fatal alert: ProtocolVersion";
+    let expected = "no TLS handshake: refused: received fatal alert: ProtocolVersion";
     assert_eq!(reason(&refusing).to_string(), expected);
 }
 
