@@ -75,7 +75,7 @@ pub use stream::{
     HandshakeFailure, Handshaking, ReadOutcome, Stream, server_fault,
 };
 #[cfg(feature = "tls")]
-pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots};
+pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};
 pub use token::{Id, Token};
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -25,7 +25,7 @@ pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, server_fault};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, Connector};
 #[cfg(feature = "tls")]
-pub use tls::{Certificate, CertificateError, ClientTls, NameError, Roots};
+pub use tls::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};
 
 use crate::output::LoopOutput;
 use beside::Beside;

@@ -90,6 +90,14 @@ fn certificates(draft: &mut Draft, config: &Config) {
             "name a PEM file in tls.certificate and its private key in tls.key",
         );
     }
+    if tls.ticket_keys.is_some() && tls.client_ca.is_some() {
+        draft.conflict(
+            &["tls.ticket_keys", "tls.client_ca"],
+            "`tls.ticket_keys` has no effect: clients with certificates resume no session"
+                .to_owned(),
+            "remove tls.ticket_keys",
+        );
+    }
     if tls.self_signed && certificates > 0 {
         draft.conflict(
             &["tls.self_signed", "tls.certificate"],

@@ -103,6 +103,7 @@ mod tests {
         "tls.certificate",
         "tls.key",
         "tls.ocsp",
+        "tls.ticket_keys",
         "tls.check_interval",
         "tls.acme_challenge",
         "server.trusted_proxies",

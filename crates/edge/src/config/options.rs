@@ -183,10 +183,13 @@ options! {
     "tls".tls.ocsp = OneOrMany(FilePath, 0);
     "Files with OCSP responses in DER for the certificates, in the same order, which are sent with \
      them (stapling). Written by another program, such as `openssl ocsp`."
+    "tls".tls.ticket_keys = OrOff(FilePath);
+    "File with the keys of session tickets, which several machines may share. Each line is a key, \
+     made by `openssl rand -base64 48`: the first one makes tickets, and all of them read tickets."
     "tls".tls.check_interval = TimeSpan(Duration::from_secs(1), DAY);
-    "How often the files of certificates are checked. A pair is read again when the modification \
-     time, size or inode of a file has changed. If it cannot be used, the one before it stays and \
-     the log has the reason."
+    "How often the files of certificates and `ticket_keys` are checked. They are read again when \
+     the modification time, size or inode of a file has changed. If they cannot be used, those \
+     before stay and the log has the reason."
     "tls".tls.client_ca = OrOff(FilePath);
     "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
      certificate that one of them has issued; others are refused in the handshake."

@@ -15,6 +15,8 @@ pub struct TlsConfig {
     pub key: Vec<PathBuf>,
     /// OCSP responses in DER for the certificates, in the same order; or none.
     pub ocsp: Vec<PathBuf>,
+    /// The file with the keys of session tickets; `None` has keys made.
+    pub ticket_keys: Option<PathBuf>,
     /// Time between two looks at the files of the certificates.
     pub check_interval: Duration,
     /// Authorities, one of which has to have issued the certificates of clients; `None` asks for
@@ -60,6 +62,7 @@ impl Default for TlsConfig {
             certificate: Vec::new(),
             key: Vec::new(),
             ocsp: Vec::new(),
+            ticket_keys: None,
             check_interval: Duration::from_secs(60),
             client_ca: None,
             self_signed: false,

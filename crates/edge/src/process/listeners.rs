@@ -21,6 +21,8 @@ pub(super) struct Bound {
     pub(super) acceptor: Acceptor,
     /// The certificates as they were read.
     pub(super) pairs: Vec<tls::Pair>,
+    /// The keys of session tickets as they were read.
+    pub(super) tickets: Option<tls::TicketFile>,
 }
 
 impl Bound {
@@ -32,6 +34,7 @@ impl Bound {
         mut inherited: Inherited,
     ) -> Result<Self, RunError> {
         let pairs = tls::read(config)?;
+        let tickets = tls::read_tickets(config)?;
         let acceptor = tls::acceptor(config, &pairs, loops)?;
         let mut clients: Vec<Listening> = (0..loops).map(|_| Vec::new()).collect();
         let options = ListenOptions::default();
@@ -78,6 +81,7 @@ impl Bound {
             admin: admin.into_iter().flatten().collect(),
             acceptor,
             pairs,
+            tickets,
         })
     }
 }

@@ -22,6 +22,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found.extend(tls::read(config).err());
     found.extend(outward::check(config));
     found.extend(tls::acceptor(config, &[], 1).err());
+    found.extend(tls::read_tickets(config).err());
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }

@@ -141,6 +141,7 @@ impl Reloader {
         };
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
         let pairs = tls::read(&config)?;
+        let tickets = tls::read_tickets(&config)?;
         let mut listeners: Vec<Listening> = (0..self.fleet.loops()).map(|_| Vec::new()).collect();
         let listened: Vec<_> = client_addresses(running).map(|(at, _)| at).collect();
         // An address that moves between the two options keeps its listeners.
@@ -170,7 +171,7 @@ impl Reloader {
         if let (Some(service), Some(credentials)) = (&self.service, credentials) {
             service.change_credentials(credentials);
         }
-        self.certificates.replace(pairs, &config);
+        self.certificates.replace(pairs, tickets, &config);
         self.metrics.name_upstreams(&config.upstream.url);
         let addresses: Vec<_> = client_addresses(&config).map(|(at, _)| at).collect();
         before.hand_on(&mut listeners, &addresses);

@@ -329,7 +329,9 @@ fn certificates_of(
     metrics: &Arc<Metrics>,
 ) -> Arc<Certificates> {
     let pairs = std::mem::take(&mut bound.pairs);
-    let certificates = Certificates::new(bound.acceptor.clone(), pairs, Arc::clone(metrics));
+    let tickets = bound.tickets.take();
+    let acceptor = bound.acceptor.clone();
+    let certificates = Certificates::new(acceptor, pairs, tickets, Arc::clone(metrics));
     let certificates = Arc::new(certificates);
     certificates.watch(config);
     if config.tls.self_signed {

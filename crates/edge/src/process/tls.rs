@@ -1,6 +1,9 @@
 //! Certificates of the listeners under TLS.
 
 mod self_signed;
+mod tickets;
+
+pub(super) use tickets::{TicketFile, read as read_tickets};
 
 use super::error::RunError;
 use crate::config::Config;
@@ -27,6 +30,8 @@ pub(crate) struct Certificates {
 #[derive(Debug)]
 struct State {
     pairs: Vec<Pair>,
+    /// The file with the keys of tickets, and as it was before it was read.
+    tickets: Option<(PathBuf, Stamp)>,
     check_interval: Duration,
     /// Wakes the thread that looks at the files, once there is one.
     watch: Option<Sender<()>>,
@@ -111,9 +116,15 @@ pub(super) fn warnings(pairs: &[Pair], now: SystemTime) -> Vec<String> {
 }
 
 impl Certificates {
-    pub(super) fn new(acceptor: Acceptor, pairs: Vec<Pair>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        acceptor: Acceptor,
+        pairs: Vec<Pair>,
+        tickets: Option<TicketFile>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let state = State {
             pairs: Vec::new(),
+            tickets: None,
             check_interval: Duration::MAX,
             watch: None,
         };
@@ -123,6 +134,7 @@ impl Certificates {
             metrics,
         };
         shown.show(&mut shown.lock(), pairs);
+        shown.use_tickets(&mut shown.lock(), tickets);
         shown
     }
 
@@ -131,8 +143,15 @@ impl Certificates {
         &self.acceptor
     }
 
-    /// Shows other certificates from now on, whose files are looked at as `config` says.
-    pub(super) fn replace(self: &Arc<Self>, pairs: Vec<Pair>, config: &Config) {
+    /// Shows other certificates and uses other keys of tickets from now on, whose files are looked
+    /// at as `config` says.
+    pub(super) fn replace(
+        self: &Arc<Self>,
+        pairs: Vec<Pair>,
+        tickets: Option<TicketFile>,
+        config: &Config,
+    ) {
+        self.use_tickets(&mut self.lock(), tickets);
         // What was made at the start stays, as clients may have been told to trust it.
         if !config.tls.self_signed {
             self.show(&mut self.lock(), pairs);
@@ -161,10 +180,11 @@ impl Certificates {
         }
     }
 
-    /// Reads the pairs again of which a file has changed. One that cannot be used is refused, and
-    /// logged until a file changes again; the certificate before it stays.
+    /// Reads the pairs again of which a file has changed, and the keys of tickets. What cannot be
+    /// used is refused, and logged until a file changes again; what was there before stays.
     pub(super) fn look(&self) {
         let mut state = self.lock();
+        self.look_at_tickets(&mut state);
         let mut has_changed = false;
         for pair in &mut state.pairs {
             let Some(files) = &pair.files else {
@@ -191,6 +211,36 @@ impl Certificates {
             let pairs = std::mem::take(&mut state.pairs);
             self.show(&mut state, pairs);
         }
+    }
+
+    fn look_at_tickets(&self, state: &mut State) {
+        let Some((path, before)) = &mut state.tickets else {
+            return;
+        };
+        let now = stamp(path);
+        if now == *before {
+            return;
+        }
+        match TicketFile::read(path) {
+            Ok(read) => {
+                let (file, keys) = (read.path.display(), read.keys.len());
+                tracing::info!(%file, keys, "keys of tickets renewed");
+                self.use_tickets(state, Some(read));
+            }
+            Err(error) => {
+                tracing::error!("{error}; the keys before stay");
+                *before = now;
+            }
+        }
+    }
+
+    fn use_tickets(&self, state: &mut State, tickets: Option<TicketFile>) {
+        let (file, keys) = match tickets {
+            Some(read) => (Some((read.path, read.stamp)), read.keys),
+            None => (None, Vec::new()),
+        };
+        self.acceptor.set_ticket_keys(keys);
+        state.tickets = file;
     }
 
     fn show(&self, state: &mut State, pairs: Vec<Pair>) {
@@ -246,12 +296,17 @@ fn files(config: &Config) -> impl Iterator<Item = Files> {
 impl Files {
     fn stamps(&self) -> Vec<Stamp> {
         let files = [Some(&self.chain), Some(&self.key), self.ocsp.as_ref()];
-        let stamp = |of: Metadata| (of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec());
-        let files = files.into_iter().flatten();
         files
-            .map(|path| fs::metadata(path).ok().map(stamp))
+            .into_iter()
+            .flatten()
+            .map(|path| stamp(path))
             .collect()
     }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let stamp = |of: Metadata| (of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec());
+    fs::metadata(path).ok().map(stamp)
 }
 
 impl Pair {

@@ -8,7 +8,7 @@
 use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub use dwell_tls::{
-    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots,
+    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots, TicketKey,
 };
 use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
 use dwell_tls::{RECORD_BYTES_MAX, TlsError};

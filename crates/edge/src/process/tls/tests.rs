@@ -100,6 +100,7 @@ fn a_pair_is_read_again_when_a_file_has_changed_and_stays_when_that_is_broken() 
     let shown = Certificates::new(
         acceptor(&config, &pairs, 2).unwrap(),
         pairs,
+        None,
         Arc::clone(&metrics),
     );
     let names = || -> Vec<String> {
