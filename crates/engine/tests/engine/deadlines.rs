@@ -3,6 +3,7 @@
 use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{Body, HttpEvent, Limits, Response};
 use dwell_testkit::Rig;
+#[cfg(feature = "sim")]
 use std::io::Write;
 use std::time::{Duration, Instant};
 
