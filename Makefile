@@ -215,8 +215,8 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 		--no-default-features --features search
 	mdbook build
 
-.PHONY: soak
-soak: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
+.PHONY: chaos
+chaos: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
 	$(CARGO) build --locked --release --bin dwell
 	DWELL_BIN="$(abspath $(TARGET_DIR))/release/dwell" DWELL_SOAK_SECONDS=900 \
 		$(PYTHON) -m pytest tests/test_chaos.py $(ARGS)
@@ -230,6 +230,15 @@ SEED ?=
 sim: install-rust ## play SEEDS=1000 seeds of the whole edge on a simulated network, or show SEED=17
 	$(CARGO) build --quiet --locked --profile sim -p dwell-sim --features sim
 	$(TARGET_DIR)/sim/dwell-sim $(if $(SEED),--seed $(SEED),--from $(FROM) --seeds $(SEEDS))
+
+# Minutes of `make soak`. It begins with seeds that no run before has played, or with those of FROM.
+MINUTES ?= 240
+
+.PHONY: soak
+soak: FROM = $(shell date +%s)000
+soak: install-rust ## play new seeds for MINUTES=240, and show their number each minute
+	$(CARGO) build --quiet --locked --profile sim -p dwell-sim --features sim
+	$(TARGET_DIR)/sim/dwell-sim --minutes $(MINUTES) --from $(FROM)
 
 .PHONY: sim-planted
 sim-planted: install-rust ## count the seeds that find each planted bug

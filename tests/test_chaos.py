@@ -2,7 +2,7 @@
 
 Writers, watchers of every transport, and a network between all parts that is cut, stalls and drips.
 When it has healed, every watcher comes to the value that is stored, none was ever told twice of the
-same one, and the process is as small as it was. `make soak` is the same for half an hour.
+same one, and the process is as small as it was. `make chaos` is the same for half an hour.
 """
 
 import dataclasses

@@ -4,9 +4,11 @@
 use dwell_sim::{Counts, Outcome, Plan, Planted, plant, play, record, shrink};
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] | --seed SEED | --planted COUNT";
+const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] | \
+                     --minutes COUNT [--from SEED] | --seed SEED | --planted COUNT";
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -15,10 +17,13 @@ fn main() -> ExitCode {
         words.get(place + 1)?.parse::<u64>().ok()
     };
     let mut out = io::stdout().lock();
-    let done = match (number("--seeds"), number("--seed"), number("--planted")) {
-        (Some(count), None, None) => seeds(&mut out, number("--from").unwrap_or(0), count),
-        (None, Some(seed), None) => one(&mut out, seed),
-        (None, None, Some(count)) => planted(&mut out, count),
+    let from = number("--from").unwrap_or(0);
+    let asked = ["--seeds", "--minutes", "--seed", "--planted"].map(number);
+    let done = match asked {
+        [Some(count), None, None, None] => seeds(&mut out, from, Bound::Seeds(count)),
+        [None, Some(count), None, None] => seeds(&mut out, from, Bound::Minutes(count)),
+        [None, None, Some(seed), None] => one(&mut out, seed),
+        [None, None, None, Some(count)] => planted(&mut out, count),
         _ => writeln!(out, "{USAGE}").map(|()| false),
     };
     match done {
@@ -27,34 +32,97 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays so many seeds; returns false if one fails.
-fn seeds(out: &mut impl Write, from: u64, count: u64) -> io::Result<bool> {
-    let (started, mut counts, mut events) = (Instant::now(), Counts::default(), 0);
-    for seed in from..from + count {
+/// The end of a series of seeds.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// After so many seeds.
+    Seeds(u64),
+    /// After so many minutes.
+    Minutes(u64),
+}
+
+impl Bound {
+    fn is_reached(self, series: &Series) -> bool {
+        match self {
+            Self::Seeds(count) => series.count >= count,
+            Self::Minutes(count) => series.started.elapsed().as_secs() >= count.saturating_mul(60),
+        }
+    }
+}
+
+/// A series of seeds, as far as it has come.
+struct Series {
+    from: u64,
+    count: u64,
+    started: Instant,
+    counts: Counts,
+    events: u64,
+}
+
+impl Series {
+    /// Plays the next seed; returns false if it fails.
+    fn play_next(&mut self, out: &mut impl Write) -> io::Result<bool> {
+        let seed = self.from + self.count;
         let plan = Plan::of(seed);
         let outcome = play(&plan);
-        counts.add(&outcome.counts);
-        events += outcome.trace.entries;
+        self.count += 1;
+        self.counts.add(&outcome.counts);
+        self.events += outcome.trace.entries;
         if outcome.failure.is_some() {
             explain(out, &plan, &outcome)?;
             return Ok(false);
         }
         // A sample is played twice: what the seed does not decide would be a fault of its own.
-        if seed % 16 == 0 && play(&plan).trace != outcome.trace {
+        if seed.is_multiple_of(16) && play(&plan).trace != outcome.trace {
             writeln!(
                 out,
                 "seed {seed} gives other events when it is played again"
             )?;
             return Ok(false);
         }
+        Ok(true)
     }
-    let millis = started.elapsed().as_millis().max(1);
-    let rate = u128::from(count) * 1000 / millis;
-    writeln!(
-        out,
-        "{count} seeds from {from} in {millis} ms: {rate} a second, {events} events"
-    )?;
-    for (title, numbers) in [("faults", &counts.faults), ("states", &counts.states)] {
+
+    /// Shows the number of seeds, and their rate.
+    fn show(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self {
+            from,
+            count,
+            events,
+            ..
+        } = self;
+        let millis = self.started.elapsed().as_millis().max(1);
+        let rate = u128::from(*count) * 1000 / millis;
+        writeln!(
+            out,
+            "{count} seeds from {from} in {millis} ms: {rate} a second, {events} events"
+        )
+    }
+}
+
+/// Plays seeds up to the bound, and shows their number each minute; returns false if one fails.
+fn seeds(out: &mut impl Write, from: u64, bound: Bound) -> io::Result<bool> {
+    let mut series = Series {
+        from,
+        count: 0,
+        started: Instant::now(),
+        counts: Counts::default(),
+        events: 0,
+    };
+    let mut next_line = MINUTE;
+    while !bound.is_reached(&series) {
+        if !series.play_next(out)? {
+            series.show(out)?;
+            return Ok(false);
+        }
+        if series.started.elapsed() >= next_line {
+            next_line += MINUTE;
+            series.show(out)?;
+        }
+    }
+    series.show(out)?;
+    let Counts { faults, states } = &series.counts;
+    for (title, numbers) in [("faults", faults), ("states", states)] {
         let numbers = numbers
             .iter()
             .map(|(name, count)| format!("{name} {count}"));

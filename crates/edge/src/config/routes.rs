@@ -202,6 +202,13 @@ impl Routes {
             .collect();
         let place_of = |route: &Arc<RouteConfig>| known.get(&*route.prefix).copied();
         let kept: Vec<Option<usize>> = routes.iter().map(place_of).collect();
+        #[cfg(feature = "sim")]
+        let kept = if dwell_evloop::sim::Planted::RoutesByOrder.is_in() {
+            is_used.fill(false);
+            vec![None; routes.len()]
+        } else {
+            kept
+        };
         for place in kept.iter().flatten() {
             is_used[*place] = true;
         }

@@ -34,11 +34,13 @@ pub enum Planted {
     RepeatPost,
     /// A frame is the same for all that follow a key, by whatever name.
     WrongLabel,
+    /// A reload numbers the routes by their order, not by their names.
+    RoutesByOrder,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -51,6 +53,7 @@ impl Planted {
         Self::WrongMember,
         Self::RepeatPost,
         Self::WrongLabel,
+        Self::RoutesByOrder,
     ];
 
     /// Returns true if it is planted in this thread.
