@@ -17,11 +17,16 @@ import (
 
 // Serve serves the clients of l, as the function [Serve] does.
 func (s *Server) Serve(l net.Listener) error {
+	return s.serve(l, nil)
+}
+
+// serve serves the clients of l, under TLS where there is an identity.
+func (s *Server) serve(l net.Listener, id *identity) error {
 	raw, err := s.rawListener(l)
 	if err != nil {
 		return err
 	}
-	b := &bridge{Listener: l, raw: raw, server: s, closed: make(chan struct{}), cut: make(chan struct{}),
+	b := &bridge{Listener: l, raw: raw, server: s, identity: id, closed: make(chan struct{}), cut: make(chan struct{}),
 		isIdle: make(chan struct{})}
 	keepFromHooks(s.Server)
 	err = s.Server.Serve(b)
@@ -51,6 +56,8 @@ type bridge struct {
 	net.Listener
 	raw    syscall.RawConn
 	server *Server
+	// identity is that of the server under TLS; nil without it.
+	identity *identity
 
 	mu      sync.Mutex
 	core    *core
@@ -205,7 +212,14 @@ func (l *loop) adopt(a accepted) {
 		syscall.Close(a.fd)
 		return
 	}
-	if handle, ok := l.engine.adopt(a.fd); ok {
+	var handle uint64
+	var ok bool
+	if id := l.bridge.identity; id != nil {
+		handle, ok = l.engine.adoptTLS(a.fd, id)
+	} else {
+		handle, ok = l.engine.adopt(a.fd)
+	}
+	if ok {
 		l.opened(handle, a.remote)
 	}
 }

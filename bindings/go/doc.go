@@ -11,6 +11,9 @@
 // Shutdown and Close end what was begun here. A handler runs on a goroutine of its own for as long
 // as its request is in flight; [Options] has the other ways.
 //
+// [ServeTLS] serves under TLS.
+//
 // Where cgo or the platform is missing, and for listeners that are not plain TCP or unix sockets,
-// such as those of TLS, Serve returns an [*UnsupportedError] at once, and net/http can serve instead.
+// such as those of crypto/tls, Serve returns an [*UnsupportedError] at once, and net/http can serve
+// instead.
 package dwell

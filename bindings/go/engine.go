@@ -56,6 +56,7 @@ const (
 	flagKeepAlive       = C.DWELL_KEEP_ALIVE
 	flagExpectsContinue = C.DWELL_EXPECTS_CONTINUE
 	flagChunked         = C.DWELL_CHUNKED
+	flagSecure          = C.DWELL_SECURE
 )
 
 const (
@@ -128,7 +129,7 @@ const forever = 100 * 24 * 3600 * 1000
 // statusError is the error that a status stands for; the goroutine must be locked to its thread.
 func statusError(status uint32) error {
 	text := C.GoString(C.dwell_status_text(C.int(status)))
-	if status == C.DWELL_SYSTEM {
+	if status == C.DWELL_SYSTEM || status == C.DWELL_CERTIFICATE {
 		var message [256]C.char
 		C.dwell_last_error(&message[0], C.size_t(len(message)-1))
 		return fmt.Errorf("dwell: %s: %s", text, C.GoString(&message[0]))

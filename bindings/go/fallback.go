@@ -16,6 +16,20 @@ func (s *Server) Serve(l net.Listener) error {
 	return &UnsupportedError{"anything without cgo and Linux"}
 }
 
+// identities are those that a server serves with, which are none here.
+type identities struct{}
+
+// ServeTLS returns an [*UnsupportedError]: let net/http serve, by the method of the [http.Server].
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	if _, err := s.certificates(certFile, keyFile); err != nil {
+		return err
+	}
+	return s.Serve(l)
+}
+
+// ReloadTLS has nothing to read.
+func (s *Server) ReloadTLS() error { return nil }
+
 // WebSocket is a connection of [Upgrade], which there are none of here.
 type WebSocket struct {
 	// Data is the program's own.

@@ -11,6 +11,10 @@ import (
 
 // detach takes the connection out of the engine, with what came on it that was not read.
 func (e *exchange) detach() (net.Conn, []byte, error) {
+	if e.flags&flagSecure != 0 {
+		// Its keys are the engine's.
+		return nil, nil, &UnsupportedError{"Hijack under TLS"}
+	}
 	e.mu.Lock()
 	if e.gone || e.finished {
 		e.mu.Unlock()

@@ -18,6 +18,7 @@ func (e *exchange) newRequest() (*http.Request, error) {
 	req.Method = internMethod(e.span(2))
 	req.RequestURI = e.span(4)
 	req.RemoteAddr = e.span(6)
+	req.TLS = e.connectionState()
 	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/1.1", 1, 1
 	if e.flags&flagHTTP10 != 0 {
 		req.Proto, req.ProtoMinor = "HTTP/1.0", 0

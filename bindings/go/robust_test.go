@@ -378,7 +378,6 @@ func TestWhatIsNotServedIsAnError(t *testing.T) {
 	for want, err := range map[string]error{
 		"HTTP/2 without TLS": Serve(l, http2),
 		"a listener that is neither of TCP nor a unix socket, but struct { net.Listener }": Serve(other, srv),
-		"TLS": (&Server{Server: srv}).ServeTLS(l, "", ""),
 	} {
 		var unsupported *UnsupportedError
 		if !errors.As(err, &unsupported) || unsupported.What != want {

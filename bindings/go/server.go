@@ -41,6 +41,7 @@ type Server struct {
 	*http.Server
 	Options
 	keepAlives atomic.Int32
+	identities identities
 }
 
 // Serve serves the clients of l with the handler and by the settings of srv, until srv is shut
@@ -68,16 +69,6 @@ func (s *Server) ListenAndServe() error {
 		return err
 	}
 	return s.Serve(l)
-}
-
-// ListenAndServeTLS returns an [*UnsupportedError]: TLS is not served on event loops.
-func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
-	return &UnsupportedError{"TLS"}
-}
-
-// ServeTLS returns an [*UnsupportedError]: TLS is not served on event loops.
-func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
-	return &UnsupportedError{"TLS"}
 }
 
 // Shutdown closes the listeners, lets every request in flight be answered, and returns when nothing
