@@ -351,6 +351,22 @@ fn the_oldest_handshake_that_stalls_gives_way_to_a_new_one() {
 }
 
 #[test]
+fn a_client_that_ends_its_side_in_its_handshake_is_not_waited_for() {
+    for seed in 0..8 {
+        let mut rig = Rig::new(seed);
+        let mut client = rig.client(&version::TLS13);
+        let mut hello = Vec::new();
+        client.tls.write_tls(&mut hello).unwrap();
+        assert_eq!(client.socket.write(&hello[..60]).unwrap(), 60);
+        client.socket.shutdown_write().unwrap();
+        (0..200).for_each(|_| rig.turn());
+        assert!(rig.network.elapsed() < Duration::from_secs(1));
+        assert_eq!(rig.driver.app.failed, [HandshakeFailure::Closed]);
+        assert_eq!(rig.driver.http.connections(), 0);
+    }
+}
+
+#[test]
 fn a_handshake_whose_last_record_is_here_does_not_give_way() {
     let mut rig = Rig::new(10);
     let mut clients: Vec<_> = (0..8).map(|_| rig.client(&version::TLS13)).collect();

@@ -7,7 +7,7 @@
 //! that came before the protocol began is the first tail, and what a turn has still to send is
 //! [`Flushed::More`].
 
-use crate::{Context, Detached, Flushed, ReadOutcome, Readiness, Stream, Token};
+use crate::{Context, Detached, Flushed, Handshaking, ReadOutcome, Readiness, Stream, Token};
 use std::io;
 use std::time::Duration;
 
@@ -175,6 +175,20 @@ impl<N> Peer<N> {
     /// Takes the tail out, to be used where it is.
     pub fn take_tail(&mut self) -> Vec<u8> {
         self.tail.take().map_or_else(Vec::new, |tail| tail.bytes)
+    }
+
+    /// Goes on with the handshake, as [`Stream::handshake`] does.
+    ///
+    /// # Errors
+    /// As [`Stream::handshake`]. [`io::ErrorKind::UnexpectedEof`] too where the peer has announced
+    /// its end and all that came before it was read: no further readiness would tell of that end.
+    pub fn handshake(&mut self) -> io::Result<Handshaking> {
+        let outcome = self.stream.handshake()?;
+        let is_read = self.ended && self.stream.is_flushed();
+        if outcome == Handshaking::Pending && is_read {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(outcome)
     }
 
     /// Reads once, where there may be something to read; 0 where there was not.

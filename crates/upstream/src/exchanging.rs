@@ -143,7 +143,9 @@ impl Upstream {
                 return self.dispatch(context, sink);
             }
         }
-        match connection.peer.stream.handshake() {
+        // An end that comes with the last bytes is not told again.
+        connection.peer.observe(readiness);
+        match connection.peer.handshake() {
             Ok(Handshaking::Pending) => return,
             Ok(_) => {}
             Err(error) => {

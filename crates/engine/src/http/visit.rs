@@ -194,7 +194,7 @@ impl<A: App> Visit<'_, A> {
             return Fate::Keep;
         }
         let has_begun = peer.stream.handshakes_max().is_some();
-        match peer.stream.handshake() {
+        match peer.handshake() {
             Ok(Handshaking::Pending) => match peer.stream.handshakes_max() {
                 Some(at_once_max) if !has_begun => Fate::Shake { at_once_max },
                 _ => Fate::Keep,

@@ -112,7 +112,7 @@ impl<A: StreamApp> Visit<'_, A> {
 
     /// Goes on with the handshake of TLS.
     fn handshake(&mut self) {
-        match self.connection.peer.stream.handshake() {
+        match self.connection.peer.handshake() {
             Ok(Handshaking::Pending) => {}
             Ok(Handshaking::Plain) => self.end(StreamEnd::HandshakeFailed),
             Ok(_) => {

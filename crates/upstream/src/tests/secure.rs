@@ -196,6 +196,12 @@ fn a_handshake_that_goes_wrong_has_its_reason() {
     });
     let expected = UpstreamError::Handshake("connection closed by the server".into());
     assert_eq!(reason(&closing), expected);
+    let breaking = App::new(|_, stream| {
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        // Its end comes with the beginning of a record.
+        stream.write_all(&[22, 3, 3, 0, 100, 2]).unwrap();
+    });
+    assert_eq!(reason(&breaking), expected);
     let refusing = App::new(|_, stream| {
         stream.write_all(&[21, 3, 3, 0, 2, 2, 70]).unwrap();
         read_to_end(stream);

@@ -446,6 +446,24 @@ fn a_handshake_that_fails_names_its_reason() {
 }
 
 #[test]
+fn an_end_that_is_told_with_the_last_bytes_ends_a_handshake() {
+    for bytes in [1, 40] {
+        let (stream, mut client) = begun(&version::TLS13);
+        let mut hello = Vec::new();
+        client.tls.write_tls(&mut hello).unwrap();
+        client.socket.write_all(&hello[..bytes]).unwrap();
+        let mut peer = Peer::<()>::new(stream);
+        peer.observe(Readiness::READABLE);
+        assert_eq!(peer.handshake().unwrap(), Handshaking::Pending);
+        client.socket.write_all(&hello[bytes..60]).unwrap();
+        client.socket.shutdown(Shutdown::Write).unwrap();
+        peer.observe(Readiness::READABLE.and(Readiness::READ_CLOSED));
+        let error = peer.handshake().unwrap_err();
+        assert_eq!(HandshakeFailure::of(&error), HandshakeFailure::Closed);
+    }
+}
+
+#[test]
 fn a_fault_glued_behind_the_handshake_is_told_by_an_alert() {
     let (mut stream, mut client) = begun(&version::TLS13);
     client.send();
