@@ -157,6 +157,8 @@ struct Shared {
 /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
 /// # let key = include_bytes!("../../tls/tests/data/key.pem");
 /// let tls = Tls::builder().certificate_pem(certificate, key).handshakes_max(200).build()?;
+/// // Processes that are forked from here resume sessions of one another.
+/// tls.make_ticket_keys();
 /// // The certificates of another builder take the place of those before.
 /// tls.replace(Tls::builder().certificate_pem(certificate, key))?;
 /// assert!(matches!(Tls::builder().build(), Err(TlsError::NoCertificate)));
