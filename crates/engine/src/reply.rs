@@ -103,6 +103,7 @@ impl Framing {
 ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
 ///     assert!(reply.is_open() && !reply.has_unread_body());
 ///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
+///     assert_eq!(reply.suite_number(), None, "the client is not under TLS");
 ///     reply.write(b"by and ").expect("it is open and not full");
 ///     reply.write_shared(&"by".into()).expect("as before");
 ///     assert!(reply.queued_bytes() > 0);

@@ -251,6 +251,20 @@ impl Tls {
     }
 
     /// Puts a client that was accepted elsewhere under TLS, before anything is read or written.
+    ///
+    /// ```
+    /// use dwell_engine::tls::Tls;
+    /// use dwell_evloop::Stream;
+    ///
+    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
+    /// let (client, _peer) = std::os::unix::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_descriptor(client.into())?;
+    /// tls.secure_stream(&mut stream);
+    /// assert!(stream.is_handshaking());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn secure_stream(&self, stream: &mut Stream) {
         stream.secure(&self.0.acceptor);
     }
