@@ -121,7 +121,7 @@ def test_check_passes_a_good_file(tmp_path):
         ('[limits]\n\nidle_timeout = "soon"\n', 3, ["idle_timeout", "soon"]),
         ("[limits]\nidle_timeout = 75\n", 2, ["idle_timeout"]),
         ("[limts]\nwaiters_max = 5\n", 1, ["limts", "limits"]),
-        ('[upstream]\nurl = "https://127.0.0.1"\n', 2, ["http"]),
+        ('[upstream]\nurl = "ftp://127.0.0.1"\n', 2, ["http"]),
         ('[upstream]\nurl = "127.0.0.1:80"\n', 2, ["http://"]),
         ("[server]\nlisten = \n", 2, []),
         ('[[route]]\nprefix = "poll"\n', 2, ["poll", "/"]),
