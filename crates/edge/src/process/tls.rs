@@ -115,6 +115,12 @@ pub(super) fn warnings(pairs: &[Pair], now: SystemTime) -> Vec<String> {
     pairs.iter().flat_map(|pair| pair.warnings(now)).collect()
 }
 
+impl State {
+    fn has_files(&self) -> bool {
+        self.tickets.is_some() || self.pairs.iter().any(|pair| pair.files.is_some())
+    }
+}
+
 impl Certificates {
     pub(super) fn new(
         acceptor: Acceptor,
@@ -166,7 +172,7 @@ impl Certificates {
         if let Some(watch) = &state.watch {
             // The thread lives as long as this.
             let _ = watch.send(());
-        } else if state.pairs.iter().any(|pair| pair.files.is_some()) {
+        } else if state.has_files() {
             let (sender, receiver) = mpsc::channel();
             let shown = Arc::downgrade(self);
             let thread = thread::Builder::new().name("certificates".to_owned());
