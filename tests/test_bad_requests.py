@@ -110,10 +110,6 @@ REFUSED = {
     "http_2_preface": ((400, 505), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "lower_case_version": ((400, 505), get(version=b"http/1.1")),
     "version_with_more_digits": ((400, 505), get(version=b"HTTP/1.10")),
-    "tls_hello": (
-        400,
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 20 + b"\r\n\r\n",
-    ),
     "memcached": (400, b"get /poll/alice\r\n\r\n"),
 }
 
@@ -149,6 +145,15 @@ def test_a_bad_request_is_refused_and_the_connection_closed(edge_and_app, name, 
         assert connection.read_to_end() == b""
     assert [seen.target for seen in app.requests if seen.body or "hidden" in seen.target] == []
     assert dwell.is_alive()
+
+
+def test_a_handshake_of_tls_ends_the_connection_without_an_answer(edge_and_app):
+    dwell, app = edge_and_app
+    app.requests.clear()
+    with dwell.connect() as connection:
+        connection.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + HIDDEN)
+        assert connection.read_to_end() == b""
+    assert app.requests == []
 
 
 def test_a_bad_request_after_good_ones_does_not_take_their_answers(edge):
