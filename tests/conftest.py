@@ -9,6 +9,7 @@ from support.browser import Browser
 from support.dwell import BINARY, Dwell
 from support.memcached import Memcached
 from support.raw_app import RawApp
+from support.secure import Secure
 from support.upstream import Upstream
 
 
@@ -40,6 +41,18 @@ def start_dwell(cleanup, tmp_path):
         return dwell.start_ready()
 
     return start
+
+
+@pytest.fixture
+def secure(start_dwell, tmp_path, app):
+    """An edge under TLS with an application."""
+    return Secure(start_dwell, tmp_path, upstream={"url": app.url})
+
+
+@pytest.fixture
+def lone(start_dwell, tmp_path):
+    """An edge under TLS without an application, so a poll for a key that has no value waits."""
+    return Secure(start_dwell, tmp_path)
 
 
 @pytest.fixture(scope="session")

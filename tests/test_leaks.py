@@ -2,15 +2,12 @@
 
 import contextlib
 import os
-import socket
-import threading
 
 import pytest
 
-from support import ports
 from support.crowd import Crowd
 from support.http import request
-from support.upstream import Upstream
+from support.upstream import ConnectionServer, Upstream
 from support.wait import until
 
 MEGABYTE = 1024 * 1024
@@ -49,23 +46,10 @@ def test_clients_leave_no_descriptor(backend):
     until(lambda: descriptors(dwell) <= before, "every descriptor is given back")
 
 
-class QuickApp:
+class QuickApp(ConnectionServer):
     """An application that answers every request alike, thousands in a second."""
 
     ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
-
-    def __init__(self):
-        self.listener = socket.create_server(ports.free_address(), backlog=128)
-        self.url = f"http://{ports.text(self.listener.getsockname())}"
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection):
         received = b""
@@ -78,7 +62,7 @@ class QuickApp:
 @pytest.fixture
 def app(cleanup):
     quick = QuickApp()
-    cleanup.callback(quick.listener.close)
+    cleanup.callback(quick.close)
     return quick
 
 

@@ -6,6 +6,7 @@ import pytest
 from tlslite.extensions import TLSExtension
 from tlslite.messages import ChangeCipherSpec, ClientHello, Finished
 
+from support.secure import Secure
 from support.tls_client import (
     ALERT,
     CHANGE_CIPHER_SPEC,
@@ -17,7 +18,6 @@ from support.tls_client import (
     request,
     shaken_end,
 )
-from test_tls import Secure
 
 CLOSE_NOTIFY, UNEXPECTED, BAD_RECORD, OVERFLOW = 0, 10, 20, 22
 ILLEGAL, DECODE_ERROR, DECRYPT_ERROR = 47, 50, 51

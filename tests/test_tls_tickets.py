@@ -8,8 +8,8 @@ import pytest
 
 from support import ports
 from support.dwell import BINARY
+from support.secure import Secure
 from support.wait import until
-from test_tls import Secure
 
 LAST_REQUEST = b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n"
 

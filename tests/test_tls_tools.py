@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from support import ports
-from test_tls import Secure, read_to_end
+from support.secure import Secure, read_to_end
 
 REQUEST = b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\n\r\n"
 LAST_REQUEST = b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n"

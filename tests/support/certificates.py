@@ -2,6 +2,9 @@
 
 import subprocess
 
+# Of a certificate that is no authority.
+END_ENTITY = ("-addext", "basicConstraints=critical,CA:FALSE")
+
 
 def make_certificate(folder, name, *names, extra=(), dates=None):
     """A self-signed certificate for these names or addresses; returns it and its key.
@@ -31,6 +34,31 @@ def make_certificate(folder, name, *names, extra=(), dates=None):
     _openssl(
         "ca", "-config", home / "conf", "-batch", "-selfsign", "-keyfile", key, "-in", request,
         "-extensions", "e", "-startdate", first, "-enddate", last, "-notext", "-out", certificate,
+    )  # fmt: skip
+    return certificate, key
+
+
+def make_client(folder, name, authority, days="2"):
+    """A client's certificate of this authority, and its key."""
+    certificate, key, request = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
+    extensions = folder / "client.ext"
+    extensions.write_text("extendedKeyUsage=clientAuth\nbasicConstraints=critical,CA:FALSE\n")
+    for command in (
+        ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-subj", f"/CN={name}", "-keyout", key, "-out", request],
+        ["x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1], "-days",
+         days, "-set_serial", "7", "-extfile", extensions, "-out", certificate],
+    ):  # fmt: skip
+        _openssl(*command)
+    return certificate, key
+
+
+def make_authority(folder, name):
+    """A self-signed certificate of an authority, and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    _openssl(
+        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-days", "2", "-subj", f"/CN={name}", "-keyout", key, "-out", certificate,
     )  # fmt: skip
     return certificate, key
 

@@ -1,12 +1,10 @@
 """Applications behind the edge that speak TLS."""
 
 import contextlib
-import socket
 import ssl
-import threading
 
 from support import ports
-from support.upstream import Upstream
+from support.upstream import ConnectionServer, Upstream
 
 
 def server_context(certificate, key, version=None):
@@ -37,30 +35,15 @@ class SecureUpstream(Upstream):
         return self
 
 
-class SecureScript:
-    """Calls `play` with every connection, whose handshake is done by then, in a thread each."""
+class SecureScript(ConnectionServer):
+    """Calls `play` with every connection, whose handshake is done by then."""
+
+    SCHEME = "https"
 
     def __init__(self, context, play):
         self.context = context
         self.play = play
-        self.listener = socket.create_server(ports.free_address(), backlog=128)
-        self.address = self.listener.getsockname()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"https://{ports.text(self.address)}"
-
-    def close(self):
-        self.listener.close()
-
-    def _run(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        super().__init__()
 
     def _serve(self, connection):
         connection.settimeout(20)

@@ -153,15 +153,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Tests look at `requests`."""
 
 
-class ScriptedUpstream:
-    """Answers every request with the next of some byte strings, then closes the connection.
+class ConnectionServer:
+    """Accepts connections and calls `_serve` with each, in a thread of its own."""
 
-    It reads a head and as many bytes as its Content-Length says, so that closing resets nothing,
-    and knows nothing else of HTTP: for answers no server sends.
-    """
+    SCHEME = "http"
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self):
         self.connections = 0
         self.listener = socket.create_server(ports.free_address(), backlog=128)
         self.address = self.listener.getsockname()
@@ -169,7 +166,7 @@ class ScriptedUpstream:
 
     @property
     def url(self):
-        return f"http://{ports.text(self.address)}"
+        return f"{self.SCHEME}://{ports.text(self.address)}"
 
     def close(self):
         self.listener.close()
@@ -182,6 +179,18 @@ class ScriptedUpstream:
                 return
             self.connections += 1
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+
+class ScriptedUpstream(ConnectionServer):
+    """Answers every request with the next of some byte strings, then closes the connection.
+
+    It reads a head and as many bytes as its Content-Length says, so that closing resets nothing,
+    and knows nothing else of HTTP: for answers no server sends.
+    """
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        super().__init__()
 
     def _serve(self, connection):
         with connection:

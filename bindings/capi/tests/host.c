@@ -11,16 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "dwell.h"
-
-#define CHECK(condition)                                                        \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-#define CHECK_OK(call) CHECK((call) == DWELL_OK)
 
 #define TEXT(text) (const uint8_t *)(text), strlen(text)
 

@@ -22,7 +22,7 @@ pub(crate) struct ExplainArguments {
     /// A field of the request, as for curl; repeat it for several
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) fields: Vec<String>,
-    /// Where the process answers /-/health [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
+    /// The address of the admin listener [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
     /// Ask no process, but this file [default: `DWELL_CONFIG`, or none, where no process listens]

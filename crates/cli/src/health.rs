@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Flags of `dwell health`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HealthArguments {
-    /// Where the process answers /-/health [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
+    /// The address of the admin listener [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
     /// Seconds that the answer may take

@@ -12,7 +12,7 @@ use dwell_evloop::sim::{SimNet, SimStream};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -347,15 +347,7 @@ impl Client {
         if is_paced {
             return true;
         }
-        let mut buffer = [0; LITTLE];
-        match stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(read) => {
-                self.input.extend_from_slice(&buffer[..read]);
-                true
-            }
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
-        }
+        stream.read_little(&mut self.input, LITTLE)
     }
 
     fn take_answers(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {

@@ -1,7 +1,7 @@
 //! The connection of a client: bytes both ways, quick or slow.
 
 use dwell_evloop::sim::SimStream;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 /// A connection, or the time until the next one.
@@ -112,14 +112,6 @@ impl Line {
         if is_paced {
             return true;
         }
-        let mut buffer = [0; LITTLE];
-        match stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(read) => {
-                self.input.extend_from_slice(&buffer[..read]);
-                true
-            }
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
-        }
+        stream.read_little(&mut self.input, LITTLE)
     }
 }

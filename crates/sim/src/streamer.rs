@@ -4,7 +4,7 @@ use crate::client::{APP_PATIENCE, Around, PROMPT};
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use dwell_evloop::sim::SimStream;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 /// One client that follows one key.
@@ -133,15 +133,7 @@ impl Streamer {
             return true;
         }
         self.next_at = now + PACE;
-        let mut buffer = [0; LITTLE];
-        match stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(read) => {
-                self.input.extend_from_slice(&buffer[..read]);
-                true
-            }
-            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
-        }
+        stream.read_little(&mut self.input, LITTLE)
     }
 
     /// Takes what is whole of the answer; returns false where the stream ends.

@@ -24,7 +24,8 @@ pub struct Roots {
 
 /// The settings of a client: what it trusts and what it shows.
 ///
-/// Shape: cloned freely; the clones and their connectors share the sessions that are resumed.
+/// Shape: cloned freely; the clones and their connectors share the sessions of TLS 1.2 that may be
+/// resumed. Those of TLS 1.3 are not resumed.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 

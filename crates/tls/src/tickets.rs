@@ -216,8 +216,8 @@ impl MadeKeys {
         self.keys.truncate(KEYS_MAX);
     }
 
-    /// Puts the keys to use that were made ahead for now. Drops those all of whose tickets are
-    /// over, and those of a time that the clock, which was set back, has not reached.
+    /// Puts the keys to use that were made ahead for now. Drops those that began a lifetime ago,
+    /// and those of a time that the clock, which was set back, has not reached.
     fn advance(&mut self, now: u64) {
         while let Some((_, since)) = self.keys.first()
             && now.saturating_sub(*since) >= ROTATION

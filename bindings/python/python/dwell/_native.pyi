@@ -349,7 +349,7 @@ class Connection:
 
     @property
     def is_tls(self) -> bool:
-        """False: there is no TLS."""
+        """Whether it is under TLS."""
 
     @property
     def is_udp(self) -> bool:

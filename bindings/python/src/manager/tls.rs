@@ -3,6 +3,7 @@
 use dwell_engine::tls::{CertificateError, Tls, TlsBuilder, TlsClient, TlsError};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -20,10 +21,20 @@ pub(super) struct TlsOpts {
 }
 
 /// PEM, or the file that it is in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     File(PathBuf),
     Pem(Vec<u8>),
+}
+
+/// PEM may be a private key, and is not shown.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Pem(_) => f.write_str("Pem"),
+        }
+    }
 }
 
 #[pymethods]
@@ -73,7 +84,7 @@ impl TlsOpts {
 }
 
 impl TlsOpts {
-    /// What listeners share.
+    /// The settings that listeners share.
     pub(super) fn server(&self) -> PyResult<Tls> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tls) = &*server {
@@ -88,7 +99,7 @@ impl TlsOpts {
         Ok(server.insert(tls).clone())
     }
 
-    /// What connections share.
+    /// The settings that connections share.
     pub(super) fn client(&self) -> PyResult<TlsClient> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tls) = &*client {

@@ -230,6 +230,19 @@ impl SimStream {
             }
         }
     }
+
+    /// Reads at most `most` bytes of what has come; returns false at the end of the connection.
+    pub fn read_little(&mut self, into: &mut Vec<u8>, most: usize) -> bool {
+        let mut buffer = vec![0; most];
+        match self.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(read) => {
+                into.extend_from_slice(&buffer[..read]);
+                true
+            }
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
 }
 
 impl Read for SimStream {

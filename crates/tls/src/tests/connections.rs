@@ -98,7 +98,7 @@ fn give(server: &mut ServerConnection, mut wire: &[u8]) -> Result<Vec<u8>, rustl
     Ok(data)
 }
 
-/// What a handshake has left, the server at its other end, and input that was not used.
+/// The rest of a handshake, the server at its other end, and input that was not used.
 type Begun = (Established, ServerConnection, Vec<u8>);
 
 /// Brings a handshake to its end, in pieces of this size.

@@ -290,7 +290,7 @@ fn a_handshake_is_due_with_its_first_record() {
     assert!(Handshake::is_due(&long[..4096]));
 }
 
-/// What a client is sent when this comes first, or behind the hello of a version.
+/// The output to a client when this comes first, or behind the hello of a version.
 fn answer_to(behind: Option<&'static SupportedProtocolVersion>, fault: &[u8]) -> rustls::Error {
     let config = Arc::new(config(&[behind.unwrap_or(&version::TLS13)]));
     let mut client = client(&config, "dwell.test");

@@ -175,7 +175,7 @@ pub(in super::super) fn request(
 }
 
 /// Reads one head without a body; `None` at the end of the stream.
-pub(in super::super) fn read_request(stream: &mut TcpStream) -> Option<String> {
+pub(in super::super) fn read_request(stream: &mut impl Read) -> Option<String> {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -1,6 +1,6 @@
 //! Servers under TLS: connections, their ends, and what is wrong with them.
 
-use super::harness::{App, Edge, OK, ok, read_to_end};
+use super::harness::{App, Edge, OK, ok, read_request, read_to_end};
 use crate::{UpstreamError, UpstreamOptions};
 use dwell_evloop::{ClientTls, Connector, Roots};
 use rustls::crypto::aws_lc_rs as provider;
@@ -52,19 +52,6 @@ fn secured(app: &App, host: &str) -> UpstreamOptions {
         tls: Some(connector(host)),
         ..app.options.clone()
     }
-}
-
-/// Reads one head without a body; `None` at the end of the stream.
-fn read_request(stream: &mut Secure) -> Option<String> {
-    let mut text = Vec::new();
-    while !text.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        if stream.read(&mut byte).unwrap_or(0) == 0 {
-            return None;
-        }
-        text.push(byte[0]);
-    }
-    Some(String::from_utf8(text).unwrap())
 }
 
 fn close(stream: &mut Secure) {

@@ -1,0 +1,90 @@
+"""An edge under TLS, and what its clients share."""
+
+import socket
+import ssl
+
+from support import ports
+from support.certificates import END_ENTITY, make_certificate
+
+
+class Secure:
+    """An edge that speaks TLS at `address`, for `one.test`."""
+
+    def __init__(
+        self,
+        start_dwell,
+        folder,
+        check_interval="60s",
+        acme_challenge="off",
+        client_ca="off",
+        **sections,
+    ):
+        self.folder = folder
+        self.address = ports.free_address()
+        self.certificate, self.key = make_certificate(
+            folder, "one", "one.test", "*.wild.test", extra=END_ENTITY
+        )
+        tls = {
+            "listen": ports.text(self.address),
+            "certificate": str(self.certificate),
+            "key": str(self.key),
+            "check_interval": check_interval,
+            "acme_challenge": acme_challenge,
+            "client_ca": client_ca,
+            **sections.pop("tls", {}),
+        }
+        self.edge = start_dwell(tls=tls, **sections)
+
+    def context(self, certificate=None):
+        return ssl.create_default_context(cafile=certificate or self.certificate)
+
+    def connect(self, name="one.test", context=None):
+        plain = socket.create_connection(self.address, timeout=20)
+        try:
+            return (context or self.context()).wrap_socket(plain, server_hostname=name)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def ask(connection, target):
+    connection.sendall(f"GET {target} HTTP/1.1\r\nHost: one.test\r\n\r\n".encode())
+
+
+def answer(connection):
+    """The body of one response."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        part = connection.recv(65536)
+        assert part, received
+        received += part
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
+    while len(body) < length:
+        part = connection.recv(65536)
+        assert part, body
+        body += part
+    return body
+
+
+def read_to_end(process, end):
+    """Reads what a process writes up to these bytes."""
+    seen = b""
+    while not seen.endswith(end):
+        part = process.stdout.read(1)
+        assert part, seen
+        seen += part
+    return seen
+
+
+def has_tls(address):
+    """Whether a client of TLS gets through its handshake there."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection(address, timeout=20) as plain:
+            context.wrap_socket(plain).close()
+    except OSError:
+        return False
+    return True
