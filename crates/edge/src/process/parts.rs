@@ -47,6 +47,24 @@ const STORE_KINDS: StoreKinds = StoreKinds {
 /// Bytes of frames queued for one client, besides the last frame.
 const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
+/// The memcached servers, whose names are looked up and whose files are read now.
+///
+/// # Errors
+/// A name that is not found, or a file that cannot be used.
+pub(super) fn memcached_servers(config: &Config) -> Result<Vec<ServerOptions>, RunError> {
+    let outward = outward::memcached(config)?;
+    let servers = config.memcached.servers.iter().map(|server| {
+        let connector = |outward: &outward::Outward<'_>| outward.connector(&server.address);
+        Ok(ServerOptions {
+            address: resolve(&server.address, "--memcached")?,
+            host: server.address.host.clone(),
+            weight: server.weight,
+            tls: outward.as_ref().map(connector).transpose()?,
+        })
+    });
+    servers.collect()
+}
+
 /// Inputs from which the components of every loop are made.
 pub(super) struct LoopParts {
     pub(super) config: Arc<Config>,
@@ -64,6 +82,7 @@ pub(super) struct LoopParts {
     pub(super) demo: Option<MakePages>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
+    pub(super) memcached: Vec<ServerOptions>,
 }
 
 impl LoopParts {
@@ -109,7 +128,7 @@ impl LoopParts {
         servers.account(|| output.account(index));
         let sweep_interval = self.config.memcached.sweep_interval;
         let memcached = self.memcached(context)?;
-        let feed = self.change_feed(index)?;
+        let feed = self.change_feed(index);
         Ok(EdgeLoop {
             servers,
             front,
@@ -347,27 +366,11 @@ impl LoopParts {
         }
     }
 
-    fn memcached_servers(&self) -> Result<Vec<ServerOptions>, RunError> {
-        let outward = outward::memcached(&self.config)?;
-        let servers = self.config.memcached.servers.iter();
-        let servers = servers.map(|server| {
-            let connector = |outward: &outward::Outward<'_>| outward.connector(&server.address);
-            Ok(ServerOptions {
-                address: resolve(&server.address, "--memcached")?,
-                host: server.address.host.clone(),
-                weight: server.weight,
-                tls: outward.as_ref().map(connector).transpose()?,
-            })
-        });
-        servers.collect()
-    }
-
     fn memcached(&self, context: &mut Context) -> Result<Option<Client>, RunError> {
         let memcached = &self.config.memcached;
         if memcached.servers.is_empty() {
             return Ok(None);
         }
-        let servers = self.memcached_servers()?;
         let options = ClientOptions {
             timeout: memcached.timeout,
             connect_timeout: memcached.connect_timeout,
@@ -377,26 +380,24 @@ impl LoopParts {
             ..ClientOptions::default()
         };
         let mut client =
-            Client::new(kind::MEMCACHED, &servers, options).map_err(RunError::Memcached)?;
+            Client::new(kind::MEMCACHED, &self.memcached, options).map_err(RunError::Memcached)?;
         // Connects at once, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
     }
 
     /// Makes the watch of the memcached servers, on the first loop.
-    fn change_feed(&self, index: usize) -> Result<Option<ChangeFeed>, RunError> {
-        let Some(waited) = self.waited.as_ref().filter(|_| index == 0) else {
-            return Ok(None);
-        };
+    fn change_feed(&self, index: usize) -> Option<ChangeFeed> {
+        let waited = self.waited.as_ref().filter(|_| index == 0)?;
         let memcached = &self.config.memcached;
-        Ok(Some(ChangeFeed::new(
+        Some(ChangeFeed::new(
             kind::CHANGE_FEED,
-            &self.memcached_servers()?,
+            &self.memcached,
             Arc::clone(waited),
             self.loops,
             Arc::clone(&self.metrics.of_loop(index).feed),
             memcached.connect_timeout,
-        )))
+        ))
     }
 
     /// Bound of queued requests to memcached, with room for a few values of publishers.

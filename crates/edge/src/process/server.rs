@@ -4,7 +4,7 @@ use super::daemon::PidFile;
 use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
-use super::parts::LoopParts;
+use super::parts::{LoopParts, memcached_servers};
 use super::plans::upstream_plan;
 use super::reload::ConfigSource;
 use super::tls::Certificates;
@@ -134,6 +134,7 @@ impl EdgeServer {
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),
+            memcached: memcached_servers(&config)?,
             config,
             metrics,
             service,
