@@ -35,6 +35,8 @@ pub(crate) struct Client {
     may_be_cut: bool,
     /// The last moment at which something hindered its answers.
     clear_since: Duration,
+    /// The moment at which its connection was made, or gave an answer last.
+    used_at: Duration,
     /// Requests that have a mark of their own.
     marks: u64,
 }
@@ -79,6 +81,9 @@ pub(crate) struct Around<'a> {
 pub(crate) const PROMPT: Duration = Duration::from_millis(2_500);
 /// The time that answers of the application may take beyond that.
 pub(crate) const APP_PATIENCE: Duration = Duration::from_secs(15);
+/// The time for which an idle connection is used again: shorter than any idle timeout of the server,
+/// which would close the connection while the next request is on its way.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time between two small reads or writes of a slow client.
 const PACE: Duration = Duration::from_millis(20);
 /// Bytes of a small read or write.
@@ -104,6 +109,7 @@ impl Client {
             next_at: Duration::ZERO,
             may_be_cut: false,
             clear_since: Duration::ZERO,
+            used_at: Duration::ZERO,
             marks: 0,
         }
     }
@@ -206,8 +212,14 @@ impl Client {
     }
 
     fn connect(&mut self, around: &Around<'_>) {
+        let now = around.network.elapsed();
+        let is_stale = self.owed.is_empty() && now >= self.used_at + KEEP_ALIVE;
+        if is_stale && !self.asks.is_empty() {
+            self.leave(SimStream::close);
+        }
         if self.stream.is_none() && !self.asks.is_empty() && !around.ends {
             self.stream = Some(around.network.connect(around.edge));
+            self.used_at = now;
         }
     }
 
@@ -384,6 +396,7 @@ impl Client {
                 )
             });
             self.clear_since = now;
+            self.used_at = now;
             self.may_be_cut |= answer.closes;
             self.check(&owed, &answer, around, now)
                 .map_err(|(oracle, reason)| {
