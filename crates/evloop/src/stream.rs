@@ -21,7 +21,7 @@ mod tls;
 pub use blocking::BlockingStream;
 pub use descriptor::Detached;
 pub use file::{FileSlice, FileTruncated};
-pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, server_fault};
+pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFault, server_fault};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, Connector};
 #[cfg(feature = "tls")]

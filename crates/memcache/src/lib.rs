@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `blocking` (default) | `Client` | rustix, dwell-timers |
 //! | `on-loop` | `on_loop` | mio, dwell-evloop |
-//! | `tls` | `Tls`: TLS of `Client` | dwell-tls, with rustls and aws-lc |
+//! | `tls` | `Tls`: TLS of `Client`; also of `on_loop` | dwell-tls, with rustls and aws-lc |
 //! | `watch` | `watch`: hints of changes | `on-loop`, dwell-metrics, tracing |
 //! | `json` | `Json` | `serde_json` |
 //! | `zlib`, `zstd` | `Compressed` | flate2, zstd |

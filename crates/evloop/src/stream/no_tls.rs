@@ -2,6 +2,7 @@
 
 use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
+use std::fmt;
 use std::io;
 
 /// Begins handshakes, which this build cannot.
@@ -14,6 +15,16 @@ pub enum Connector {}
 
 #[derive(Debug)]
 pub(super) enum Tls {}
+
+/// A fault behind a handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
 
 impl Tls {
     pub(super) fn new(acceptor: &Acceptor) -> Self {
@@ -64,9 +75,14 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn end_alone(&mut self) {
+        match *self {}
+    }
+
     pub(super) fn seal(
         &mut self,
         _: &[&[u8]],
+        _: bool,
         _: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<usize> {
         match *self {}
@@ -75,6 +91,10 @@ impl Tls {
     pub(super) fn close(&mut self, _: &Socket) {
         match *self {}
     }
+}
+
+pub(super) fn fault_of(_: &io::Error) -> Option<Fault> {
+    None
 }
 
 pub(super) fn failure(_: &io::Error) -> Option<HandshakeFailure> {

@@ -271,7 +271,9 @@ impl Queue {
             count += 1;
         }
         let mut sending = Sending::default();
-        let sealed = tls.seal(&parts[..count], |records| sending.send(socket, records))?;
+        let sealed = tls.seal(&parts[..count], false, |records| {
+            sending.send(socket, records)
+        })?;
         self.forget(sealed);
         self.sent(sending);
         Ok(())
@@ -280,7 +282,7 @@ impl Queue {
     /// Seals a piece of the file at the front.
     fn seal_file(&mut self, socket: &Socket, tls: &mut Tls, piece: &[u8]) -> io::Result<()> {
         let mut sending = Sending::default();
-        let sealed = tls.seal(&[piece], |records| sending.send(socket, records))? as u64;
+        let sealed = tls.seal(&[piece], false, |records| sending.send(socket, records))? as u64;
         self.file_bytes -= sealed;
         if let Some(Segment::File(slice)) = self.segments.front_mut() {
             slice.advance(sealed);

@@ -147,7 +147,7 @@ impl Stream {
             // What waits for the socket is sealed behind the answer, when its turn comes.
             if place.is_none() && tls.owes() {
                 let socket = &self.socket;
-                tls.seal(&[], |records| send_or_keep(socket, place, records))?;
+                tls.seal(&[], true, |records| send_or_keep(socket, place, records))?;
             }
             // Records without data came, of which there is a bounded number in a row.
             if outcome != ReadOutcome::More(0) || buffer.is_empty() {
@@ -156,8 +156,23 @@ impl Stream {
         }
     }
 
+    /// From now on the last byte of a write of more than 16 KiB, or of what waits for the socket,
+    /// is sealed in a record of its own. Without TLS it does nothing.
+    ///
+    /// Shape: for servers that wait for their socket while a part of a record lies in their TLS,
+    /// as memcached 1.6.18 does with what its buffer had no room for. They do not wait while a
+    /// record is in the socket, and one byte is always read whole.
+    pub fn end_writes_alone(&mut self) {
+        if let Some((tls, _)) = self.beside.tls() {
+            tls.end_alone();
+        }
+    }
+
     /// Seals and writes what need not wait behind the queue; returns how much of the two parts that
     /// is. Records that the socket has refused begin the queue.
+    ///
+    /// Shape: an error says that nothing of the parts is out. Behind bytes that are out a failure
+    /// is that of the next flush, as without TLS.
     pub(super) fn seal_through(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
         let [head, body] = parts;
         let total = head.len() + body.len();
@@ -171,7 +186,14 @@ impl Stream {
                 &body[done.saturating_sub(head.len())..],
             ];
             let socket = &self.socket;
-            done += tls.seal(&rest, |records| send_or_keep(socket, place, records))?;
+            let begins = done == 0;
+            done += tls.seal(&rest, begins, |records| {
+                match send_or_keep(socket, place, records) {
+                    Err(_) if !begins => keep(place, records),
+                    sent => sent?,
+                }
+                Ok(())
+            })?;
         }
         Ok(done)
     }
@@ -203,8 +225,12 @@ fn send_or_keep(socket: &Socket, place: &mut Place, records: &[u8]) -> io::Resul
         Some(_) => 0,
     };
     if written < records.len() {
-        let queue = place.get_or_insert_default();
-        queue.push_sealed(records[written..].into());
+        keep(place, &records[written..]);
     }
     Ok(())
+}
+
+/// Keeps records for when the socket takes them.
+fn keep(place: &mut Place, records: &[u8]) {
+    place.get_or_insert_default().push_sealed(records.into());
 }

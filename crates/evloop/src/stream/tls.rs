@@ -7,11 +7,12 @@
 
 use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
+pub(super) use dwell_tls::TlsError as Fault;
 pub use dwell_tls::{
     Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots, TicketKey,
 };
 use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
-use dwell_tls::{RECORD_BYTES_MAX, TlsError};
+use dwell_tls::{FRAGMENT_BYTES_MAX, RECORD_BYTES_MAX, TlsError};
 use std::cell::RefCell;
 use std::io;
 
@@ -20,6 +21,8 @@ use std::io;
 pub(super) struct Tls {
     state: State,
     unread: Option<Box<Unread>>,
+    /// See [`Stream::end_writes_alone`](super::Stream::end_writes_alone).
+    ends_alone: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,7 @@ impl Tls {
         Self {
             state: State::Waiting(acceptor.clone()),
             unread: None,
+            ends_alone: false,
         }
     }
 
@@ -82,6 +86,7 @@ impl Tls {
         Ok(Self {
             state: State::Handshake(Box::new(handshake), None),
             unread: None,
+            ends_alone: false,
         })
     }
 
@@ -287,11 +292,18 @@ impl Tls {
         matches!(&self.state, State::Established(established) if established.owes())
     }
 
+    /// From now on the last byte of a write of several records has one of its own.
+    pub(super) fn end_alone(&mut self) {
+        self.ends_alone = true;
+    }
+
     /// Seals up to [`SEALED_AT_ONCE`] bytes of `parts` and gives the records to `send`, with what
-    /// is owed before them. Returns how many bytes those are.
+    /// is owed before them. Returns how many bytes those are. `begins` tells that the first of the
+    /// bytes begins a write.
     pub(super) fn seal(
         &mut self,
         parts: &[&[u8]],
+        begins: bool,
         mut send: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<usize> {
         let State::Established(established) = &mut self.state else {
@@ -307,9 +319,21 @@ impl Tls {
                 left -= place.len();
                 count += 1;
             }
-            let sealed = established
+            let bytes = SEALED_AT_ONCE - left;
+            let is_several = bytes > FRAGMENT_BYTES_MAX || !begins;
+            let last = if self.ends_alone && is_several && bytes > 1 {
+                split_last_byte(&mut limited[..count])
+            } else {
+                &[]
+            };
+            let mut sealed = established
                 .seal(&mut local.keys, &limited[..count], &mut local.output)
                 .map_err(fault)?;
+            if !last.is_empty() {
+                sealed += established
+                    .seal(&mut local.keys, &[last], &mut local.output)
+                    .map_err(fault)?;
+            }
             if sealed == 0 && left < SEALED_AT_ONCE {
                 // Nothing may follow what was told to be the last.
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -423,12 +447,29 @@ fn keep_record(unread: &mut Option<Box<Unread>>, rest: &[u8]) {
     }
 }
 
+/// Takes the last byte off the parts.
+fn split_last_byte<'p>(parts: &mut [&'p [u8]]) -> &'p [u8] {
+    for part in parts.iter_mut().rev() {
+        if let Some(before) = part.len().checked_sub(1) {
+            let (rest, last) = part.split_at(before);
+            *part = rest;
+            return last;
+        }
+    }
+    &[]
+}
+
 fn refused(error: HandshakeError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 fn fault(error: TlsError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// The fault behind a handshake, if the error is one and not that of its connection.
+pub(super) fn fault_of(error: &io::Error) -> Option<Fault> {
+    error.get_ref()?.downcast_ref().copied()
 }
 
 /// The failure of a handshake, if the error is that of one and not of its connection.

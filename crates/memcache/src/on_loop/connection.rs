@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use dwell_evloop::{Handshaking, Stream, server_fault};
+use dwell_evloop::{Handshaking, Peer, Readiness, Stream, server_fault};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
 use super::batch::{Batch, Form, Progress};
@@ -17,7 +17,7 @@ use super::{Failure, Outcome};
 /// longest: it moves when a request is answered completely, never because bytes have come.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
     is_established: bool,
     in_flight: VecDeque<Flight>,
     decoder: ResponseDecoder,
@@ -43,7 +43,7 @@ impl Connection {
             deadline,
         };
         Self {
-            stream,
+            peer: Peer::new(stream),
             is_established: false,
             in_flight: VecDeque::from([probe]),
             decoder: ResponseDecoder::new(limits),
@@ -84,15 +84,18 @@ impl Connection {
     /// [`Failure::Connect`] or [`Failure::Handshake`] when it has failed.
     pub(crate) fn establish(
         &mut self,
+        readiness: Readiness,
         probe_deadline: Instant,
         reason: &mut Option<Box<str>>,
     ) -> Result<bool, Failure> {
-        match self.stream.connect_error() {
+        match self.peer.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
             Ok(Some(_)) | Err(_) => return Err(Failure::Connect),
         }
-        match self.stream.handshake() {
+        // An end that comes with the last bytes is not told again.
+        self.peer.observe(readiness);
+        match self.peer.handshake() {
             Ok(Handshaking::Pending) => return Ok(false),
             Ok(_) => *reason = None,
             Err(error) => {
@@ -121,7 +124,7 @@ impl Connection {
         for flight in self.in_flight.range(first..) {
             wire.extend_from_slice(flight.batch.wire());
         }
-        self.stream.write(wire).map_err(|_| Failure::Closed)
+        self.peer.stream.write(wire).map_err(|_| Failure::Closed)
     }
 
     /// Returns the number of requests that are owed a reply.

@@ -235,6 +235,7 @@ impl Server {
         let connected = Stream::connect(self.address).and_then(|mut stream| {
             if let Some(connector) = &self.tls {
                 stream.secure_client(connector)?;
+                stream.end_writes_alone();
             }
             context.register(&mut stream, self.token)?;
             Ok(stream)
@@ -312,12 +313,17 @@ impl Server {
                 return Ok(());
             }
             return connection
+                .peer
                 .stream
                 .flush()
                 .map(drop)
                 .map_err(|_| Failure::Closed);
         }
-        if connection.establish(context.now() + options.timeout, &mut self.handshake_error)? {
+        if connection.establish(
+            readiness,
+            context.now() + options.timeout,
+            &mut self.handshake_error,
+        )? {
             self.ledger.statistics.connects += 1;
             let count = connection.in_flight();
             write(context, connection, count)?;
@@ -358,7 +364,7 @@ impl Server {
         let Some(connection) = &mut self.connection else {
             return Ok(false);
         };
-        let (length, is_more) = match connection.stream.read(input) {
+        let (length, is_more) = match connection.peer.stream.read(input) {
             Ok(ReadOutcome::More(length)) => (length, true),
             // After the end of the stream has been told, nothing tells it again.
             Ok(ReadOutcome::Drained(length)) => (length, readiness.is_read_closed()),

@@ -1,6 +1,6 @@
 //! One connection to a server: bytes there, and lines back.
 
-use dwell_evloop::{Connector, Context, Handshaking, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{Connector, Context, Handshaking, Peer, ReadOutcome, Readiness, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) struct Place {
 /// A connection that is being made or is up.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: Stream,
+    peer: Peer,
     is_established: bool,
     /// The beginning of a line whose end has not come yet.
     tail: Vec<u8>,
@@ -33,7 +33,7 @@ impl Connection {
         }
         context.register(&mut stream, token).ok()?;
         Some(Self {
-            stream,
+            peer: Peer::new(stream),
             is_established: false,
             tail: Vec::new(),
         })
@@ -50,14 +50,16 @@ impl Connection {
             if !readiness.is_writable() {
                 return Ok(false);
             }
-            return self.stream.flush().map(|_| false).map_err(|_| Lost);
+            return self.peer.stream.flush().map(|_| false).map_err(|_| Lost);
         }
-        match self.stream.connect_error() {
+        match self.peer.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
             Ok(Some(_)) | Err(_) => return Err(Lost),
         }
-        match self.stream.handshake() {
+        // An end that comes with the last bytes is not told again.
+        self.peer.observe(readiness);
+        match self.peer.handshake() {
             Ok(Handshaking::Pending) => return Ok(false),
             Ok(_) => {}
             Err(_) => return Err(Lost),
@@ -67,7 +69,7 @@ impl Connection {
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Lost> {
-        self.stream.write(bytes).map_err(|_| Lost)
+        self.peer.stream.write(bytes).map_err(|_| Lost)
     }
 
     /// Reads a bounded share of what the socket holds.
@@ -102,7 +104,7 @@ impl Connection {
         readiness: Readiness,
         take: &mut impl FnMut(&[u8]) -> Result<usize, Lost>,
     ) -> Result<bool, Lost> {
-        let (length, is_more) = match self.stream.read(input) {
+        let (length, is_more) = match self.peer.stream.read(input) {
             Ok(ReadOutcome::More(length)) => (length, true),
             // After the end of the stream has been told, nothing tells it again.
             Ok(ReadOutcome::Drained(length)) => (length, readiness.is_read_closed()),
@@ -130,3 +132,63 @@ pub(super) fn next_tenant(token: Token) -> Token {
 
 /// Reads of one connection in one turn; with the loop's buffer, 512 KiB.
 const READS_PER_TURN: usize = 8;
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use dwell_evloop::{ClientTls, Driver, EventLoop, Roots};
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    const CERTIFICATE: &[u8] = include_bytes!("../../../tls/tests/data/certificate.pem");
+
+    #[derive(Default)]
+    struct Heard(Vec<Readiness>);
+
+    impl Driver for Heard {
+        type Message = ();
+
+        fn ready(&mut self, _: &mut Context, _: Token, readiness: Readiness) {
+            self.0.push(readiness);
+        }
+
+        fn expired(&mut self, _: &mut Context, _: Token) {}
+
+        fn message(&mut self, _: &mut Context, (): ()) {}
+    }
+
+    /// The end comes with the beginning of a record, and no further readiness tells of it.
+    #[test]
+    fn a_server_that_leaves_within_the_handshake_is_lost_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let roots = Roots::from_pem(CERTIFICATE).unwrap();
+        let settings = ClientTls::new(&roots, None, &[]).unwrap();
+        let place = Place {
+            address: listener.local_addr().unwrap(),
+            tls: Some(settings.connector("127.0.0.1").unwrap()),
+        };
+        let mut event_loop = EventLoop::new().unwrap();
+        let context = event_loop.context();
+        let mut connection = Connection::open(context, &place, Token::new(1, 0, 0)).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut server = Some(&mut server);
+        for _ in 0..20 {
+            let mut heard = Heard::default();
+            let timeout = Some(Duration::from_millis(200));
+            event_loop.turn(&mut heard, timeout).unwrap();
+            for readiness in heard.0 {
+                match connection.go_on(readiness) {
+                    Ok(is_established) => assert!(!is_established),
+                    Err(Lost) => return,
+                }
+            }
+            if let Some(server) = server.take() {
+                assert!(server.read(&mut [0; 16_384]).unwrap() > 0);
+                server.write_all(&[22, 3, 3, 0, 100, 2]).unwrap();
+                server.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+        }
+        panic!("the end was not noticed");
+    }
+}

@@ -11,19 +11,6 @@ fn said(text: &str) -> End {
     End::Answer(text.to_owned())
 }
 
-impl Harness {
-    fn set(&mut self, key: &str, value: &str, tag: u64) {
-        self.store(StoreVerb::Set, key, value, tag);
-    }
-
-    fn store(&mut self, verb: StoreVerb, key: &str, value: &str, tag: u64) {
-        let (key, value) = (key.as_bytes(), value.as_bytes());
-        let options = StoreOptions::default();
-        let client = &mut self.app.client;
-        client.store(verb, key, value, options, tag).unwrap();
-    }
-}
-
 #[test]
 fn are_done_in_the_order_in_which_they_were_asked_for() {
     let memcached = Memcached::start();

@@ -8,6 +8,8 @@ use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};
 use dwell_memcache::on_loop::{
     Answer, Client, ClientOptions, Completion, Failure, Outcome, ServerOptions, ServerStatus, State,
 };
+use dwell_proto::memcache::StoreVerb;
+use dwell_proto::memcache::encode::request::StoreOptions;
 
 /// Nothing a test waits for takes this long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,7 +74,11 @@ pub(crate) fn patient() -> ClientOptions {
 impl Harness {
     pub(crate) fn new(addresses: &[SocketAddr], options: ClientOptions) -> Self {
         let servers: Vec<_> = addresses.iter().copied().map(ServerOptions::new).collect();
-        let client = Client::new(KIND, &servers, options).unwrap();
+        Self::with_servers(&servers, options)
+    }
+
+    pub(crate) fn with_servers(servers: &[ServerOptions], options: ClientOptions) -> Self {
+        let client = Client::new(KIND, servers, options).unwrap();
         let mut harness = Self {
             event_loop: EventLoop::new().unwrap(),
             app: App {
@@ -132,6 +138,17 @@ impl Harness {
 
     pub(crate) fn get(&mut self, key: &str, tag: u64) {
         self.app.client.get(key.as_bytes(), tag).unwrap();
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: &str, tag: u64) {
+        self.store(StoreVerb::Set, key, value, tag);
+    }
+
+    pub(crate) fn store(&mut self, verb: StoreVerb, key: &str, value: &str, tag: u64) {
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        let options = StoreOptions::default();
+        let client = &mut self.app.client;
+        client.store(verb, key, value, options, tag).unwrap();
     }
 
     pub(crate) fn version(&mut self, key: &str, tag: u64) {

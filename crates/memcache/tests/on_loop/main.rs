@@ -12,4 +12,6 @@ mod limits;
 mod memcached;
 mod reconnect;
 mod replies;
+#[cfg(feature = "tls")]
+mod secure;
 mod timeouts;

@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -18,15 +19,21 @@ fn connector(host: &str) -> Connector {
 }
 
 /// A server with a socket that does not wait.
-struct Server {
+struct Server<S = UnixStream> {
     tls: ServerConnection,
-    socket: UnixStream,
+    socket: S,
     read: Vec<u8>,
 }
 
 impl Server {
     fn new(socket: UnixStream, version: &'static SupportedProtocolVersion) -> Self {
         socket.set_nonblocking(true).unwrap();
+        Self::on(socket, version)
+    }
+}
+
+impl<S: Read + Write> Server<S> {
+    fn on(socket: S, version: &'static SupportedProtocolVersion) -> Self {
         let chain = vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(KEY).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
@@ -73,7 +80,7 @@ fn begun(host: &str, version: &'static SupportedProtocolVersion) -> (Stream, Ser
     (stream, Server::new(theirs, version))
 }
 
-fn shake(stream: &mut Stream, server: &mut Server) -> io::Result<()> {
+fn shake<S: Read + Write>(stream: &mut Stream, server: &mut Server<S>) -> io::Result<()> {
     for _ in 0..9 {
         if stream.handshake()? == Handshaking::Done {
             return Ok(());
@@ -177,7 +184,7 @@ fn a_server_is_refused_in_words() {
 
 #[test]
 fn a_connection_is_made_under_tls() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut stream = Stream::connect(address).unwrap();
     stream.secure_client(&connector("127.0.0.1")).unwrap();
@@ -194,4 +201,74 @@ fn a_connection_is_made_under_tls() {
     socket.write_all(&hello[..flight]).unwrap();
     while stream.handshake().unwrap() == Handshaking::Pending {}
     assert_eq!(stream.flush().unwrap(), Flushed::All);
+}
+
+/// The first bytes are out when the connection turns out to have ended: whether it may be sent
+/// again is for the writer to judge, who would take an error for "nothing was sent".
+#[test]
+fn a_write_that_fails_behind_its_first_bytes_is_an_error_of_the_next_flush() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut stream = Stream::from_descriptor(ours.into()).unwrap();
+    stream.secure_client(&connector("dwell.test")).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let mut server = Server::on(theirs, VERSIONS[0]);
+    shake(&mut stream, &mut server).unwrap();
+    server.serve().unwrap();
+    // It answers the first bytes by a reset.
+    drop(server);
+    stream
+        .write_shared(&[], vec![b'x'; 300_000].into())
+        .unwrap();
+    assert!(stream.queued_bytes() > 200_000);
+    let failed = (0..9).find_map(|_| stream.flush().err());
+    assert!(failed.is_some());
+}
+
+/// The lengths of the records that the socket has.
+fn lengths(socket: &mut UnixStream) -> Vec<usize> {
+    let mut wire = vec![0; 1 << 20];
+    let read = socket.read(&mut wire).unwrap();
+    let (mut left, mut lengths) = (&wire[..read], Vec::new());
+    while let [_, _, _, high, low, ..] = *left {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        // The type of the content, and the tag.
+        lengths.push(length - 17);
+        left = &left[5 + length..];
+    }
+    lengths
+}
+
+#[test]
+fn the_last_byte_of_several_records_may_have_one_of_its_own() {
+    let (mut stream, mut server) = pair(VERSIONS[0]);
+    server.serve().unwrap();
+    stream.write(&vec![b'x'; 20_000]).unwrap();
+    assert_eq!(lengths(&mut server.socket), [16_384, 3_616]);
+    stream.end_writes_alone();
+    stream.write(&[b'x'; 16_384]).unwrap();
+    assert_eq!(lengths(&mut server.socket), [16_384]);
+    stream.write(&vec![b'x'; 20_000]).unwrap();
+    assert_eq!(lengths(&mut server.socket), [16_384, 3_615, 1]);
+    // A step of a longer write begins anywhere.
+    let bytes = vec![b'x'; 65_536 + 9];
+    stream
+        .write_shared(&bytes[..65_535], bytes[65_535..].to_vec().into())
+        .unwrap();
+    let steps = [16_384, 16_384, 16_384, 16_383, 1, 8, 1];
+    assert_eq!(lengths(&mut server.socket), steps);
+    // So does what was refused.
+    let mut written = 0;
+    while stream.is_flushed() {
+        stream.write(&[b'x'; 10_000]).unwrap();
+        written += 10_000;
+    }
+    stream.write(&[b'x'; 10]).unwrap();
+    let mut read = Vec::new();
+    while read.iter().sum::<usize>() < written + 10 {
+        stream.flush().unwrap();
+        read.extend(lengths(&mut server.socket));
+    }
+    assert_eq!(read[read.len() - 2..], [9, 1]);
 }
