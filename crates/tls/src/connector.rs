@@ -122,7 +122,8 @@ impl ClientTls {
     /// Trusts `roots`, shows `identity` to a server that asks for a certificate, and offers
     /// `protocols` by ALPN, the preferred one first.
     ///
-    /// Shape: TLS 1.3 and 1.2. A certificate of the server is always verified.
+    /// Shape: TLS 1.3 and 1.2. The certificate of the server is verified in every full handshake; a
+    /// session of TLS 1.2 that is resumed goes on with the one that was verified when it began.
     ///
     /// # Errors
     /// When the system's cryptography has no suite of these versions.

@@ -176,7 +176,9 @@ impl Connection {
         if dwell_evloop::sim::Planted::KeepDead.is_in() {
             return true;
         }
+        // The beginning of a record is something that was said, though nothing can be read of it.
         matches!(self.peer.stream.read(&mut [0]), Ok(ReadOutcome::WouldBlock))
+            && !self.peer.stream.has_begun_record()
     }
 
     /// Gives up the request, if another server may be sent it: none of it has reached this one, or

@@ -356,6 +356,7 @@ impl Upstream {
         let is_clean = connection.peer.stream.queued_bytes() == 0
             && !exchange.request.body_follows
             && !connection.peer.has_ended()
+            && !connection.peer.stream.has_begun_record()
             && connection.write_error.is_none()
             && (!connection.peer.is_unread() || connection.is_usable());
         let is_wanted = self.idle.len() < self.options.idle_max || !self.queue.is_empty();

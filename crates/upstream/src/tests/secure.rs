@@ -89,6 +89,35 @@ fn a_connection_that_its_server_has_closed_is_not_used_again() {
     assert_eq!(app.connections(), 3);
 }
 
+/// The plain bytes of a record that has only begun are none, but something was said.
+#[test]
+fn a_connection_with_a_begun_record_behind_the_answer_is_not_used_again() {
+    const BEGUN: &[u8] = &[23, 3, 3, 0, 100, 7];
+    for is_together in [true, false] {
+        let (app, mut edge) = app(VERSIONS[0], move |_, stream| {
+            read_request(stream);
+            stream.conn.writer().write_all(OK).unwrap();
+            let mut wire = Vec::new();
+            while stream.conn.wants_write() {
+                stream.conn.write_tls(&mut wire).unwrap();
+            }
+            if is_together {
+                wire.extend_from_slice(BEGUN);
+            }
+            stream.sock.write_all(&wire).unwrap();
+            if !is_together {
+                stream.sock.write_all(BEGUN).unwrap();
+            }
+            read_to_end(&mut stream.sock);
+        });
+        for tag in 0..2 {
+            assert_eq!(edge.ask(tag, ["GET", "POST"][tag as usize]), ok(b"ok"));
+            edge.turn_until(|driver| driver.upstream.connections() == 0);
+        }
+        assert_eq!(app.connections(), 2);
+    }
+}
+
 #[test]
 fn an_answer_of_unknown_length_has_an_end_that_is_told() {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
