@@ -1,5 +1,6 @@
 //! Errors of a session, and the alerts that end it.
 
+use rustls::AlertDescription;
 use std::fmt;
 
 /// An error of a session. It ends the connection, whose peer is sent [the alert](Self::alert).
@@ -105,7 +106,13 @@ impl fmt::Display for TlsError {
             Self::KeyUpdateMixed => f.write_str("key update shares a record with other bytes"),
             Self::AlertLength(bytes) => write!(f, "alert is not 2 bytes long: {bytes}"),
             Self::Protocol => f.write_str("peer does not follow the protocol"),
-            Self::PeerAlert(alert) => write!(f, "peer ended the connection with alert {alert}"),
+            Self::PeerAlert(alert) => {
+                write!(f, "peer ended the connection with alert {alert}")?;
+                match AlertDescription::from(*alert) {
+                    AlertDescription::Unknown(_) => Ok(()),
+                    known => write!(f, " ({known:?})"),
+                }
+            }
             Self::Keys => f.write_str("keys cannot be made or are used up"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::StreamLimits;
 use bytes::Bytes;
-use dwell_evloop::{Peer, Token};
+use dwell_evloop::{Peer, TlsFault, Token};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +50,9 @@ pub enum StreamEnd {
     ConnectTimeout,
     /// The connection failed: a reset, for one.
     Failed(io::ErrorKind),
+    /// TLS failed behind its handshake: the peer has sent an alert, as a server does that wants a
+    /// client's certificate, or what cannot be decrypted.
+    TlsFailed(TlsFault),
     /// The peer took nothing for longer than [`StreamLimits::write_timeout`].
     WriteTimeout,
     /// Nothing came or went for [`StreamLimits::idle_timeout`].
@@ -62,6 +65,11 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
+    /// The end by an error of reading or writing.
+    pub(super) fn of(error: &io::Error) -> Self {
+        TlsFault::of(error).map_or(Self::Failed(error.kind()), Self::TlsFailed)
+    }
+
     /// Returns true if one of the two sides wanted this end.
     pub fn is_orderly(self) -> bool {
         matches!(self, Self::Closed | Self::Aborted | Self::IdleTimeout)
@@ -77,6 +85,7 @@ impl fmt::Display for StreamEnd {
             Self::HandshakeFailed => out.write_str("handshake failed"),
             Self::ConnectTimeout => out.write_str("connect timed out"),
             Self::Failed(kind) => write!(out, "connection failed: {kind}"),
+            Self::TlsFailed(fault) => write!(out, "tls failed: {fault}"),
             Self::WriteTimeout => out.write_str("peer takes no output"),
             Self::IdleTimeout => out.write_str("idle for too long"),
             Self::InputFull { limit } => write!(out, "unused input exceeds {limit} bytes"),
@@ -291,7 +300,7 @@ impl StreamRef<'_> {
         connection.offered += offered;
         match written {
             Ok(()) => connection.blocked |= connection.has_output(),
-            Err(error) => connection.state = State::Ended(StreamEnd::Failed(error.kind())),
+            Err(error) => connection.state = State::Ended(StreamEnd::of(error)),
         }
     }
 }

@@ -149,7 +149,7 @@ impl<A: StreamApp> Visit<'_, A> {
                 }
                 self.tell_closed();
             }
-            Err(error) => self.end(StreamEnd::Failed(error.kind())),
+            Err(error) => self.end(StreamEnd::of(&error)),
         }
         self.context.return_input(input);
     }
@@ -198,7 +198,7 @@ impl<A: StreamApp> Visit<'_, A> {
                 arm(self.context, self.token, self.connection, self.limits);
             }
             Ok(_) => {}
-            Err(error) => self.end(StreamEnd::Failed(error.kind())),
+            Err(error) => self.end(StreamEnd::of(&error)),
         }
     }
 

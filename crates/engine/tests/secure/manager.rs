@@ -4,9 +4,15 @@ use crate::support::{CERTIFICATE, KEY, PATIENCE, ask, data, get};
 use dwell_engine::manager::{Event, Manager, ManagerError, UrlError};
 use dwell_engine::tls::{Tls, TlsClient, TlsError};
 use dwell_engine::websocket::UpgradeOptions;
+use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, version};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -161,6 +167,43 @@ fn a_server_that_refuses_is_told_with_its_reason() {
         assert_eq!(next(&mut manager, &told), expected);
         server.join().unwrap();
     }
+}
+
+/// In TLS 1.3 a server refuses a client's certificate, or that there is none, behind the handshake.
+#[test]
+fn a_refusal_behind_the_handshake_is_told_with_its_reason() {
+    let chain = vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()];
+    let mut roots = RootCertStore::empty();
+    roots.add(chain[0].clone()).unwrap();
+    let provider = Arc::new(provider::default_provider());
+    let clients =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&version::TLS13])
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(chain, PrivateKeyDer::from_pem_slice(KEY).unwrap())
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut tls = ServerConnection::new(Arc::new(config)).unwrap();
+        let _ = tls.complete_io(&mut stream).unwrap_err();
+        while tls.wants_write() {
+            tls.write_tls(&mut stream).unwrap();
+        }
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let (mut manager, told) = manager();
+    let url = format!("tls://{address}");
+    manager.connect_tls(&url, &trusting()).unwrap();
+    assert_eq!(next(&mut manager, &told), "connected true");
+    let alert = "peer ended the connection with alert 116 (CertificateRequired)";
+    let expected = format!("error tls failed: {alert}");
+    assert_eq!(next(&mut manager, &told), expected);
+    server.join().unwrap();
 }
 
 #[test]
