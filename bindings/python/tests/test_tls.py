@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import shutil
 import signal
@@ -67,6 +68,19 @@ def get(address: tuple[str, int], path: str = "/", body: bytes | None = None) ->
     answer = client.getresponse().read()
     client.close()
     return answer
+
+
+def worker_of(address: tuple[str, int]) -> int:
+    """The process that answers, whatever certificate it offers."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    client = http.client.HTTPSConnection(*address, timeout=TIMEOUT, context=context)
+    client.request("GET", "/")
+    answer = client.getresponse()
+    answer.read()
+    client.close()
+    return int(answer.headers["X-Pid"])
 
 
 def offered(address: tuple[str, int]) -> bytes:
@@ -192,6 +206,21 @@ def test_a_hangup_has_certificates_read_again(
         assert offered(address) == der("other.pem")
     program.send(signal.SIGTERM)
     assert program.end() == 0
+
+
+def test_a_worker_that_dies_is_replaced_whatever_the_files_hold(start: Start, pair: Pair) -> None:
+    program = start("web", "--port", "0", *pair.flags, "--workers", "1")
+    address = served(program)
+    pair.put("other.pem", "other_key.pem")
+    program.send(signal.SIGHUP)
+    until_offered(address, "other.pem")
+    pair.key.write_text("nothing")
+    died = worker_of(address)
+    os.kill(died, signal.SIGKILL)
+    program.wait_for("the certificates before are used")
+    # Those that were read last, and not those of the start.
+    until_offered(address, "other.pem")
+    assert worker_of(address) != died
 
 
 def test_sessions_are_resumed_in_every_worker(start: Start, pair: Pair) -> None:

@@ -185,8 +185,21 @@ class Supervisor:
     one: each new one serves before its predecessor is asked to leave, so no client is refused.
     """
 
-    def __init__(self, work: Work, processes: int, graceful_timeout: float) -> None:
+    def __init__(
+        self,
+        work: Work,
+        processes: int,
+        graceful_timeout: float,
+        renew: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Supervises.
+
+        Args:
+            renew: Reads what the workers share anew, before they are replaced for SIGHUP; false
+                where it cannot be used, and the workers stay as they are.
+        """
         self._work = work
+        self._renew = renew
         self._processes = processes
         self._graceful_timeout = graceful_timeout
         self._workers: dict[int, _Worker] = {}
@@ -222,7 +235,7 @@ class Supervisor:
         number = received.si_signo if received else None
         if number in (signal.SIGTERM, signal.SIGINT):
             self._stop()
-        elif number == signal.SIGHUP and self._stopping is None:
+        elif number == signal.SIGHUP and self._stopping is None and self._renew():
             self._replace(list(self._workers.values()))
         self._reap()
         if self._stopping is None:
@@ -311,16 +324,18 @@ def work_in(
     started: Callable[[], None],
     graceful_timeout: float,
     is_program: bool,
+    renew: Callable[[], bool] = lambda: True,
 ) -> int:
     """Works in so many processes, or in this one; returns the exit status.
 
     Args:
         started: Called when this process serves, or before its workers are started.
         is_program: Whether this process is ended where the application hangs.
+        renew: As of `Supervisor`.
     """
     if processes is not None:
         started()
-        return Supervisor(work, processes, graceful_timeout).run()
+        return Supervisor(work, processes, graceful_timeout, renew).run()
     stop = Stop(graceful_timeout + SLACK if is_program else None)
     restore = stop.on_signals()
     try:

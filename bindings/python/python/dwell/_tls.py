@@ -29,6 +29,23 @@ def tls_of(options: dict[str, Any]) -> _native.Tls | None:
     return _native.Tls(os.fspath(certificate), None if key is None else os.fspath(key))
 
 
+def read_again(tls: _native.Tls | None) -> bool:
+    """Reads the files again; where they cannot be used, logs it, and those before stay.
+
+    Returns:
+        Whether they are as they should be.
+    """
+    if tls is None:
+        return True
+    try:
+        tls.reload()
+    except ValueError as error:
+        logger.error("the certificates before are used: %s", error)
+        return False
+    logger.info("the certificates were read again")
+    return True
+
+
 def reload_on_hangup(tls: _native.Tls | None) -> Callable[[], None]:
     """Has SIGHUP read the files again; the result undoes it.
 
@@ -38,15 +55,7 @@ def reload_on_hangup(tls: _native.Tls | None) -> Callable[[], None]:
     if tls is None or threading.current_thread() is not threading.main_thread():
         return lambda: None
 
-    def reload(*_: object) -> None:
-        try:
-            tls.reload()
-        except ValueError as error:
-            logger.error("the certificates before are used: %s", error)
-        else:
-            logger.info("the certificates were read again")
-
-    before = signal.signal(signal.SIGHUP, reload)
+    before = signal.signal(signal.SIGHUP, lambda *_: read_again(tls))
 
     def restore() -> None:
         signal.signal(signal.SIGHUP, before)

@@ -21,7 +21,7 @@ from dwell import _native
 from dwell._lifespan import MOMENT, Application, Lifespan, Scope, cancel
 from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
-from dwell._tls import reload_on_hangup, tls_of
+from dwell._tls import read_again, reload_on_hangup, tls_of
 
 __all__ = ["Server", "serve"]
 
@@ -248,8 +248,9 @@ def run(
                 loop.add_signal_handler(signal.SIGHUP, lambda: None)
                 reload_on_hangup(tls)
         if tls is not None and workers is not None:
-            # A worker that takes the place of another one may have new certificates.
-            tls.reload()
+            # A worker that takes the place of another one may have new certificates. With files
+            # that cannot be used it goes on with those of the supervisor.
+            read_again(tls)
         given = dict(options)
         if limit_max_requests is not None:
             given["wear"] = stop.wear(limit_max_requests)
@@ -288,7 +289,14 @@ def run(
                 runner.close()
 
     try:
-        return work_in(workers, work, lambda: started(listening), graceful_timeout, is_program)
+        return work_in(
+            workers,
+            work,
+            lambda: started(listening),
+            graceful_timeout,
+            is_program,
+            lambda: read_again(tls),
+        )
     finally:
         listening.close()
 

@@ -20,7 +20,7 @@ from dwell import _native
 from dwell._native import FileWrapper
 from dwell._processes import BEATS, Stop, work_in, workers_for
 from dwell._sockets import SOCKET_MODE, Address, Listening
-from dwell._tls import reload_on_hangup, tls_of
+from dwell._tls import read_again, reload_on_hangup, tls_of
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -201,8 +201,9 @@ def run(
         many = (workers or 1) > 1
         given = dict(options)
         if tls is not None and workers is not None:
-            # A worker that takes the place of another one may have new certificates.
-            tls.reload()
+            # A worker that takes the place of another one may have new certificates. With files
+            # that cannot be used it goes on with those of the supervisor.
+            read_again(tls)
         app = load()
         if limit_max_requests is not None:
             given["wear"] = stop.wear(limit_max_requests)
@@ -222,7 +223,14 @@ def run(
 
     restore = reload_on_hangup(None if workers else tls)
     try:
-        return work_in(workers, work, lambda: started(listening), graceful_timeout, is_program)
+        return work_in(
+            workers,
+            work,
+            lambda: started(listening),
+            graceful_timeout,
+            is_program,
+            lambda: read_again(tls),
+        )
     finally:
         restore()
         listening.close()
