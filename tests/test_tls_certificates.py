@@ -187,6 +187,20 @@ def test_a_check_warns_of_what_clients_refuse(tmp_path):
     assert b"expired at 20" in checked.stderr, checked
 
 
+def test_a_check_and_the_start_warn_of_options_without_an_address(tmp_path, start_dwell):
+    certificate, key = make_certificate(tmp_path, "one", "one.test", extra=END_ENTITY)
+    options = {"client_ca": str(certificate), "certificate": str(certificate), "key": str(key)}
+    lines = [f"{name} = {value!r}" for name, value in options.items()]
+    config = tmp_path / "idle.toml"
+    config.write_text("\n".join(["[tls]", *lines, ""]))
+    checked = subprocess.run([BINARY, "check", config], capture_output=True, timeout=60, check=True)
+    words = "tls.client_ca has no effect: no address is under TLS, and those of server.listen ask"
+    assert f"dwell: warning: {words}" in checked.stderr.decode()
+    assert b"tls.certificate has no effect: no address is under TLS" in checked.stderr
+    edge = start_dwell(tls=options)
+    edge.await_output(words)
+
+
 @pytest.mark.parametrize("flags", [["serve", "--tls-self-signed"], ["demo", "--tls"]])
 def test_a_flag_makes_a_certificate_for_localhost(tmp_path, cleanup, flags):
     plain, secure, store = (ports.free_address() for _ in range(3))

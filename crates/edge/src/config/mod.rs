@@ -108,7 +108,7 @@ impl Config {
             .map(|route| &**route)
     }
 
-    /// Warnings about options that are valid, but may allow more than intended.
+    /// Warnings about options that are valid, but may allow more than intended, or do nothing.
     pub fn warnings(&self) -> Vec<String> {
         let server = &self.server;
         let exposed = server.admin.filter(|_| !server.admin_is_local());
@@ -120,7 +120,7 @@ impl Config {
                  keep it in a network of your own and list its names in server.admin_hosts"
             )
         });
-        told.into_iter().collect()
+        told.into_iter().chain(self.tls.warnings()).collect()
     }
 
     /// Describes the process in one line.

@@ -43,6 +43,34 @@ pub struct ClientTlsFiles<'a> {
     pub key: (&'static str, Option<&'a Path>),
 }
 
+impl TlsConfig {
+    /// Warnings about options that do nothing, as there is no address under TLS. What is valid for
+    /// a reload that adds one is no error.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        if !self.listen.is_empty() {
+            return Vec::new();
+        }
+        let options = [
+            ("tls.client_ca", self.client_ca.is_some()),
+            ("tls.certificate", !self.certificate.is_empty()),
+            ("tls.key", !self.key.is_empty()),
+            ("tls.ocsp", !self.ocsp.is_empty()),
+            ("tls.ticket_keys", self.ticket_keys.is_some()),
+            ("tls.self_signed", self.self_signed),
+        ];
+        let set = options.into_iter().filter(|(_, is_set)| *is_set);
+        let told = set.map(|(option, _)| match option {
+            // Who sets it may take the plain addresses for guarded.
+            "tls.client_ca" => format!(
+                "{option} has no effect: no address is under TLS, and those of server.listen ask \
+                 for no certificate; name an address in tls.listen"
+            ),
+            _ => format!("{option} has no effect: no address is under TLS; name one in tls.listen"),
+        });
+        told.collect()
+    }
+}
+
 impl ClientTlsFiles<'_> {
     /// The name of the first option that is set.
     pub fn first(&self) -> Option<&'static str> {

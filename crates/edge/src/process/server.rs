@@ -334,7 +334,7 @@ fn certificates_of(
     let acceptor = bound.acceptor.clone();
     let certificates = Certificates::new(acceptor, pairs, tickets, Arc::clone(metrics));
     let certificates = Arc::new(certificates);
-    certificates.watch(config);
+    certificates.begin(config);
     if config.tls.self_signed {
         tracing::warn!(
             "the certificate of tls.listen is self-signed, for localhost and a week: it is for \

@@ -144,6 +144,14 @@ impl Certificates {
         shown
     }
 
+    /// Begins to look at the files, and logs which options do nothing.
+    pub(super) fn begin(self: &Arc<Self>, config: &Config) {
+        for warning in config.tls.warnings() {
+            tracing::warn!("{warning}");
+        }
+        self.watch(config);
+    }
+
     /// The state that the listeners under TLS share.
     pub(crate) fn acceptor(&self) -> &Acceptor {
         &self.acceptor
@@ -162,11 +170,11 @@ impl Certificates {
         if !config.tls.self_signed {
             self.show(&mut self.lock(), pairs);
         }
-        self.watch(config);
+        self.begin(config);
     }
 
     /// Looks at the files from time to time, in a thread of its own, if there are any.
-    pub(super) fn watch(self: &Arc<Self>, config: &Config) {
+    fn watch(self: &Arc<Self>, config: &Config) {
         let mut state = self.lock();
         state.check_interval = config.tls.check_interval;
         if let Some(watch) = &state.watch {
