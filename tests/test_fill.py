@@ -209,3 +209,38 @@ def test_paths_that_nobody_asks_for_again_evict_nothing_that_was_published(start
     evictions = store.stats()[b"evictions"]
     assert evictions > 300, evictions
     assert len(store.get_many(published)) == len(published)
+
+
+def test_the_scheme_may_be_in_the_key(start_dwell, app):
+    """Without `{scheme}` the first answer is everybody's, whatever the scheme of its client."""
+
+    def told(request):
+        proto = dict(request.fields)["X-Forwarded-Proto"]
+        return Answer(proto.encode(), fields=(("Cache-Control", "max-age=60"),))
+
+    app.answer = told
+    https = (("X-Forwarded-Proto", "https"),)
+    for key, expected in [("{path}", [b"http", b"http"]), ("{scheme}:{path}", [b"http", b"https"])]:
+        dwell = start_dwell(
+            server={"pollers": 1, "trusted_proxies": ["127.0.0.1"]},
+            upstream={"url": app.url},
+            route=[{"prefix": "/poll/", "fill": True, "key": key}],
+        )
+        for _ in range(2):
+            bodies = [dwell.get(KEY, fields=fields).body for fields in [(), https]]
+            assert bodies == expected
+        cache = dwell.store()
+        names = [KEY] if key == "{path}" else [f"http:{KEY}", f"https:{KEY}"]
+        assert all(cache.get(name) for name in names)
+
+
+def test_a_client_that_is_no_trusted_proxy_has_the_scheme_of_its_connection(start_dwell, app):
+    app.answer = answering("max-age=60")
+    dwell = start_dwell(
+        upstream={"url": app.url},
+        route=[{"prefix": "/poll/", "fill": True, "key": "{scheme}:{path}"}],
+    )
+    dwell.get(KEY, fields=(("X-Forwarded-Proto", "https"),))
+    cache = dwell.store()
+    until(lambda: cache.get(f"http:{KEY}") == b"made", "the cache has it")
+    assert cache.get(f"https:{KEY}") is None

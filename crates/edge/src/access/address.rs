@@ -41,6 +41,25 @@ pub(crate) fn is_trusted(peer: Option<SocketAddr>, trusted: &[Network]) -> bool 
     peer.is_some_and(|peer| is_among(peer.ip().to_canonical(), trusted))
 }
 
+/// The scheme that a client uses: that of the connection, unless a trusted proxy names another in
+/// the first word of `X-Forwarded-Proto`.
+pub(crate) fn client_scheme(
+    is_secure: bool,
+    peer: Option<SocketAddr>,
+    fields: Fields<'_, '_>,
+    trusted: &[Network],
+) -> &'static str {
+    let told = fields.find("x-forwarded-proto");
+    let told = told.filter(|_| is_trusted(peer, trusted));
+    let first = told.and_then(|told| list_tokens(told).next());
+    match first {
+        Some(word) if word.eq_ignore_ascii_case(b"https") => "https",
+        Some(word) if word.eq_ignore_ascii_case(b"http") => "http",
+        _ if is_secure => "https",
+        _ => "http",
+    }
+}
+
 fn is_among(address: IpAddr, trusted: &[Network]) -> bool {
     trusted.iter().any(|network| network.contains(address))
 }
@@ -117,6 +136,27 @@ mod tests {
         ] {
             assert_eq!(client("127.0.0.1:9", fields), address, "{fields}");
         }
+    }
+
+    #[test]
+    fn the_scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
+        let trusted: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+        let scheme = |is_secure: bool, peer: &str, fields: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let mut storage = FieldStorage::new();
+            let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default());
+            let (peer, fields) = (peer.parse().unwrap(), head.unwrap().fields);
+            client_scheme(is_secure, Some(peer), fields, &trusted)
+        };
+        let (proxy, stranger) = ("10.1.2.3:4", "9.9.9.9:4");
+        let https = "X-Forwarded-Proto: HTTPS, http\r\n";
+        assert_eq!(scheme(false, stranger, ""), "http");
+        assert_eq!(scheme(true, stranger, ""), "https");
+        assert_eq!(scheme(false, stranger, https), "http", "anyone says that");
+        assert_eq!(scheme(false, proxy, https), "https");
+        assert_eq!(scheme(true, proxy, "X-Forwarded-Proto: http\r\n"), "http");
+        assert_eq!(scheme(true, proxy, "X-Forwarded-Proto: wss\r\n"), "https");
+        assert_eq!(scheme(false, proxy, ""), "http");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) struct Identity {
 #[derive(Clone, Copy)]
 pub(crate) struct KeyInputs<'a> {
     pub(crate) fields: Fields<'a, 'a>,
+    pub(crate) scheme: &'static str,
     pub(crate) identity: Option<&'a Identity>,
 }
 
@@ -47,6 +48,10 @@ impl Identity {
 impl<'a> Requested<'a> for KeyInputs<'a> {
     fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.fields.find(name)
+    }
+
+    fn scheme(&self) -> Option<&str> {
+        Some(self.scheme)
     }
 
     fn claim(&self, name: &str) -> Option<&str> {

@@ -17,7 +17,7 @@ mod subrequests;
 mod tokens;
 mod verifier;
 
-pub(crate) use address::{client_address, counted_as, is_trusted};
+pub(crate) use address::{client_address, client_scheme, counted_as, is_trusted};
 pub(crate) use connection_limiter::ConnectionLimiter;
 pub(crate) use cors::{CorsGrant, CorsTable};
 pub(crate) use decision::{AuthDecision, Granted, Refused, auth_request, credential};

@@ -492,7 +492,8 @@ options! {
     "Start of the request path. Every `[[route]]` names its own."
     "route".key = Template;
     "How the key is made. `{path}` is the request path with the query stripped. `{uri}` is the \
-     same decoded, with slashes merged and dot segments resolved, as nginx's `$uri` is."
+     same decoded, with slashes merged and dot segments resolved, as nginx's `$uri` is. `{scheme}` \
+     is `https` for clients under TLS, here or at a trusted proxy, and `http` for others."
     "route".content_type = MediaType;
     "`Content-Type` of values."
     "route".methods = MethodList;

@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 /// A key made from path, query parameters, header fields, cookies, claims and literal text.
 ///
-/// Written as text with the parts in braces: `{path}`, `{uri}`, `{query.NAME}`, `{header.NAME}`,
-/// `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
+/// Written as text with the parts in braces: `{path}`, `{uri}`, `{scheme}`, `{query.NAME}`,
+/// `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
@@ -20,6 +20,7 @@ enum Part {
     Literal(String),
     Path,
     Uri,
+    Scheme,
     Query(String),
     Header(String),
     Cookie(String),
@@ -31,6 +32,11 @@ enum Part {
 pub(crate) trait Requested<'h> {
     /// The first field of a name, in any case.
     fn header(&self, name: &str) -> Option<&'h [u8]>;
+
+    /// The scheme that the client uses: `http` or `https`.
+    fn scheme(&self) -> Option<&str> {
+        None
+    }
 
     /// A claim of the client's token.
     fn claim(&self, name: &str) -> Option<&str> {
@@ -165,6 +171,10 @@ impl Part {
                     push_escaped(key, byte);
                 }
             }
+            Self::Scheme => {
+                let scheme = requested.scheme().ok_or(KeyError::Missing)?;
+                key.extend_from_slice(scheme.as_bytes());
+            }
             Self::Query(name) => {
                 let value = query.and_then(|query| query_value(query, name));
                 key.extend_from_slice(value.ok_or(KeyError::Missing)?.as_bytes());
@@ -222,6 +232,7 @@ impl fmt::Display for KeyTemplate {
                 Part::Literal(text) => f.write_str(text)?,
                 Part::Path => f.write_str("{path}")?,
                 Part::Uri => f.write_str("{uri}")?,
+                Part::Scheme => f.write_str("{scheme}")?,
                 Part::Query(name) => write!(f, "{{query.{name}}}")?,
                 Part::Header(name) => write!(f, "{{header.{name}}}")?,
                 Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
@@ -313,6 +324,7 @@ fn part(text: &str) -> Result<Part, TemplateError> {
     match text {
         "path" => return Ok(Part::Path),
         "uri" => return Ok(Part::Uri),
+        "scheme" => return Ok(Part::Scheme),
         _ => {}
     }
     let (kind, name) = text
@@ -419,6 +431,25 @@ mod tests {
         );
         assert_eq!(key("{cookie.id}").as_deref(), Ok("\"7\""));
         assert_eq!(key("{path}{query.empty}").as_deref(), Ok("/poll/a"));
+    }
+
+    #[test]
+    fn the_scheme_is_asked_for() {
+        struct Secure;
+        impl Requested<'_> for Secure {
+            fn header(&self, _: &str) -> Option<&'static [u8]> {
+                None
+            }
+
+            fn scheme(&self) -> Option<&str> {
+                Some("https")
+            }
+        }
+        let (by_scheme, mut scratch) = (template("{scheme}:{path}"), Vec::new());
+        let key = by_scheme.render("/poll/a", None, &Secure, &mut scratch);
+        assert_eq!(key, Ok(&b"https:/poll/a"[..]));
+        assert!(by_scheme.takes_path() && !by_scheme.is_path());
+        assert_eq!(by_scheme.to_string(), "{scheme}:{path}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Polls;
 use super::admit::deny;
 use super::answers::{self, Found};
-use super::ask::{Admitted, Arrival, Ask, wants_events};
+use super::ask::{Admitted, Arrival, Ask, scheme, wants_events};
 use super::auth::AuthResult;
 use super::budget::Now;
 use super::decide::{Decision, Stage, decide};
@@ -68,6 +68,7 @@ impl Polls {
         let admitted = Admitted {
             route,
             request,
+            scheme: scheme(&self.config, request, &to),
             identity: identity.as_ref(),
         };
         self.admitted(context, admitted, &mut to)
@@ -519,6 +520,7 @@ impl Polls {
         let admitted = Admitted {
             route: poll.route,
             request: &request,
+            scheme: scheme(&self.config, &request, to),
             identity: Some(&identity),
         };
         self.admitted(context, admitted, to)

@@ -1,9 +1,10 @@
 //! Requests of polls, each read once from its head, by its route and the identity of its client.
 
-use crate::access::{CorsGrant, Identity, KeyInputs};
-use crate::config::{Methods, RouteConfig, RouteId};
+use crate::access::{CorsGrant, Identity, KeyInputs, client_scheme};
+use crate::config::{Config, Methods, RouteConfig, RouteId};
 use crate::cursor::{Condition, Cursor};
 use crate::query::parameters;
+use crate::responder::Responder;
 use dwell_engine::Request;
 use dwell_proto::http1::{BodyFraming, RequestHead, list_tokens};
 use dwell_proto::sse;
@@ -65,6 +66,8 @@ pub(super) const KEYS_MAX: usize = 64;
 pub(super) struct Admitted<'a> {
     pub(super) route: RouteId,
     pub(super) request: &'a Request<'a>,
+    /// The scheme that its client uses.
+    pub(super) scheme: &'static str,
     /// Its client; `None` where the route needs to know nothing of it.
     pub(super) identity: Option<&'a Identity>,
 }
@@ -78,6 +81,17 @@ pub(super) struct Arrival<'a> {
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,
     pub(super) origin: Option<CorsGrant>,
+}
+
+/// The scheme that the client of a request uses.
+pub(super) fn scheme(
+    config: &Config,
+    request: &Request<'_>,
+    to: &Responder<'_, '_>,
+) -> &'static str {
+    let trusted = &config.server.trusted_proxies;
+    let (is_secure, fields) = (request.is_secure, request.head.fields);
+    client_scheme(is_secure, to.peer_address(), fields, trusted)
 }
 
 impl<'a> Admitted<'a> {
@@ -108,6 +122,7 @@ impl<'a> Admitted<'a> {
     pub(super) fn key_inputs(self) -> KeyInputs<'a> {
         KeyInputs {
             fields: self.request.head.fields,
+            scheme: self.scheme,
             identity: self.identity,
         }
     }

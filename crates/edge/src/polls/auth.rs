@@ -6,7 +6,7 @@
 
 use super::FetchRequest;
 use super::admit::{AccessChecks, deny};
-use super::ask::{Admitted, plain_ask};
+use super::ask::{Admitted, plain_ask, scheme};
 use super::fetch::head_limits;
 use super::hold::{Keep, record};
 use super::owed::owed_time;
@@ -58,6 +58,7 @@ impl AccessChecks<'_> {
         let admitted = Admitted {
             route,
             request,
+            scheme: scheme(self.config, request, to),
             identity: Some(&identity),
         };
         if self.waiters.polls().is_full() {

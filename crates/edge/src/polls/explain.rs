@@ -6,7 +6,7 @@ use super::decide::{Content, Decision, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Topic, Valued};
 use super::fetch::wants;
 use super::watchers::Watchers;
-use crate::access::redacted;
+use crate::access::{KeyInputs, redacted};
 use crate::config::{
     Ambiguous, Config, OnDelete, Route, RouteConfig, Routes, Rules, show_duration,
 };
@@ -22,13 +22,21 @@ pub(crate) fn explained_key(config: &Config, explained: &Explained) -> Option<Bo
     let routes = Routes::new(config);
     let route = routes.get(routes.choose(head.path).ok()??);
     let mut scratch = Vec::new();
-    let key = route.key.render(
-        head.path,
-        head.query,
-        &|name: &str| head.fields.find(name),
-        &mut scratch,
-    );
+    let inputs = inputs(&head);
+    let key = (route.key).render(head.path, head.query, &inputs, &mut scratch);
     key.ok().map(Into::into)
+}
+
+/// The inputs of the key of a request whose client nobody has verified. What it says of its scheme
+/// is taken for the word of a trusted proxy.
+fn inputs<'a>(head: &RequestHead<'a, 'a>) -> KeyInputs<'a> {
+    let told = head.fields.find("x-forwarded-proto");
+    let is_secure = told.is_some_and(|told| told.eq_ignore_ascii_case(b"https"));
+    KeyInputs {
+        fields: head.fields,
+        scheme: if is_secure { "https" } else { "http" },
+        identity: None,
+    }
 }
 
 /// Explains a request as far as a configuration alone can.
@@ -143,9 +151,9 @@ fn ambiguous_topic(path: &str, ambiguous: Ambiguous) -> Topic {
     topic.fact("read_as", json!(prefix))
 }
 
-fn key_topic(route: &RouteConfig, head: &RequestHead<'_, '_>) -> (Topic, bool) {
+fn key_topic<'a>(route: &RouteConfig, head: &RequestHead<'a, 'a>) -> (Topic, bool) {
     let mut scratch = Vec::new();
-    let requested = |name: &str| head.fields.find(name);
+    let requested = inputs(head);
     let key = route
         .key
         .render(head.path, head.query, &requested, &mut scratch);

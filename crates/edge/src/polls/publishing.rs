@@ -1,7 +1,7 @@
 //! Routes on which values are stored and removed.
 
 use super::admit::refuse_share;
-use super::ask::{Admitted, plain_ask};
+use super::ask::{Admitted, plain_ask, scheme};
 use super::hold::{Keep, record};
 use super::lookups::{Lookups, seconds};
 use super::messages::frame_of;
@@ -93,16 +93,15 @@ impl Publications<'_> {
             return Outcome::Answered;
         }
         let mut scratch = std::mem::take(self.scratch);
-        let outcome = match self.ordered(route, request.head, &mut scratch) {
-            Ok((order, name)) => {
-                let identity = Identity::of(origin);
-                let admitted = Admitted {
-                    route,
-                    request,
-                    identity: Some(&identity),
-                };
-                self.carry_out(context, admitted, order, name, &mut to)
-            }
+        let identity = Identity::of(origin);
+        let admitted = Admitted {
+            route,
+            request,
+            scheme: scheme(self.config, request, &to),
+            identity: Some(&identity),
+        };
+        let outcome = match self.ordered(admitted, &mut scratch) {
+            Ok((order, name)) => self.carry_out(context, admitted, order, name, &mut to),
             Err(error) => {
                 self.metrics.publishes.increment(PublishOutcome::Invalid);
                 let (status, why) = (error.status(), error.to_string());
@@ -117,14 +116,13 @@ impl Publications<'_> {
     /// Reads the operation of a request, and its key.
     fn ordered<'k>(
         &self,
-        route: RouteId,
-        head: &RequestHead<'k, '_>,
+        admitted: Admitted<'k>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<(PublishRequest, &'k [u8]), PublishError> {
+        let head = admitted.request.head;
         let order = PublishRequest::of(head)?.ok_or(PublishError::Precondition)?;
-        let find = |name: &str| head.fields.find(name);
-        let template = &self.routes.get(route).key;
-        let name = template.render(head.path, head.query, &find, scratch);
+        let template = &self.routes.get(admitted.route).key;
+        let name = template.render(head.path, head.query, &admitted.key_inputs(), scratch);
         Ok((order, name.map_err(PublishError::Key)?))
     }
 

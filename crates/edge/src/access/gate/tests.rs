@@ -101,6 +101,7 @@ fn subject(identity: &Identity) -> Option<String> {
     with_head("", |head| {
         let inputs = KeyInputs {
             fields: head.fields,
+            scheme: "http",
             identity: Some(identity),
         };
         inputs.claim("sub").map(str::to_owned)

@@ -41,8 +41,8 @@ pub(in crate::config) struct Template;
 
 impl Codec<KeyTemplate> for Template {
     fn read(&self, value: &Value<'_>) -> Result<KeyTemplate, Fault> {
-        let help = "the parts are {path}, {query.NAME}, {header.NAME}, {cookie.NAME}, \
-                    {claim.NAME} and {auth.NAME}";
+        let help = "the parts are {path}, {uri}, {scheme}, {query.NAME}, {header.NAME}, \
+                    {cookie.NAME}, {claim.NAME} and {auth.NAME}";
         text(value, "a key template")?
             .parse()
             .map_err(|error| Fault::new(value, error).help(help))
@@ -53,8 +53,8 @@ impl Codec<KeyTemplate> for Template {
     }
 
     fn describe(&self) -> String {
-        "text with `{path}`, `{query.NAME}`, `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`, \
-         `{auth.NAME}`"
+        "text with `{path}`, `{uri}`, `{scheme}`, `{query.NAME}`, `{header.NAME}`, \
+         `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`"
             .to_owned()
     }
 }
