@@ -32,6 +32,10 @@ pub(crate) enum Phase {
 
 /// An entry of the connection table; what an idle client costs.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
 pub(crate) struct Connection {
     /// The socket, and the input that no complete message has used yet.
     pub(crate) peer: Peer<Note>,
@@ -46,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) framing: Framing,
     /// The streaming answer that is open.
     pub(crate) outgoing: Outgoing,
+    /// The loop tells of the socket.
+    pub(crate) is_registered: bool,
     /// An answer is among the sends of the turn, which have not gone out yet.
     pub(crate) is_gathered: bool,
     /// The app was called, during the present hold, for a peer that sends no more.
@@ -166,6 +172,7 @@ impl Connection {
             phase,
             framing: Framing::default(),
             outgoing: Outgoing::None,
+            is_registered: false,
             is_gathered: false,
             end_told: false,
             finished: false,

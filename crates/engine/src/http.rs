@@ -112,6 +112,8 @@ pub struct Http {
     limits: Limits,
     listeners: Listeners,
     connections: Slab<Connection>,
+    /// Connections of the batch that is being accepted, of which nothing was read yet.
+    unread: Vec<Token>,
     date: DateCache,
     pub(crate) draining: bool,
     /// Requests that have not begun are another process's.
@@ -144,6 +146,7 @@ impl Http {
             limits,
             listeners: Listeners::new(kinds.listener, accept::LISTENERS_MAX),
             connections: Slab::new(kinds.connection, limits.connections_max),
+            unread: Vec::new(),
             date: DateCache::default(),
             draining: false,
             leaving: false,
@@ -519,8 +522,11 @@ impl Http {
 
 /// Takes a socket off the loop, so that its next owner can register it under another token.
 fn unregistered(context: &mut Context, connection: Connection) -> Detached {
+    let is_registered = connection.is_registered;
     let mut detached = Detached::from(connection.peer);
-    // It fails only for a socket that the loop has no registration of, which is as well.
-    let _ = context.deregister(&mut detached.stream);
+    if is_registered {
+        // It fails only for a socket that the loop has no registration of, which is as well.
+        let _ = context.deregister(&mut detached.stream);
+    }
     detached
 }

@@ -1,12 +1,12 @@
 //! The beginnings of connections, and the end of the component.
 
 use super::Http;
-use super::visit::FIRST_REQUEST_TIMEOUT;
+use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note, Phase};
 use crate::limits::Limits;
-use dwell_evloop::{Accepted, Acceptor, Context, Listener, Peer, Slab, Stream, Token};
+use dwell_evloop::{Accepted, Acceptor, Context, Listener, Peer, Readiness, Slab, Stream, Token};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -180,10 +180,11 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
+        // The clients that are still accepted are answered at once, and for the last time.
+        self.draining = true;
         for token in self.listeners.tokens() {
             self.retire(context, token, app);
         }
-        self.draining = true;
         self.drain_by(context, app, |_| true);
     }
 
@@ -204,26 +205,61 @@ impl Http {
     }
 
     /// Accepts a batch. Returns true when no other client can be accepted now.
+    ///
+    /// Shape: a client without TLS has often sent its first request already, so it is read before
+    /// the loop is told of the socket, which it need not be of a connection that ends with its
+    /// first answer. Whatever comes later is told when the socket is registered.
     pub(super) fn accept<A: App>(
         &mut self,
         context: &mut Context,
         token: Token,
         app: &mut A,
     ) -> bool {
+        let mut unread = std::mem::take(&mut self.unread);
         let connections = &mut self.connections;
+        let mut peers = self.peers.as_mut();
         let idle_timeout = self.limits.idle_timeout;
-        let accept = |context: &mut Context, stream, _| {
+        let accept = |context: &mut Context, stream, address| {
             let open = connections.len();
-            if let Some(stream) = app.accepted(context, stream, open) {
-                let admitted = admit(context, connections, Peer::new(stream), idle_timeout);
-                announce(context, admitted, Some(token), app);
+            let Some(stream) = app.accepted(context, stream, open) else {
+                return;
+            };
+            let peer = Peer::new(stream);
+            let admitted = if peer.stream.is_handshaking() {
+                admit(context, connections, peer, idle_timeout)
+            } else {
+                place(context, connections, peer, idle_timeout)
+            };
+            if let Some((connection, stream)) = &admitted {
+                if let Some(peers) = &mut peers {
+                    peers.accepted(*connection, address);
+                }
+                if !stream.is_handshaking() {
+                    unread.push(*connection);
+                }
             }
+            announce(context, admitted, Some(token), app);
         };
         let accepted = self.listeners.accept(context, token, accept);
         if matches!(accepted, Accepted::Exhausted(_)) {
             app.event(HttpEvent::Exhausted);
         }
+        for connection in unread.drain(..) {
+            self.begin(context, connection, app);
+        }
+        self.unread = unread;
         !matches!(accepted, Accepted::More)
+    }
+
+    /// Reads what has come with a connection, and has the loop tell of the rest.
+    fn begin<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        self.ready(context, token, Readiness::READABLE, app);
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        if register(context, connection, token).is_err() {
+            self.settle(context, token, Some(Fate::Close), app);
+        }
     }
 
     /// Serves a client that another listener has accepted.
@@ -283,8 +319,25 @@ pub(super) fn announce<A: App>(
     }
 }
 
-/// Gives a client its place in the table, if there is one left.
+/// Gives a client its place in the table, if there is one left, and has the loop tell of it.
 pub(super) fn admit<'c>(
+    context: &mut Context,
+    connections: &'c mut Slab<Connection>,
+    peer: Peer<Note>,
+    idle_timeout: Duration,
+) -> Option<(Token, &'c Stream)> {
+    let (token, _) = place(context, connections, peer, idle_timeout)?;
+    let registered = register(context, connections.get_mut(token)?, token);
+    if registered.is_err() {
+        context.disarm(token);
+        connections.remove(token);
+        return None;
+    }
+    Some((token, &connections.get(token)?.peer.stream))
+}
+
+/// Gives a client its place in the table, if there is one left.
+fn place<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
     peer: Peer<Note>,
@@ -296,14 +349,13 @@ pub(super) fn admit<'c>(
         _ => idle_timeout,
     };
     let token = connections.insert(connection).ok()?;
-    if let Some(connection) = connections.get_mut(token)
-        && context
-            .register(&mut connection.peer.stream, token)
-            .is_err()
-    {
-        connections.remove(token);
-        return None;
-    }
     context.arm(token, timeout);
     Some((token, &connections.get(token)?.peer.stream))
+}
+
+/// Has the loop tell of a connection from now on, and of what is there already.
+fn register(context: &mut Context, connection: &mut Connection, token: Token) -> io::Result<()> {
+    context.register(&mut connection.peer.stream, token)?;
+    connection.is_registered = true;
+    Ok(())
 }

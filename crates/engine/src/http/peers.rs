@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The addresses of clients, by the place of their connections.
 ///
-/// Shape: 20 bytes each, of the connections that an address was asked of and all before them.
+/// Shape: 20 bytes each, of the connections that an address was asked of and all before them. Once
+/// one was asked of, those that are accepted later bring theirs with them.
 #[derive(Debug, Default)]
 pub(crate) struct Peers(RefCell<Vec<Packed>>);
 
@@ -30,6 +31,19 @@ impl Peers {
     /// The address of the client of `connection`; `None` over a unix socket, or when it is gone.
     pub(crate) fn find(&self, connection: Token, stream: &Stream) -> Option<SocketAddr> {
         self.find_or(connection, || stream.peer_address().ok())
+    }
+
+    /// Keeps the address that a connection was accepted from, if addresses are asked for.
+    pub(super) fn accepted(&mut self, connection: Token, address: Option<SocketAddr>) {
+        let known = self.0.get_mut();
+        if known.is_empty() {
+            return;
+        }
+        let place = connection.index() as usize;
+        if place >= known.len() {
+            known.resize(place + 1, Packed::default());
+        }
+        known[place] = Packed::of(address);
     }
 
     fn find_or(
@@ -117,6 +131,13 @@ mod tests {
             None
         );
         peers.forget(token(6));
+        let address = "127.0.0.1:81".parse().ok();
+        peers.accepted(token(9), address);
+        let known = peers.find_or(token(9), || unreachable!("it is known"));
+        assert_eq!(known, address);
+        let mut unasked = Peers::default();
+        unasked.accepted(token(9), address);
+        assert!(unasked.0.get_mut().is_empty(), "nobody asks");
         assert!(size_of::<Packed>() <= 20);
     }
 }

@@ -1,6 +1,6 @@
 //! How an answer is framed, and what an app may do wrong.
 
-use crate::support::{End, Fixture, get};
+use crate::support::{Client, End, Fixture, get};
 use bytes::Bytes;
 use dwell_engine::HttpEvent;
 use dwell_testkit::Rig;
@@ -209,4 +209,31 @@ fn an_answer_wins_over_a_hold_of_the_same_request() {
         fixture.ask(&mut client, &get("/next")).text(),
         "GET /next []"
     );
+}
+
+#[test]
+fn what_has_come_with_a_connection_is_answered_as_it_is_accepted() {
+    let mut fixture = Fixture::default();
+    let mut last = Client::connect(fixture.address);
+    last.send(b"GET /last HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut stays = Client::connect(fixture.address);
+    stays.send((get("/stays") + "GET /be").as_bytes());
+    let mut silent = Client::connect(fixture.address);
+    let mut leaves = Client::connect(fixture.address);
+    leaves.send(get("/detach").as_bytes());
+    fixture.turn();
+    last.receive();
+    assert_eq!(last.take_answer("GET").unwrap().text(), "last");
+    assert_eq!(last.end, Some(End::InOrder));
+    stays.receive();
+    assert_eq!(stays.take_answer("GET").unwrap().text(), "GET /stays []");
+    assert_eq!(fixture.server.app.detached.len(), 1);
+    assert_eq!(fixture.server.http.connections(), 2);
+    // Of what comes later the loop tells.
+    fixture.send(&mut stays, "gun HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(fixture.answer(&mut stays).text(), "GET /begun []");
+    assert_eq!(fixture.ask(&mut silent, &get("/late")).status, 200);
+    stays.finish_sending();
+    silent.reset();
+    assert_eq!(fixture.connections_left(), 0);
 }
