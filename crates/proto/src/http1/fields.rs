@@ -125,6 +125,11 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
+/// Returns true for a field value: no control bytes, and no whitespace at either end.
+pub(crate) fn is_field_value(value: &[u8]) -> bool {
+    value.iter().copied().all(is_value_byte) && trim_whitespace(value).len() == value.len()
+}
+
 /// Returns true for a byte that may stand in a field value.
 pub(super) fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)

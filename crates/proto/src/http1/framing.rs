@@ -84,7 +84,7 @@ impl FramingFields {
         if self.content_length.is_some() && self.repeated_length == RepeatedLength::Refused {
             return Err(HeadError::LengthRepeated);
         }
-        let said = match decimal(value) {
+        let said = match plain_decimal(value) {
             None if self.repeated_length == RepeatedLength::Taken => repeated_decimal(value),
             said => said,
         };
@@ -133,7 +133,7 @@ impl FramingFields {
 }
 
 /// Reads a plain decimal number: digits only, and at most 19 of them, so that it always fits.
-fn decimal(value: &[u8]) -> Option<u64> {
+pub(crate) fn plain_decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
     }
@@ -153,7 +153,7 @@ fn decimal(value: &[u8]) -> Option<u64> {
 fn repeated_decimal(value: &[u8]) -> Option<u64> {
     let mut numbers = value
         .split(|byte| *byte == b',')
-        .map(|member| decimal(trim_whitespace(member)));
+        .map(|member| plain_decimal(trim_whitespace(member)));
     let first = numbers.next()??;
     numbers.all(|number| number == Some(first)).then_some(first)
 }

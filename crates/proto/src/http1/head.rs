@@ -55,12 +55,35 @@ impl<'b> FieldStorage<'b> {
         self.both(limits).0
     }
 
+    /// Room for fields that do not come as lines of a head, in place of those that are there.
+    pub(crate) fn apart(&mut self) -> FieldList<'_, 'b> {
+        self.apart.clear();
+        FieldList(&mut self.apart)
+    }
+
     /// The slots, and the room apart, which is empty.
     pub(super) fn both(
         &mut self,
         limits: &HeadLimits,
     ) -> (&mut [MaybeUninit<Header<'b>>], &mut Vec<Header<'b>>) {
         (&mut self.slots[..field_count_max(limits)], &mut self.apart)
+    }
+}
+
+/// Fields that are put together one by one.
+pub(crate) struct FieldList<'f, 'b>(&'f mut Vec<Header<'b>>);
+
+impl<'f, 'b> FieldList<'f, 'b> {
+    pub(crate) fn push(&mut self, name: &'b str, value: &'b [u8]) {
+        self.0.push(Header { name, value });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn fields(self) -> Fields<'f, 'b> {
+        Fields::new(self.0)
     }
 }
 

@@ -49,11 +49,14 @@ mod words;
 
 pub use body::{BodyDecoder, BodyStep};
 pub use error::{BodyError, HeadError, ResponseError};
+pub(crate) use fields::is_field_value;
 pub use fields::{Fields, is_hop_by_hop, is_token, list_tokens};
+pub(crate) use framing::plain_decimal;
 pub use framing::{BodyFraming, Version};
 pub use head::{FieldStorage, HeadLimits, head_end, oversized_head};
 pub use path::{PathError, any_reading, is_plain_path, normal_path, percent_decoded};
 pub use request::{RequestHead, next_request, parse_request};
 pub use response::{ResponseHead, parse_response};
 pub use response_decoder::{ResponseDecoder, ResponseLimits, ResponsePart, ResponseStep};
+pub(crate) use target::{is_host, parse_path};
 pub use trailers::Trailers;

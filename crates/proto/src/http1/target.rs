@@ -37,6 +37,12 @@ pub(super) fn parse_target<'b>(method: &str, target: &'b str) -> Result<Target<'
     parse_unusual(method, target)
 }
 
+/// Takes a path with or without a query apart, or `*` of `OPTIONS`; `None` for anything else.
+pub(crate) fn parse_path<'b>(method: &str, target: &'b str) -> Option<(&'b str, Option<&'b str>)> {
+    let parts = parse_target(method, target).ok()?;
+    (parts.authority.is_none()).then_some((parts.path, parts.query))
+}
+
 /// The forms other than a path: a whole URI, and `*` of `OPTIONS`.
 #[cold]
 fn parse_unusual<'b>(method: &str, target: &'b str) -> Result<Target<'b>, HeadError> {
@@ -90,7 +96,7 @@ fn is_clean(target: &[u8]) -> bool {
 /// this one, whatever is behind it.
 ///
 /// Source: RFC 9110 sections 4.2.1 and 7.2; RFC 9112 section 3.2; RFC 3986 section 3.2.2.
-pub(super) fn is_host(text: &[u8]) -> bool {
+pub(crate) fn is_host(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else {
             return false;
