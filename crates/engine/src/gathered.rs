@@ -11,6 +11,8 @@ pub(crate) struct Gathered {
     head: Box<[u8]>,
     body: Vec<u8>,
     charge: Charge,
+    /// Bytes that are charged for the most that TLS has kept beside the body.
+    beside: usize,
     /// Bytes after which no more of the body is gathered; its announced length if that is less.
     wanted: usize,
 }
@@ -27,6 +29,7 @@ impl Gathered {
             charge: budget.charge(head.len(), bytes_max)?,
             head: head.into(),
             body: Vec::new(),
+            beside: 0,
             wanted,
         })
     }
@@ -45,6 +48,17 @@ impl Gathered {
         }
         self.body.extend_from_slice(data);
         true
+    }
+
+    /// Charges for what TLS keeps beside the body; false where there is no room for it.
+    #[must_use]
+    pub(crate) fn hold_beside(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        let more = bytes.saturating_sub(self.beside);
+        let has_room = self.charge.grow(more, bytes_max);
+        if has_room {
+            self.beside += more;
+        }
+        has_room
     }
 
     pub(crate) fn head(&self) -> &[u8] {
@@ -67,6 +81,18 @@ const GATHERED_BYTES_MIN: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_beside_is_charged_once() {
+        let budget = Budget::default();
+        let mut gathered = Gathered::begin(b"head", 1000, &budget, 100).unwrap();
+        assert!(gathered.hold_beside(50, 100) && gathered.hold_beside(0, 100));
+        assert!(gathered.hold_beside(60, 100));
+        assert_eq!(budget.bytes(), 64);
+        assert!(!gathered.hold_beside(97, 100));
+        drop(gathered);
+        assert_eq!(budget.bytes(), 0);
+    }
 
     #[test]
     fn memory_follows_what_has_come_and_is_given_back() {

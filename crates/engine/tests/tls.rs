@@ -3,7 +3,7 @@
 
 use dwell_engine::websocket::{Broadcast, MessageKind, Negotiated, Role};
 use dwell_engine::websocket::{WebSocketOptions, WebSockets};
-use dwell_engine::{App, Body, BodyPlan, Detached, ExchangeId};
+use dwell_engine::{App, Body, BodyPlan, Budget, Detached, ExchangeId};
 use dwell_engine::{HttpDriver, HttpEvent, Limits, Outcome, Reply, Request};
 use dwell_evloop::Sends;
 use dwell_evloop::sim::{SimNet, SimStream};
@@ -430,6 +430,33 @@ fn a_record_that_has_begun_has_the_time_of_a_head() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert!(rig.network.elapsed() > begin + Duration::from_secs(10));
     assert_eq!(rig.driver.http.connections(), 0);
+}
+
+#[test]
+fn a_record_that_has_begun_counts_towards_the_bound_on_bodies() {
+    let mut rig = Rig::new(13);
+    let gathered = Budget::default();
+    rig.driver.http.share_gathered(gathered.clone());
+    let mut client = rig.client(&version::TLS13);
+    let head = b"POST /length HTTP/1.1\r\nHost: dwell.test\r\nContent-Length: 16000\r\n\r\n";
+    client.write(head);
+    for _ in 0..300 {
+        client.exchange().unwrap();
+        rig.turn();
+    }
+    assert!(gathered.bytes() > 0, "the body is gathered");
+    client.tls.writer().write_all(&[b'x'; 16_000]).unwrap();
+    let mut record = Vec::new();
+    client.tls.write_tls(&mut record).unwrap();
+    let (begin, rest) = record.split_at(15_000);
+    client.socket.write_all(begin).unwrap();
+    for _ in 0..300 {
+        rig.turn();
+    }
+    assert!(gathered.bytes() >= begin.len(), "{}", gathered.bytes());
+    client.socket.write_all(rest).unwrap();
+    rig.until(&mut client, b"16000\n");
+    assert_eq!(gathered.bytes(), 0);
 }
 
 #[test]

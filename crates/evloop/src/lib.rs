@@ -72,7 +72,7 @@ pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
     Acceptor, Agreed, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed,
-    HandshakeFailure, Handshaking, ReadOutcome, Stream, TlsFault, server_fault,
+    HandshakeCounts, HandshakeFailure, Handshaking, ReadOutcome, Stream, TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
 pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};

@@ -143,9 +143,7 @@ impl<A: App> Visit<'_, A> {
 
     /// The body of a request that has not come is given up, as others need the room.
     pub(super) fn shed(&mut self) -> Fate {
-        let stop = self.fail_held(503);
-        let output = self.context.take_output();
-        let fate = self.end(stop, output);
+        let fate = self.give_up_body(503);
         self.account();
         fate
     }
@@ -271,6 +269,7 @@ impl<A: App> Visit<'_, A> {
         let mut input = self.context.take_input();
         let fate = match self.fill(&mut input) {
             None => Fate::Close,
+            Some(_) if !self.has_room_beside() => self.give_up_body(503),
             // Nothing but the end of the stream, or not even that.
             Some(0) if self.connection.phase == Phase::Held => self.rest_held(),
             Some(0) => self.rest(false),
@@ -278,6 +277,19 @@ impl<A: App> Visit<'_, A> {
         };
         self.context.return_input(input);
         fate
+    }
+
+    /// Charges a body that is gathered for what TLS keeps of it; false where there is no room.
+    fn has_room_beside(&mut self) -> bool {
+        let connection = &mut *self.connection;
+        let kept = connection.peer.stream.kept_input_bytes();
+        let taking = connection.incoming.as_mut().map(|it| &mut it.taking);
+        match taking {
+            Some(Taking::Collect { gathered, .. }) => {
+                gathered.hold_beside(kept, self.limits.gathered_bytes_max)
+            }
+            _ => true,
+        }
     }
 
     /// Puts the tail and one read into `input`, which grows where a connection has brought more
@@ -366,7 +378,12 @@ impl<A: App> Visit<'_, A> {
         if is_answered {
             return Fate::Close;
         }
-        let stop = self.fail_held(408);
+        self.give_up_body(408)
+    }
+
+    /// Answers a request that has not come to its end by an error, with which the connection ends.
+    fn give_up_body(&mut self, status: u16) -> Fate {
+        let stop = self.fail_held(status);
         let output = self.context.take_output();
         self.end(stop, output)
     }

@@ -80,6 +80,11 @@ impl Beside {
         tls.is_some_and(|tls| tls.has_begun_record())
     }
 
+    pub(super) fn kept_input_bytes(&self) -> usize {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.map_or(0, |tls| tls.kept_input_bytes())
+    }
+
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         self.0.as_ref()?.tls.as_ref()?.handshakes_max()
     }

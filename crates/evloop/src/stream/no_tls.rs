@@ -55,6 +55,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn kept_input_bytes(&self) -> usize {
+        match *self {}
+    }
+
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         match *self {}
     }

@@ -79,6 +79,21 @@ impl Stream {
         self.beside.is_handshaking()
     }
 
+    /// The failure of a handshake with a server that is given up now; `None` where none has begun,
+    /// as the stream is not connected.
+    pub fn handshake_given_up(&self) -> Option<HandshakeFailure> {
+        let has_begun = self.is_handshaking() && matches!(self.connect_error(), Ok(None));
+        has_begun.then_some(HandshakeFailure::Late)
+    }
+
+    /// The failure of a handshake whose connection has failed by an error of
+    /// [`connect_error`](Self::connect_error); `None` where it was not connected before.
+    pub fn handshake_broken_by(&self, error: &io::Error) -> Option<HandshakeFailure> {
+        // Only what was connected is reset.
+        let is_reset = self.is_handshaking() && error.kind() == io::ErrorKind::ConnectionReset;
+        is_reset.then_some(HandshakeFailure::Reset)
+    }
+
     /// Goes on with the handshake, if one is under way.
     ///
     /// Shape: to be called on every readiness while it is [`Handshaking::Pending`]. Once it is
@@ -122,6 +137,12 @@ impl Stream {
     /// Shape: it is kept here, up to 16 KiB, so a peer is to be given a time for the rest.
     pub fn has_begun_record(&self) -> bool {
         self.beside.has_begun_record()
+    }
+
+    /// Input that TLS keeps until it can be read: the beginning of a record, and what was opened
+    /// and found no room. Units: bytes.
+    pub fn kept_input_bytes(&self) -> usize {
+        self.beside.kept_input_bytes()
     }
 
     /// Tells the peer of a stream under TLS that nothing more is sent (`close_notify`), if all

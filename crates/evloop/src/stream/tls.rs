@@ -117,6 +117,12 @@ impl Tls {
         matches!(&self.unread, Some(unread) if !unread.record.is_empty())
     }
 
+    /// Bytes that are kept: of a record that has begun, and data that was opened and not read.
+    pub(super) fn kept_input_bytes(&self) -> usize {
+        let unread = self.unread.as_ref();
+        unread.map_or(0, |unread| unread.record.len() + unread.data.len())
+    }
+
     /// Handshakes that are to be under way at once, where one is and holds memory for it.
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         match &self.state {
