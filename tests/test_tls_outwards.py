@@ -12,6 +12,7 @@ from support.dwell import BINARY
 from support.http import request
 from support.secure_app import SecureScript, SecureUpstream, server_context
 from support.upstream import Answer
+from support.wait import until
 from test_presence import Hook
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -77,6 +78,7 @@ def test_nginx_under_tls_is_asked_over_few_connections(
     assert {answer[0] for answer in answers} == {version}
     assert {answer[1] for answer in answers} == {"app.test"}
     assert len({answer[2] for answer in answers}) == 1
+    edge.await_metric(1, "dwell_upstream_handshakes_total", outcome="done")
     assert [answer[3] for answer in answers[-2:]] == ["/page/19", "/poll/a"]
 
 
@@ -115,6 +117,7 @@ def test_a_certificate_that_is_wrong_is_refused_and_told(
     }[fault]
     edge.await_output(f"no TLS handshake: certificate of {reason}")
     edge.await_metric(1, "dwell_upstream_requests_total", outcome="tls_failed")
+    edge.await_metric(1, "dwell_upstream_handshakes_total", outcome="certificate")
     assert app.requests == []
 
 
@@ -125,6 +128,7 @@ def test_a_server_that_leaves_within_the_handshake_is_told(start_dwell, cleanup,
     with edge.connect() as client:
         assert client.get("/page").status == 502
     edge.await_output("no TLS handshake: connection closed by the server")
+    edge.await_metric(1, "dwell_upstream_handshakes_total", outcome="closed")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -239,6 +243,7 @@ def test_polls_on_memcached_under_tls_wake(start_dwell, secure_memcached, pair, 
     store.set("/poll/a", "first")
     with edge.connect() as client:
         assert client.get("/poll/a").body == b"first"
+        assert edge.metric("dwell_memcached_handshakes_total", outcome="done") >= 1
         for number in range(3):
             client.ask("/poll/b?wait=20")
             edge.await_waiters(1)
@@ -254,3 +259,5 @@ def test_a_memcached_for_another_name_is_refused_and_told(start_dwell, secure_me
     options = {"tls": True, "tls_ca": str(pair[0]), "tls_server_name": "elsewhere.test"}
     edge = start_dwell(memcached={"servers": [server.name], **options})
     edge.await_output("certificate of elsewhere.test is refused: it is for other names")
+    name = "dwell_memcached_handshakes_total"
+    until(lambda: edge.metric(name, outcome="certificate") >= 1, "it is counted")

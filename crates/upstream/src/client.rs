@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use dwell_evloop::{Context, Readiness, Slab, Token};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Slab, Token};
 
 use super::connection::{Connection, Exchange, Work};
 use super::queue::FairQueue;
@@ -31,6 +31,8 @@ pub struct Upstream {
     pub(super) first_bytes: Vec<FirstByte>,
     /// False for a client without a group.
     pub(super) keeps_heads: bool,
+    /// Handshakes since they were taken last.
+    pub(super) handshakes: HandshakeCounts,
 }
 
 /// A request that has got the head of its answer.
@@ -60,6 +62,7 @@ impl Upstream {
             queue_armed: None,
             first_bytes: Vec::new(),
             keeps_heads: false,
+            handshakes: HandshakeCounts::default(),
             options: UpstreamOptions {
                 connections_max,
                 transfers_max,
@@ -256,6 +259,10 @@ impl Upstream {
             return;
         }
         let error = connection.lateness(&self.options, context.now());
+        let late = connection.peer.stream.handshake_given_up();
+        if late.is_some() {
+            self.handshakes.add(late);
+        }
         self.fail(context, token, error, sink);
         self.dispatch(context, sink);
     }

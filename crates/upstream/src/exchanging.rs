@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dwell_evloop::{Context, Handshaking, Readiness, Stream, Token};
+use dwell_evloop::{Context, HandshakeFailure, Handshaking, Readiness, Stream, Token};
 
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{FirstByte, Upstream};
@@ -139,6 +139,10 @@ impl Upstream {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == ErrorKind::NotConnected => return,
             Ok(Some(error)) | Err(error) => {
+                let broken = connection.peer.stream.handshake_broken_by(&error);
+                if broken.is_some() {
+                    self.handshakes.add(broken);
+                }
                 self.fail(context, token, UpstreamError::Connect(error.kind()), sink);
                 return self.dispatch(context, sink);
             }
@@ -147,8 +151,11 @@ impl Upstream {
         connection.peer.observe(readiness);
         match connection.peer.handshake() {
             Ok(Handshaking::Pending) => return,
+            Ok(Handshaking::Agreed(_)) => self.handshakes.add(None),
             Ok(_) => {}
             Err(error) => {
+                let failure = HandshakeFailure::of(&error);
+                self.handshakes.add(Some(failure));
                 self.fail(context, token, UpstreamError::handshake(&error), sink);
                 return self.dispatch(context, sink);
             }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dwell_evloop::{Context, Random, Readiness, Token};
+use dwell_evloop::{Context, HandshakeCounts, Random, Readiness, Token};
 
 use super::client::Upstream;
 use super::connection::Exchange;
@@ -205,6 +205,15 @@ impl UpstreamGroup {
     /// Takes the number of requests retried on another server since the last call.
     pub(crate) fn take_retried(&mut self) -> u64 {
         std::mem::take(&mut self.retried)
+    }
+
+    /// Takes the counts of handshakes since the last call.
+    pub(crate) fn take_handshakes(&mut self) -> HandshakeCounts {
+        let mut counts = HandshakeCounts::default();
+        for member in &mut self.members {
+            counts.append(std::mem::take(&mut member.client.handshakes));
+        }
+        counts
     }
 
     /// Takes the times to the first byte of requests since the last call, with the places of their

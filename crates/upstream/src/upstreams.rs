@@ -2,7 +2,7 @@
 
 use crate::group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan, UpstreamStatus};
 use crate::{Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -200,14 +200,17 @@ impl Upstreams {
                 }
             }
             figures.retried += group.take_retried();
+            figures.handshakes.append(group.take_handshakes());
         }
         figures
     }
 }
 
 /// Figures of all clients of the application that one loop has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamFigures {
+    /// Handshakes of TLS that have ended.
+    pub handshakes: HandshakeCounts,
     /// Open connections.
     pub connections: usize,
     /// Requests under way or waiting.

@@ -3,7 +3,7 @@
 use super::TokenEvent;
 use super::tokens::{EXPIRE, LEFT};
 use crate::ids::kind;
-use crate::metrics::{LoopMetrics, ServerCell, ServerState};
+use crate::metrics::{LoopMetrics, ServerCell, ServerState, add_handshakes};
 use crate::polls::{Polls, Source, Value, Valued, seconds};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Readiness, Token};
@@ -283,7 +283,11 @@ impl Cache {
     }
 
     /// Copies the states of the servers to the metrics, and logs changes.
-    pub(super) fn keep_states(&self) {
+    pub(super) fn keep_states(&mut self) {
+        if let Some(client) = &mut self.memcached {
+            let counts = client.take_handshakes();
+            add_handshakes(&self.metrics.memcached_handshakes, &counts);
+        }
         let statuses = self.memcached.iter().flat_map(Client::statuses);
         let reasons = self.memcached.iter().flat_map(Client::handshake_errors);
         let servers = self.metrics.servers.iter().zip(statuses).zip(reasons);

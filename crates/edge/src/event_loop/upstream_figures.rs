@@ -1,6 +1,6 @@
 //! Figures of the application's clients for scrapes.
 
-use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, figure};
+use crate::metrics::{LoopMetrics, ServerState, UpstreamOutcome, add_handshakes, figure};
 use dwell_upstream::Upstreams;
 
 /// Copies gauges, and adds the counts since the last turn.
@@ -12,6 +12,7 @@ pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
     });
     let retried = metrics.upstream_requests.of(UpstreamOutcome::Moved);
     retried.add(figures.retried);
+    add_handshakes(&metrics.upstream_handshakes, &figures.handshakes);
     let open = &metrics.upstream_connections_open;
     open.set(figure(figures.connections));
     metrics

@@ -1,7 +1,7 @@
 //! Closed sets of label values, so that a scrape cannot grow without bound.
 
-use dwell_evloop::{Agreed, HandshakeFailure};
-use dwell_metrics::labels;
+use dwell_evloop::{Agreed, HandshakeCounts, HandshakeFailure};
+use dwell_metrics::{CounterSet, labels};
 
 labels! {
     /// First digit of a response's status.
@@ -233,21 +233,21 @@ labels! {
     pub(crate) HandshakeOutcome, "outcome":
     /// The connection goes on.
     Done = "done",
-    /// The client does not speak TLS.
+    /// The peer does not speak TLS.
     NotTls = "not_tls",
     /// The client and the server have no version, suite, group or protocol in common.
     Incompatible = "incompatible",
-    /// The client has refused, by an alert.
+    /// The peer has refused, by an alert.
     Alert = "alert",
-    /// The client's certificate is missing or was refused.
+    /// The peer's certificate is missing or was refused.
     Certificate = "certificate",
-    /// The client does not follow the protocol.
+    /// The peer does not follow the protocol.
     Protocol = "protocol",
-    /// The client has closed the connection.
+    /// The peer has closed the connection.
     Closed = "closed",
-    /// The client has reset the connection.
+    /// The peer has reset the connection.
     Reset = "reset",
-    /// The client took too long.
+    /// The peer took too long.
     Timeout = "timeout",
     /// It was the oldest of too many.
     Displaced = "displaced",
@@ -270,6 +270,14 @@ impl HandshakeOutcome {
             HandshakeFailure::Displaced => Self::Displaced,
             _ => Self::Internal,
         }
+    }
+}
+
+/// Adds the handshakes with servers that have ended.
+pub(crate) fn add_handshakes(cells: &CounterSet<HandshakeOutcome>, counts: &HandshakeCounts) {
+    cells.of(HandshakeOutcome::Done).add(counts.done());
+    for (failure, count) in counts.failed() {
+        cells.of(HandshakeOutcome::of(failure)).add(count);
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) use health::Health;
 pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
     LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, StatusClass, StreamEnd,
-    UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    UpstreamOutcome, WakeOutcome, WebhookOutcome, add_handshakes,
 };
 pub(crate) use process::ProcessFigures;
 pub(crate) use table::LoopMetrics;

@@ -169,6 +169,8 @@ metrics! {
 
     memcached_lookups: CounterSet<LookupOutcome> =
         "Lookups at memcached servers by what they came to";
+    memcached_handshakes: CounterSet<HandshakeOutcome> =
+        "Handshakes of TLS with memcached servers for lookups and sweeps by how they ended";
     memcached_sweeps: Counter = "Rounds of looking at the keys that polls wait for";
     "dwell_memcached_server_up": ByServer<Gauge> =
         "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
@@ -192,6 +194,8 @@ metrics! {
 
     upstream_requests: CounterSet<UpstreamOutcome> =
         "Requests to the upstream by what they came to";
+    upstream_handshakes: CounterSet<HandshakeOutcome> =
+        "Handshakes of TLS with the upstream by how they ended";
     fills: Counter = "Answers of the upstream that the cache was given";
     upstream_connections_open: Gauge = "Connections to the upstream open now";
     upstream_outstanding: Gauge = "Requests to the upstream under way or waiting";

@@ -1,6 +1,6 @@
 //! The component that a driver owns.
 
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::memcache::encode::request::{self, MetaLine, StoreOptions};
 use dwell_proto::memcache::{ArithmeticMode, Key, StoreVerb};
 
@@ -309,6 +309,15 @@ impl Client {
     /// The index of the server that `key` belongs to.
     pub fn server_of(&self, key: &[u8]) -> usize {
         self.ring.server_of(key)
+    }
+
+    /// Takes the counts of handshakes with all servers since the last call.
+    pub fn take_handshakes(&mut self) -> HandshakeCounts {
+        let mut counts = HandshakeCounts::default();
+        for server in &mut self.servers {
+            counts.append(server.take_handshakes());
+        }
+        counts
     }
 
     /// Every server as it stands now, in the order they were given.

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use dwell_evloop::{Handshaking, Peer, Readiness, Stream, server_fault};
+use dwell_evloop::{Peer, Readiness, Stream};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
 use super::batch::{Batch, Form, Progress};
+use super::handshakes::Handshakes;
 use super::ledger::{Reporter, Sink};
 use super::{Failure, Outcome};
 
@@ -78,7 +79,7 @@ impl Connection {
     }
 
     /// Checks the attempt to connect, and goes on with its handshake; returns true if it has just
-    /// succeeded. Why a handshake has failed is put into `reason`.
+    /// succeeded. How a handshake has ended is entered into `handshakes`.
     ///
     /// # Errors
     /// [`Failure::Connect`] or [`Failure::Handshake`] when it has failed.
@@ -86,22 +87,20 @@ impl Connection {
         &mut self,
         readiness: Readiness,
         probe_deadline: Instant,
-        reason: &mut Option<Box<str>>,
+        handshakes: &mut Handshakes,
     ) -> Result<bool, Failure> {
         match self.peer.stream.connect_error() {
             Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
-            Ok(Some(_)) | Err(_) => return Err(Failure::Connect),
+            Ok(Some(error)) | Err(error) => {
+                handshakes.broken_off(self.peer.stream.handshake_broken_by(&error));
+                return Err(Failure::Connect);
+            }
         }
         // An end that comes with the last bytes is not told again.
         self.peer.observe(readiness);
-        match self.peer.handshake() {
-            Ok(Handshaking::Pending) => return Ok(false),
-            Ok(_) => *reason = None,
-            Err(error) => {
-                *reason = Some(server_fault(&error));
-                return Err(Failure::Handshake);
-            }
+        if !handshakes.enter(self.peer.handshake())? {
+            return Ok(false);
         }
         self.is_established = true;
         if let Some(probe) = self.in_flight.front_mut() {

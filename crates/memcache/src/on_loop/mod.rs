@@ -24,6 +24,7 @@ mod command;
 mod completion;
 mod connection;
 mod error;
+mod handshakes;
 mod ledger;
 mod options;
 mod server;

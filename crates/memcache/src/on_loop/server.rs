@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use dwell_evloop::{Backoff, Connector, Context, ReadOutcome, Readiness, Stream, Token};
+use dwell_evloop::{
+    Backoff, Connector, Context, HandshakeCounts, ReadOutcome, Readiness, Stream, Token,
+};
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
 use super::batch::{Batch, Form, Wants};
 use super::connection::Connection;
+use super::handshakes::Handshakes;
 use super::ledger::{Ledger, Reporter, Sink};
 use super::{ClientOptions, Error, Failure, ServerOptions, ServerStatus, State};
 use crate::breaker::Breaker;
@@ -20,8 +23,7 @@ use crate::breaker::Breaker;
 pub(crate) struct Server {
     address: SocketAddr,
     tls: Option<Connector>,
-    /// The reason for which the last handshake failed, if it did.
-    handshake_error: Option<Box<str>>,
+    handshakes: Handshakes,
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
@@ -54,7 +56,7 @@ impl Server {
         Self {
             address: server.address,
             tls: server.tls.clone(),
-            handshake_error: None,
+            handshakes: Handshakes::default(),
             token,
             connection: None,
             armed: None,
@@ -74,7 +76,11 @@ impl Server {
     }
 
     pub(crate) fn handshake_error(&self) -> Option<&str> {
-        self.handshake_error.as_deref()
+        self.handshakes.error()
+    }
+
+    pub(crate) fn take_handshakes(&mut self) -> HandshakeCounts {
+        self.handshakes.take_counts()
     }
 
     pub(crate) fn status(&self) -> ServerStatus {
@@ -289,6 +295,8 @@ impl Server {
                     .deadline()
                     .is_some_and(|due| due <= context.now());
                 let result = if is_due {
+                    let late = connection.peer.stream.handshake_given_up();
+                    self.handshakes.broken_off(late);
                     Err(Failure::Timeout)
                 } else {
                     Ok(())
@@ -322,7 +330,7 @@ impl Server {
         if connection.establish(
             readiness,
             context.now() + options.timeout,
-            &mut self.handshake_error,
+            &mut self.handshakes,
         )? {
             self.ledger.statistics.connects += 1;
             let count = connection.in_flight();

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use dwell_evloop::{ClientTls, Connector, Roots};
+use dwell_evloop::{ClientTls, Connector, HandshakeFailure, Roots};
 use dwell_memcache::on_loop::{ClientOptions, Failure, ServerOptions};
 use dwell_memcache::{Client, ClientOptions as BlockingOptions, Tls};
 use dwell_testkit::Memcached;
@@ -85,6 +85,9 @@ fn a_server_that_leaves_within_the_handshake_is_given_up_at_once() {
     assert_eq!(harness.status().last_failure, Some(Failure::Handshake));
     let reasons: Vec<_> = harness.app.client.handshake_errors().collect();
     assert_eq!(reasons, [Some("connection closed by the server")]);
+    let counts = harness.app.client.take_handshakes();
+    let failed: Vec<_> = counts.failed().collect();
+    assert_eq!(failed, [(HandshakeFailure::Closed, 1)]);
 }
 
 fn leave_within_the_handshake(listener: &TcpListener, mut turn: impl FnMut()) {

@@ -2,13 +2,13 @@
 
 use super::harness::{App, Edge, OK, ok, read_request, read_to_end};
 use crate::{UpstreamError, UpstreamOptions};
-use dwell_evloop::{ClientTls, Connector, Roots};
+use dwell_evloop::{ClientTls, Connector, HandshakeCounts, HandshakeFailure, Roots};
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion, version};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +71,23 @@ fn requests_share_a_connection_under_tls() {
             assert_eq!(edge.ask(tag, ["GET", "POST"][tag as usize % 2]), ok(b"ok"));
         }
         assert_eq!(app.connections(), 1);
+        let handshakes = &edge.driver.upstream.handshakes;
+        assert_eq!((handshakes.done(), handshakes.failed().next()), (1, None));
     }
+}
+
+/// No handshake has begun with a server that does not connect.
+#[test]
+fn a_refused_connection_is_no_handshake() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut edge = Edge::new(UpstreamOptions {
+        tls: Some(connector("localhost")),
+        ..UpstreamOptions::new(address)
+    });
+    assert!(matches!(edge.ask(0, "GET"), Err(UpstreamError::Connect(_))));
+    assert_eq!(edge.driver.upstream.handshakes, HandshakeCounts::default());
 }
 
 #[test]
@@ -236,6 +252,8 @@ fn a_handshake_is_within_the_time_to_connect() {
     });
     let expected = UpstreamError::ConnectTimeout(connect_timeout);
     assert_eq!(edge.ask(0, "GET"), Err(expected));
+    let late: Vec<_> = edge.driver.upstream.handshakes.failed().collect();
+    assert_eq!(late, [(HandshakeFailure::Late, 1)]);
 }
 
 #[test]
