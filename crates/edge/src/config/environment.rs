@@ -2,7 +2,7 @@
 
 use super::codec::Shape;
 use super::load::{FlagValue, unknown_help};
-use super::options::{OPTIONS, SECTIONS};
+use super::options::{SECTIONS, single_options};
 
 /// The options that environment variables set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ fn option_of(name: &str) -> Option<(String, Shape)> {
     if name == variable(PREFIXES) {
         return Some((PREFIXES.to_owned(), Shape::List));
     }
-    let specs = OPTIONS.iter().map(|spec| (spec.full_name(), spec.shape));
+    let specs = single_options().map(|spec| (spec.full_name(), spec.shape));
     specs
         .into_iter()
         .find(|(option, _)| variable(option) == name)
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn each_option_has_a_variable_of_its_own() {
         let mut names = HashSet::from([variable(PREFIXES)]);
-        for spec in OPTIONS {
+        for spec in single_options() {
             let name = variable(&spec.full_name());
             assert!(!is_of_kubernetes(&name), "{name}");
             assert!(names.insert(name), "{}", spec.full_name());

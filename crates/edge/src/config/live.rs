@@ -1,6 +1,6 @@
 //! Options that a running process applies when it reloads its file.
 
-use super::options::OPTIONS;
+use super::options::single_options;
 use super::{AccessTarget, Config};
 
 /// Options that are only applied at the start, by their full names. A reload applies all others.
@@ -66,7 +66,7 @@ impl Config {
     /// those that differed.
     pub fn keep_what_needs_a_restart(&mut self, running: &Self) -> Vec<String> {
         let mut kept = Vec::new();
-        for spec in OPTIONS {
+        for spec in single_options() {
             let name = spec.full_name();
             let stays = NEEDS_RESTART.contains(&name.as_str())
                 || (name == ACCESS_LOG && is_off(self) != is_off(running));
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn every_option_is_live_or_needs_a_restart() {
-        let once = OPTIONS.iter().map(OptionSpec::full_name);
+        let once = single_options().map(OptionSpec::full_name);
         let of_routes = ROUTE_OPTIONS.iter().map(OptionSpec::full_name);
         let options: BTreeSet<String> = once.chain(of_routes).collect();
         let named = LIVE.iter().chain(NEEDS_RESTART);

@@ -2,7 +2,7 @@
 
 use super::check;
 use super::codec::{Fault, Shape, Value};
-use super::options::{OPTIONS, OptionSpec, ROUTE_OPTIONS, SECTIONS};
+use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
 use std::borrow::Cow;
@@ -172,7 +172,7 @@ impl Draft {
         };
         for (option, value) in table {
             let full_name = format!("{}.{}", name.get_ref(), option.get_ref());
-            let spec = OPTIONS.iter().find(|spec| spec.full_name() == full_name);
+            let spec = single_options().find(|spec| spec.full_name() == full_name);
             let Some(spec) = spec else {
                 self.unknown_option(name.get_ref(), option);
                 continue;
@@ -255,7 +255,7 @@ impl Draft {
             return self.read_prefixes(flag);
         }
         let origin = ValuePlace::Flag(flag.shown());
-        let Some(spec) = OPTIONS.iter().find(|spec| spec.full_name() == flag.option) else {
+        let Some(spec) = single_options().find(|spec| spec.full_name() == flag.option) else {
             let (section, name) = flag.option.split_once('.').unwrap_or(("", &flag.option));
             let help = match section {
                 "route" => "the options of a route are set in a file".to_owned(),
@@ -390,7 +390,7 @@ fn elsewhere(name: &str) -> Option<String> {
 }
 
 fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let once = OPTIONS.iter().map(|spec| (spec.section, spec.name));
+    let once = single_options().map(|spec| (spec.section, spec.name));
     once.chain(ROUTE_OPTIONS.iter().map(|spec| (spec.section, spec.name)))
 }
 

@@ -1,7 +1,7 @@
 //! Documents made from the table of options: the example file and the reference page.
 
 use super::live::NEEDS_RESTART;
-use super::options::{OPTIONS, OptionSpec, ROUTE_OPTIONS, SECTIONS, Section};
+use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, Section, single_options};
 use super::{Config, RouteConfig};
 
 /// A TOML file with every option at its default and a comment on each.
@@ -35,7 +35,7 @@ pub fn settings_file(config: &Config) -> String {
                 );
             }
         } else {
-            let of_section = OPTIONS.iter().filter(|spec| spec.section == section.name);
+            let of_section = single_options().filter(|spec| spec.section == section.name);
             parts.push(table(section, of_section, config));
         }
     }
@@ -119,7 +119,7 @@ fn lines(section: &Section) -> Vec<OptionDoc> {
             .collect();
     }
     let config = Config::default();
-    let of_section = OPTIONS.iter().filter(|spec| spec.section == section.name);
+    let of_section = single_options().filter(|spec| spec.section == section.name);
     of_section.map(|spec| line(spec, &config)).collect()
 }
 
@@ -226,8 +226,7 @@ mod tests {
         ];
         // Fields of values, not of the configuration.
         let inner = ["parts", "get", "head", "post", "query", "count", "per"];
-        let known: HashSet<&str> = OPTIONS
-            .iter()
+        let known: HashSet<&str> = single_options()
             .map(|spec| spec.name)
             .chain(ROUTE_OPTIONS.iter().map(|spec| spec.name))
             .chain(sections)
@@ -245,7 +244,7 @@ mod tests {
             assert!(!lines(section).is_empty(), "{}", section.name);
         }
         let known: HashSet<&str> = SECTIONS.iter().map(|section| section.name).collect();
-        assert!(OPTIONS.iter().all(|spec| known.contains(spec.section)));
+        assert!(single_options().all(|spec| known.contains(spec.section)));
     }
 
     #[test]

@@ -1,0 +1,39 @@
+//! Options of `[tls]`.
+
+use super::bounds::DAY;
+use crate::config::Config;
+use crate::config::codec::{Count, FilePath, OneOrMany, OrOff, SocketAddress, TimeSpan, Truth};
+use std::time::Duration;
+
+options! {
+    OPTIONS for Config:
+    "tls".tls.listen = OneOrMany(SocketAddress, 0);
+    "Where clients connect under TLS. Plain HTTP there gets 400."
+    "tls".tls.certificate = OneOrMany(FilePath, 0);
+    "PEM files, each a certificate chain with the server's certificate first. The host name that a \
+     client asks for (SNI) selects one, an exact name before a wildcard; the first is for all \
+     other clients. A reload reads the files again."
+    "tls".tls.key = OneOrMany(FilePath, 0);
+    "PEM files with the private keys of the certificates, in the same order, without passphrases."
+    "tls".tls.ocsp = OneOrMany(FilePath, 0);
+    "Files with OCSP responses in DER for the certificates, in the same order, which are sent with \
+     them (stapling). Written by another program, such as `openssl ocsp`."
+    "tls".tls.ticket_keys = OrOff(FilePath);
+    "File with the keys of session tickets, which several machines may share. Each line is a key, \
+     made by `openssl rand -base64 48`: the first one makes tickets, and all of them read tickets."
+    "tls".tls.check_interval = TimeSpan(Duration::from_secs(1), DAY);
+    "How often the files of certificates and `ticket_keys` are checked. They are read again when \
+     the modification time, size or inode of a file has changed. If they cannot be used, those \
+     before stay and the log has the reason."
+    "tls".tls.client_ca = OrOff(FilePath);
+    "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
+     certificate that one of them has issued; others are refused in the handshake."
+    "tls".tls.self_signed = Truth;
+    "Whether the certificate is made at the start: for localhost, a week, and development."
+    "tls".tls.acme_challenge = OrOff(FilePath);
+    "Folder with the answers to HTTP-01 challenges, each in a file with the name of its token. \
+     `/.well-known/acme-challenge/` shows them, before any route."
+    "tls".tls.handshakes_max = Count(1, 1_000_000);
+    "Handshakes under way at once, of which each event loop has an equal share. Beyond it, the \
+     oldest one is closed. A client counts from its first message on. A handshake has 10 seconds."
+}
