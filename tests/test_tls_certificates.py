@@ -271,6 +271,34 @@ def test_only_clients_with_a_certificate_of_the_authority_are_served(
             assert not again.session_reused
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_may_show_no_certificate_where_it_is_optional(start_dwell, tmp_path, version):
+    ours, theirs = make_authority(tmp_path, "ours"), make_authority(tmp_path, "theirs")
+    options = {"client_auth": "optional"}
+    secure = Secure(start_dwell, tmp_path, client_ca=str(ours[0]), tls=options)
+    secure.edge.store().set("/poll/a", "value")
+
+    def ask_as(client):
+        context = secure.context()
+        context.minimum_version = context.maximum_version = version
+        if client:
+            context.load_cert_chain(*client)
+        with secure.connect(context=context) as connection:
+            ask(connection, "/poll/a")
+            return answer(connection)
+
+    assert ask_as(None) == b"value"
+    assert ask_as(make_client(tmp_path, "alice", ours)) == b"value"
+    # By an alert, which with TLS 1.3 comes behind the handshake.
+    for refused in (
+        make_client(tmp_path, "mallory", theirs),
+        make_client(tmp_path, "old", ours, days="-1"),
+    ):
+        with pytest.raises(ssl.SSLError, match="ALERT"):
+            ask_as(refused)
+    secure.edge.await_metric(2, "dwell_tls_handshakes_total", outcome="certificate")
+
+
 def test_curl_shows_its_certificate(start_dwell, tmp_path):
     ours = make_authority(tmp_path, "ours")
     secure = Secure(start_dwell, tmp_path, client_ca=str(ours[0]))

@@ -54,9 +54,9 @@ impl Acceptor {
     }
 
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
-    /// which an authority of `roots` has issued.
+    /// which an authority of `roots` has issued. Unless `is_required`, a client may show none.
     ///
-    /// Shape: any other client gets an alert. No session is resumed: a ticket would stand for a
+    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would stand for a
     /// certificate that is not verified again.
     ///
     /// # Errors
@@ -65,9 +65,13 @@ impl Acceptor {
         certificates: Vec<Certificate>,
         handshakes_max: usize,
         roots: &Roots,
+        is_required: bool,
     ) -> Result<Self, CertificateError> {
         let provider = Arc::new(provider::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.store(), provider);
+        let mut verifier = WebPkiClientVerifier::builder_with_provider(roots.store(), provider);
+        if !is_required {
+            verifier = verifier.allow_unauthenticated();
+        }
         let verifier = verifier
             .build()
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;

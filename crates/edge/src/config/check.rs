@@ -2,7 +2,7 @@
 
 use super::address::is_loopback;
 use super::load::{Draft, route_option};
-use super::{Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
+use super::{ClientAuth, Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
 use dwell_proto::memcache::Protocols;
 use dwell_upstream::UPSTREAMS_MAX;
 use std::net::{IpAddr, SocketAddr};
@@ -96,6 +96,13 @@ fn certificates(draft: &mut Draft, config: &Config) {
             "`tls.ticket_keys` has no effect: clients with certificates resume no session"
                 .to_owned(),
             "remove tls.ticket_keys",
+        );
+    }
+    if tls.client_auth == ClientAuth::Optional && tls.client_ca.is_none() {
+        draft.conflict(
+            &["tls.client_auth", "tls.client_ca"],
+            "`tls.client_auth` has no effect: no client is asked for a certificate".to_owned(),
+            "name the PEM file of the authorities in tls.client_ca",
         );
     }
     if tls.self_signed && certificates > 0 {

@@ -10,6 +10,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.io_uring",
     "server.user",
     "tls.client_ca",
+    "tls.client_auth",
     "tls.self_signed",
     "tls.handshakes_max",
     "store.listen",

@@ -33,7 +33,7 @@ pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub(crate) use template::{Requested, check_key, cookie_value, query_value};
-pub use tls::{ClientTlsFiles, TlsConfig};
+pub use tls::{ClientAuth, ClientTlsFiles, TlsConfig};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 pub use upstream::UpstreamConfig;
 

@@ -22,12 +22,23 @@ pub struct TlsConfig {
     /// Authorities, one of which has to have issued the certificates of clients; `None` asks for
     /// none.
     pub client_ca: Option<PathBuf>,
+    /// Whether clients have to show a certificate, where there are authorities.
+    pub client_auth: ClientAuth,
     /// A certificate for localhost is made, for development.
     pub self_signed: bool,
     /// The folder with answers to the challenges of ACME servers.
     pub acme_challenge: Option<PathBuf>,
     /// Handshakes under way at once.
     pub handshakes_max: usize,
+}
+
+/// The certificates of clients, where `tls.client_ca` is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientAuth {
+    /// A client without one is refused.
+    Required,
+    /// A client may show none. One that cannot be verified is refused.
+    Optional,
 }
 
 /// Options of TLS towards servers, each with its name.
@@ -93,6 +104,7 @@ impl Default for TlsConfig {
             ticket_keys: None,
             check_interval: Duration::from_secs(60),
             client_ca: None,
+            client_auth: ClientAuth::Required,
             self_signed: false,
             acme_challenge: None,
             handshakes_max: 1000,

@@ -6,7 +6,7 @@ mod tickets;
 pub(super) use tickets::{TicketFile, read as read_tickets};
 
 use super::error::RunError;
-use crate::config::Config;
+use crate::config::{ClientAuth, Config};
 use crate::log::write_rfc3339;
 use crate::metrics::Metrics;
 use dwell_evloop::{Acceptor, Certificate, CertificateError, Roots};
@@ -88,24 +88,32 @@ pub(super) fn acceptor(
     };
     let file = (&**path, "tls.client_ca");
     let authorities = Roots::from_pem(&content(file)?);
-    let acceptor =
-        authorities.and_then(|roots| Acceptor::verifying(certificates, handshakes_max, &roots));
+    let is_required = config.tls.client_auth == ClientAuth::Required;
+    let acceptor = authorities
+        .and_then(|roots| Acceptor::verifying(certificates, handshakes_max, &roots, is_required));
     acceptor.map_err(|error| unusable(file, error.to_string()))
 }
 
 /// Checks that a reload leaves no client unverified which the new configuration wants verified:
-/// `tls.client_ca` begins to count at the next start alone.
+/// `tls.client_ca` and `tls.client_auth` begin to count at the next start alone.
 ///
 /// # Errors
 /// [`RunError::Certificate`] for the file with the authorities of clients.
 pub(super) fn verifies_clients(config: &Config, running: &Config) -> Result<(), RunError> {
-    match &config.tls.client_ca {
-        Some(path) if running.tls.client_ca.is_none() && !config.tls.listen.is_empty() => {
-            let reason = "clients show certificates only after a restart or an upgrade (SIGUSR2)";
-            Err(unusable((path, "tls.client_ca"), reason.to_owned()))
-        }
-        _ => Ok(()),
-    }
+    let (tls, running) = (&config.tls, &running.tls);
+    let Some(path) = tls.client_ca.as_ref().filter(|_| !tls.listen.is_empty()) else {
+        return Ok(());
+    };
+    let is_required = tls.client_auth == ClientAuth::Required;
+    let option = if running.client_ca.is_none() {
+        "tls.client_ca"
+    } else if is_required && running.client_auth != ClientAuth::Required {
+        "tls.client_auth"
+    } else {
+        return Ok(());
+    };
+    let reason = "clients show certificates only after a restart or an upgrade (SIGUSR2)";
+    Err(unusable((path, option), reason.to_owned()))
 }
 
 /// Returns warnings about certificates that can be used, but that clients refuse.

@@ -1,8 +1,10 @@
 //! Options of `[tls]`.
 
 use super::bounds::DAY;
-use crate::config::Config;
-use crate::config::codec::{Count, FilePath, OneOrMany, OrOff, SocketAddress, TimeSpan, Truth};
+use crate::config::codec::{
+    Choice, Count, FilePath, OneOrMany, OrOff, SocketAddress, TimeSpan, Truth,
+};
+use crate::config::{ClientAuth, Config};
 use std::time::Duration;
 
 options! {
@@ -28,6 +30,9 @@ options! {
     "tls".tls.client_ca = OrOff(FilePath);
     "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
      certificate that one of them has issued; others are refused in the handshake."
+    "tls".tls.client_auth = Choice(CLIENT_AUTH);
+    "Whether a client without a certificate is refused (`required`) or admitted (`optional`), where \
+     `client_ca` is set. A certificate that cannot be verified is refused in both cases."
     "tls".tls.self_signed = Truth;
     "Whether the certificate is made at the start: for localhost, a week, and development."
     "tls".tls.acme_challenge = OrOff(FilePath);
@@ -37,3 +42,8 @@ options! {
     "Handshakes under way at once, of which each event loop has an equal share. Beyond it, the \
      oldest one is closed. A client counts from its first message on. A handshake has 10 seconds."
 }
+
+const CLIENT_AUTH: &[(&str, ClientAuth)] = &[
+    ("required", ClientAuth::Required),
+    ("optional", ClientAuth::Optional),
+];

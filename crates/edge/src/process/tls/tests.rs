@@ -131,6 +131,11 @@ fn a_reload_leaves_no_client_unverified_that_is_to_be_verified() {
     assert!(error.contains(expected), "{error}");
     assert!(verifies_clients(&config, &config).is_ok());
     assert!(verifies_clients(&running, &config).is_ok());
+    let mut optional = config.clone();
+    optional.tls.client_auth = ClientAuth::Optional;
+    assert!(verifies_clients(&optional, &config).is_ok());
+    let error = verifies_clients(&config, &optional).unwrap_err();
+    assert!(error.to_string().contains("(tls.client_auth)"), "{error}");
     config.tls.listen.clear();
     assert!(
         verifies_clients(&config, &running).is_ok(),
