@@ -3,6 +3,7 @@
 use crate::Reply;
 use dwell_evloop::{Agreed, Context, Detached, HandshakeFailure, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Names one request and the answer owed to it.
@@ -188,6 +189,24 @@ pub enum HttpEvent {
     TlsOnPlain,
     /// A client took too long for its body, behind an answer that had begun.
     BodyTimeout,
+    /// A connection has not begun with the header of the PROXY protocol, and was closed.
+    ProxyHeaderFailed {
+        /// The reason.
+        why: ProxyHeaderFailure,
+        /// The address of the connection, if it has one.
+        from: Option<SocketAddr>,
+    },
+}
+
+/// The reason why a connection has no header of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyHeaderFailure {
+    /// It begins with something else.
+    Invalid,
+    /// The header has not come in time.
+    Late,
+    /// The connection has ended before.
+    Closed,
 }
 
 /// A program on the engine: it is handed requests and owes each an answer.
@@ -200,7 +219,8 @@ pub enum HttpEvent {
 ///
 /// ```
 /// use dwell_engine::{
-///     App, BodyPlan, Detached, HttpEvent, ExchangeId, HttpDriver, Limits, Outcome, Reply, Request,
+///     App, BodyPlan, Detached, HttpEvent, ExchangeId, HttpDriver, Limits, Outcome,
+///     ProxyHeaderFailure, Reply, Request,
 /// };
 /// use dwell_evloop::{Context, EventLoop, Stream, Token};
 /// use dwell_proto::http1::{RequestHead, Trailers};
@@ -315,6 +335,17 @@ pub enum HttpEvent {
 ///         (open < 10_000).then_some(stream)
 ///     }
 ///
+///     fn expects_proxy_header(&mut self, stream: &Stream) -> bool {
+///         // A balancer on another port of this machine.
+///         let from = stream.peer_address().ok().flatten();
+///         from.is_some_and(|from| from.port() == 9000)
+///     }
+///
+///     fn identified(&mut self, _: &mut Context, stream: &mut Stream) -> bool {
+///         println!("a balancer passes on {:?}", stream.peer_address());
+///         true
+///     }
+///
 ///     fn opened(&mut self, _: &mut Context, _: Token, stream: &Stream, _: Option<Token>) {
 ///         self.clients += 1;
 ///         println!("{:?} came", stream.peer_address());
@@ -334,6 +365,9 @@ pub enum HttpEvent {
 ///
 ///     fn event(&mut self, event: HttpEvent) {
 ///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected(_)));
+///         if let HttpEvent::ProxyHeaderFailed { why: ProxyHeaderFailure::Invalid, from } = event {
+///             println!("{from:?} is no balancer");
+///         }
 ///     }
 /// }
 /// # let mut event_loop = EventLoop::new()?;
@@ -480,6 +514,22 @@ pub trait App {
     fn accepted(&mut self, context: &mut Context, stream: Stream, open: usize) -> Option<Stream> {
         let _ = (context, open);
         Some(stream)
+    }
+
+    /// Returns true if an accepted connection is to begin with a header of the PROXY protocol, which
+    /// a balancer puts there. Its client then is at the address that the header has.
+    ///
+    /// Shape: only for connections of balancers that are trusted, as others could be anybody.
+    fn expects_proxy_header(&mut self, stream: &Stream) -> bool {
+        let _ = stream;
+        false
+    }
+
+    /// The header has come, and the stream has the address of the client, if the header had one.
+    /// False closes the connection.
+    fn identified(&mut self, context: &mut Context, stream: &mut Stream) -> bool {
+        let _ = (context, stream);
+        true
     }
 
     /// A client has its place: `connection` names it until [`closed`](Self::closed) or

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 /// The state of a connection. It also defines what the deadline of its token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
+    /// The header of the PROXY protocol is on the way; the deadline closes it.
+    Preface,
     /// The handshake of TLS is under way; the deadline closes it.
     Handshake,
     /// Between requests; the deadline closes it.
@@ -159,11 +161,7 @@ impl Incoming {
 
 impl Connection {
     pub(crate) fn new(peer: Peer<Note>) -> Self {
-        let phase = if peer.stream.is_handshaking() {
-            Phase::Handshake
-        } else {
-            Phase::Idle
-        };
+        let phase = first_phase(&peer);
         Self {
             peer,
             incoming: None,
@@ -177,6 +175,11 @@ impl Connection {
             end_told: false,
             finished: false,
         }
+    }
+
+    /// Begins what is behind the header of the PROXY protocol.
+    pub(crate) fn leave_preface(&mut self) {
+        self.phase = first_phase(&self.peer);
     }
 
     pub(crate) fn exchange(&self, token: Token) -> ExchangeId {
@@ -257,6 +260,14 @@ impl Connection {
     /// taken over.
     pub(crate) fn has_given_up_input(&self) -> bool {
         self.phase == Phase::Held && self.finished
+    }
+}
+
+fn first_phase(peer: &Peer<Note>) -> Phase {
+    if peer.stream.is_handshaking() {
+        Phase::Handshake
+    } else {
+        Phase::Idle
     }
 }
 

@@ -7,6 +7,7 @@ mod driver;
 mod exchange;
 mod moving;
 mod peers;
+mod preface;
 mod requests;
 mod shedding;
 mod visit;

@@ -58,7 +58,7 @@ mod streams;
 pub mod tls;
 pub mod websocket;
 
-pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
+pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, ProxyHeaderFailure, Request};
 pub use budget::Budget;
 pub use dwell_evloop::Detached;
 pub use http::{Http, HttpDriver, Kinds};

@@ -150,12 +150,88 @@ impl Stream {
         }
     }
 
-    /// The peer's address; `None` for a unix stream.
+    /// The peer's address; `None` for a unix stream. It is the one that was
+    /// [set](Self::set_peer_address), if one was.
     ///
     /// # Errors
     /// When the stream is not connected.
     pub fn peer_address(&self) -> io::Result<Option<SocketAddr>> {
-        self.socket.peer_address()
+        match self.beside.origin() {
+            Some(origin) => Ok(Some(origin)),
+            None => self.socket.peer_address(),
+        }
+    }
+
+    /// Has the peer known by another address than that of the socket, which a balancer in between
+    /// has told.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    ///
+    /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// assert!(stream.can_move());
+    /// stream.set_peer_address(([192, 0, 2, 1], 56324).into());
+    /// assert_eq!(stream.peer_address()?, Some(([192, 0, 2, 1], 56324).into()));
+    /// assert!(!stream.can_move(), "another process would not know of it");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn set_peer_address(&mut self, address: SocketAddr) {
+        self.beside.set_origin(address);
+    }
+
+    /// Returns true if all there is to the stream is its socket, so that another process can go on
+    /// with it: it is not under TLS, and no address of its peer was [set](Self::set_peer_address).
+    pub fn can_move(&self) -> bool {
+        !self.is_secure() && self.beside.origin().is_none()
+    }
+
+    /// Copies what has come to the front of `buffer` and leaves it in the socket, beneath TLS.
+    /// Returns how many bytes that are; `None` where nothing has come, and 0 at the end.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// ```
+    /// use dwell_evloop::{ReadOutcome, Stream};
+    /// use std::io::Write;
+    ///
+    /// let (ours, mut theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// let mut buffer = [0; 16];
+    /// assert_eq!(stream.peek(&mut buffer)?, None);
+    /// theirs.write_all(b"headbody")?;
+    /// assert_eq!(stream.peek(&mut buffer)?, Some(8));
+    /// stream.skip(4)?;
+    /// assert_eq!(stream.read(&mut buffer)?, ReadOutcome::Drained(4));
+    /// assert_eq!(&buffer[..4], b"body");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.socket.peek(buffer) {
+            Ok(peeked) => Ok(Some(peeked)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes so many bytes out of the socket, beneath TLS, which [`peek`](Self::peek) has shown.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `UnexpectedEof` where there are not so many.
+    pub fn skip(&mut self, bytes: usize) -> io::Result<()> {
+        let mut buffer = [0; 256];
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(buffer.len());
+            match self.socket.read_some(&mut buffer[..length])? {
+                ReadOutcome::More(read) | ReadOutcome::Drained(read) => left -= read,
+                ReadOutcome::WouldBlock | ReadOutcome::Closed => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The address of our end; `None` for a unix stream.

@@ -108,6 +108,7 @@ mod tests {
         "tls.check_interval",
         "tls.acme_challenge",
         "server.trusted_proxies",
+        "server.proxy_protocol",
         "publish.token",
         "publish.token_file",
         "publish.value_bytes_max",

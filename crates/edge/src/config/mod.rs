@@ -169,6 +169,8 @@ pub struct ServerConfig {
     pub user: Option<String>,
     /// Proxies whose forwarding header fields are trusted.
     pub trusted_proxies: Vec<Network>,
+    /// Balancers whose connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: Vec<Network>,
 }
 
 impl ServerConfig {
@@ -205,6 +207,7 @@ impl Default for ServerConfig {
             io_uring: IoUring::Auto,
             user: None,
             trusted_proxies: Vec::new(),
+            proxy_protocol: Vec::new(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Admission of clients' connections: bounds in total and per address.
 
-use crate::access::ConnectionLimiter;
+use crate::access::{ConnectionLimiter, is_trusted};
 use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::metrics::{ConnectionRefusal, LoopMetrics};
@@ -53,12 +53,29 @@ impl Admission {
             self.refused(ConnectionRefusal::ConnectionsMax);
         } else if !stream.is_numbered_below(self.descriptor_bound) {
             self.refused(ConnectionRefusal::Descriptors);
-        } else if !self.is_within_address_limit(&mut stream) {
+        } else if !self.expects_proxy_header(&stream) && !self.is_within_address_limit(&mut stream)
+        {
             self.refused(ConnectionRefusal::ConnectionsPerAddress);
         } else {
             return Some(stream);
         }
         None
+    }
+
+    /// Returns true if a connection comes from a balancer that speaks the PROXY protocol.
+    pub(super) fn expects_proxy_header(&self, stream: &Stream) -> bool {
+        let balancers = &self.config.server.proxy_protocol;
+        !balancers.is_empty() && is_trusted(stream.peer_address().ok().flatten(), balancers)
+    }
+
+    /// Admits a connection of a balancer whose header has come; false if the client's address has
+    /// too many.
+    pub(super) fn admit_identified(&self, stream: &mut Stream) -> bool {
+        let is_admitted = self.is_within_address_limit(stream);
+        if !is_admitted {
+            self.refused(ConnectionRefusal::ConnectionsPerAddress);
+        }
+        is_admitted
     }
 
     /// Counts a connection with its client's address; false if that has too many.

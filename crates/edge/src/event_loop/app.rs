@@ -7,14 +7,16 @@ use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
 use crate::log::{LogThrottle, Outage};
 use crate::metrics::{
-    ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, RefusedStatus,
+    ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, ProxyHeaderFault,
+    RefusedStatus,
 };
 use crate::pages::Pages;
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
 use crate::responder::ResponseLog;
 use dwell_engine::{
-    App, Body, BodyPlan, Detached, ExchangeId, Http, HttpEvent, Outcome, Reply, Request, Response,
+    App, Body, BodyPlan, Detached, ExchangeId, Http, HttpEvent, Outcome, ProxyHeaderFailure, Reply,
+    Request, Response,
 };
 use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{RequestHead, Trailers};
@@ -37,6 +39,8 @@ pub(crate) struct Front {
     outage: Outage,
     /// Clients that began TLS without there being any.
     tls_on_plain: LogThrottle,
+    /// Connections of balancers without the header of the PROXY protocol.
+    no_proxy_header: LogThrottle,
 }
 
 impl Front {
@@ -56,6 +60,7 @@ impl Front {
             pages: None,
             outage: Outage::default(),
             tls_on_plain: LogThrottle::default(),
+            no_proxy_header: LogThrottle::default(),
         }
     }
 
@@ -320,6 +325,14 @@ impl App for Front {
         self.admission.admit(stream, open + self.polls.sockets())
     }
 
+    fn expects_proxy_header(&mut self, stream: &Stream) -> bool {
+        self.admission.expects_proxy_header(stream)
+    }
+
+    fn identified(&mut self, _: &mut Context, stream: &mut Stream) -> bool {
+        self.admission.admit_identified(stream)
+    }
+
     fn event(&mut self, event: HttpEvent) {
         let metrics = &self.log.metrics;
         let timeouts = &metrics.client_timeouts;
@@ -343,6 +356,22 @@ impl App for Front {
                         count,
                         "a client began TLS on an address of server.listen, which is plain: move \
                          the address to tls.listen, or have the client use http://"
+                    );
+                }
+            }
+            HttpEvent::ProxyHeaderFailed { why, from } => {
+                metrics
+                    .proxy_headers_failed
+                    .increment(ProxyHeaderFault::of(why));
+                if why == ProxyHeaderFailure::Invalid
+                    && let Some(count) = self.no_proxy_header.note(dwell_evloop::now())
+                {
+                    let balancer = from.map(|from| from.ip().to_canonical().to_string());
+                    tracing::warn!(
+                        balancer = balancer.unwrap_or_default(),
+                        count,
+                        "a connection has no header of the PROXY protocol and was closed: have \
+                         the balancer send it, or remove its address from server.proxy_protocol"
                     );
                 }
             }

@@ -1,5 +1,6 @@
 //! Closed sets of label values, so that a scrape cannot grow without bound.
 
+use dwell_engine::ProxyHeaderFailure;
 use dwell_evloop::{Agreed, HandshakeCounts, HandshakeFailure};
 use dwell_metrics::{CounterSet, labels};
 
@@ -278,6 +279,27 @@ pub(crate) fn add_handshakes(cells: &CounterSet<HandshakeOutcome>, counts: &Hand
     cells.of(HandshakeOutcome::Done).add(counts.done());
     for (failure, count) in counts.failed() {
         cells.of(HandshakeOutcome::of(failure)).add(count);
+    }
+}
+
+labels! {
+    /// Reason why a connection of a balancer was closed before its header had come.
+    pub(crate) ProxyHeaderFault, "reason":
+    /// It begins with something else.
+    Invalid = "invalid",
+    /// It took too long.
+    Timeout = "timeout",
+    /// The balancer has closed it.
+    Closed = "closed",
+}
+
+impl ProxyHeaderFault {
+    pub(crate) fn of(failure: ProxyHeaderFailure) -> Self {
+        match failure {
+            ProxyHeaderFailure::Invalid => Self::Invalid,
+            ProxyHeaderFailure::Late => Self::Timeout,
+            ProxyHeaderFailure::Closed => Self::Closed,
+        }
     }
 }
 

@@ -14,8 +14,8 @@ pub(crate) use dwell_metrics::{Counter, Gauge, Histogram, HistogramSum, SharedCo
 pub(crate) use health::Health;
 pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
-    LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, StatusClass, StreamEnd,
-    UpstreamOutcome, WakeOutcome, WebhookOutcome, add_handshakes,
+    LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus, StatusClass,
+    StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome, add_handshakes,
 };
 pub(crate) use process::ProcessFigures;
 pub(crate) use table::LoopMetrics;

@@ -8,8 +8,8 @@
 use super::expose::{ByName, ByServer, Family, Info, Scrape, Time};
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
-    LookupOutcome, PollOutcome, PublishOutcome, RefusedStatus, ReloadOutcome, StatusClass,
-    StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus, ReloadOutcome,
+    StatusClass, StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
 };
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
@@ -129,6 +129,8 @@ metrics! {
     tls_established: CounterSet<HandshakeKind> =
         "Handshakes of TLS that are done by version, full or resumed";
 
+    proxy_headers_failed: CounterSet<ProxyHeaderFault> =
+        "Connections of balancers closed before a header of the PROXY protocol had come";
     tls_on_plain: Counter = "Clients closed that began TLS on a plain listener";
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
         "Unix time at which the certificate expires"

@@ -242,6 +242,7 @@ impl App for State {
             HttpEvent::Rejected(_)
             | HttpEvent::BodyTimeout
             | HttpEvent::TlsOnPlain
+            | HttpEvent::ProxyHeaderFailed { .. }
             | HttpEvent::HandshakeFailed(_) => &mut self.statistics.rejected,
             HttpEvent::WriteTimeout => &mut self.statistics.write_timeouts,
             HttpEvent::HandshakeDone(_) => return,

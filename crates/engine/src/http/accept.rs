@@ -4,7 +4,7 @@ use super::Http;
 use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
-use crate::connection::{Connection, Note, Phase};
+use crate::connection::{Connection, Phase};
 use crate::limits::Limits;
 use dwell_evloop::{Accepted, Acceptor, Context, Listener, Peer, Readiness, Slab, Stream, Token};
 use std::io;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// Listeners of one component.
 pub(super) const LISTENERS_MAX: usize = 64;
-/// Time for the handshake of TLS.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the handshake of TLS, and for the header of the PROXY protocol before it.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Batches of accepts when listening ends; enough for a full backlog of 4096 and more.
 const LAST_BATCHES_MAX: usize = 64;
 
@@ -224,17 +224,23 @@ impl Http {
             let Some(stream) = app.accepted(context, stream, open) else {
                 return;
             };
-            let peer = Peer::new(stream);
-            let admitted = if peer.stream.is_handshaking() {
-                admit(context, connections, peer, idle_timeout)
+            let mut connection = Connection::new(Peer::new(stream));
+            let has_header = app.expects_proxy_header(&connection.peer.stream);
+            if has_header {
+                connection.phase = Phase::Preface;
+            }
+            let is_read_now = connection.phase == Phase::Idle;
+            let admitted = if is_read_now {
+                place(context, connections, connection, idle_timeout)
             } else {
-                place(context, connections, peer, idle_timeout)
+                admit(context, connections, connection, idle_timeout)
             };
-            if let Some((connection, stream)) = &admitted {
-                if let Some(peers) = &mut peers {
+            if let Some((connection, _)) = &admitted {
+                // That of a balancer is not the client's.
+                if let Some(peers) = peers.as_mut().filter(|_| !has_header) {
                     peers.accepted(*connection, address);
                 }
-                if !stream.is_handshaking() {
+                if is_read_now {
                     unread.push(*connection);
                 }
             }
@@ -323,10 +329,10 @@ pub(super) fn announce<A: App>(
 pub(super) fn admit<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
-    peer: Peer<Note>,
+    connection: Connection,
     idle_timeout: Duration,
 ) -> Option<(Token, &'c Stream)> {
-    let (token, _) = place(context, connections, peer, idle_timeout)?;
+    let (token, _) = place(context, connections, connection, idle_timeout)?;
     let registered = register(context, connections.get_mut(token)?, token);
     if registered.is_err() {
         context.disarm(token);
@@ -340,12 +346,11 @@ pub(super) fn admit<'c>(
 fn place<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
-    peer: Peer<Note>,
+    connection: Connection,
     idle_timeout: Duration,
 ) -> Option<(Token, &'c Stream)> {
-    let connection = Connection::new(peer);
     let timeout = match connection.phase {
-        Phase::Handshake => HANDSHAKE_TIMEOUT,
+        Phase::Preface | Phase::Handshake => HANDSHAKE_TIMEOUT,
         _ => idle_timeout,
     };
     let token = connections.insert(connection).ok()?;

@@ -33,8 +33,8 @@ impl Http {
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
     /// responses have been sent meanwhile. Held exchanges are the app's to answer. A connection
-    /// under TLS cannot leave, because its keys stay here: it ends with its next answer, as in
-    /// [`drain`](Self::drain).
+    /// under TLS cannot leave, because its keys stay here, nor can one whose client is known by the
+    /// PROXY protocol: it ends with its next answer, as in [`drain`](Self::drain).
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -77,7 +77,7 @@ impl Http {
         self.listeners.unlisten_all(context);
         if begins {
             self.drain_by(context, app, |connection| {
-                connection.peer.stream.is_secure()
+                !connection.peer.stream.can_move()
             });
         }
         let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
@@ -101,7 +101,8 @@ impl Http {
         let timeout = first_timeout(self.draining, &self.limits);
         let peer = Peer::from(detached);
         let has_input = peer.has_tail() || peer.is_unread();
-        let admitted = admit(context, &mut self.connections, peer, timeout);
+        let connection = Connection::new(peer);
+        let admitted = admit(context, &mut self.connections, connection, timeout);
         let token = admitted.map(|(token, _)| token);
         announce(context, admitted, None, app);
         if let (Some(token), true) = (token, has_input) {
@@ -113,7 +114,7 @@ impl Http {
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection) -> bool {
     matches!(connection.phase, Phase::Idle | Phase::Head)
-        && !connection.peer.stream.is_secure()
+        && connection.peer.stream.can_move()
         && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()
         && !connection.finished

@@ -2,6 +2,7 @@
 //!
 //! | phase | leaves it when |
 //! |---|---|
+//! | `Preface` | the header of the PROXY protocol has come: `Handshake` or `Idle`; else: closed |
 //! | `Handshake` | it is complete: `Idle`; it fails, or is too slow: closed |
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
@@ -11,7 +12,7 @@
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
-use crate::app::{App, ExchangeId, HttpEvent};
+use crate::app::{App, ExchangeId, HttpEvent, ProxyHeaderFailure};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
 use crate::http::{Accounts, Peers};
@@ -100,6 +101,9 @@ impl<A: App> Visit<'_, A> {
     fn ready_now(&mut self, readiness: Readiness) -> Fate {
         let connection = &mut *self.connection;
         connection.peer.observe(readiness);
+        if connection.phase == Phase::Preface {
+            return self.preface(readiness.is_hangup());
+        }
         if connection.phase == Phase::Handshake {
             return self.handshake(readiness.is_hangup());
         }
@@ -122,6 +126,7 @@ impl<A: App> Visit<'_, A> {
 
     fn expired_now(&mut self) -> Fate {
         match self.connection.phase {
+            Phase::Preface => self.preface_failed(ProxyHeaderFailure::Late),
             Phase::Handshake => self.handshake_failed(HandshakeFailure::Late),
             Phase::Idle => {
                 self.connection.peer.stream.close_notify();
@@ -174,7 +179,7 @@ impl<A: App> Visit<'_, A> {
                 self.context.arm(self.token, self.header_timeout());
                 Fate::Keep
             }
-            Phase::Handshake => {
+            Phase::Preface | Phase::Handshake => {
                 self.context.arm(self.token, LAST_HEAD_TIMEOUT);
                 Fate::Keep
             }
@@ -183,7 +188,7 @@ impl<A: App> Visit<'_, A> {
     }
 
     /// Goes on with the handshake of TLS. `is_reset` says that the connection has failed.
-    fn handshake(&mut self, is_reset: bool) -> Fate {
+    pub(super) fn handshake(&mut self, is_reset: bool) -> Fate {
         if is_reset {
             return self.handshake_failed(HandshakeFailure::Reset);
         }
@@ -210,7 +215,8 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
-    fn established(&mut self) -> Fate {
+    /// The first request may come.
+    pub(super) fn established(&mut self) -> Fate {
         // What came behind the handshake is read by now, and no readiness tells of it.
         self.connection.peer.set_unread();
         self.receive(true);
@@ -255,9 +261,12 @@ impl<A: App> Visit<'_, A> {
     fn advance(&mut self) -> Fate {
         match self.connection.phase {
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
-            Phase::Handshake | Phase::Idle | Phase::Head | Phase::Body | Phase::Writing => {
-                Fate::Keep
-            }
+            Phase::Preface
+            | Phase::Handshake
+            | Phase::Idle
+            | Phase::Head
+            | Phase::Body
+            | Phase::Writing => Fate::Keep,
             Phase::Held if self.connection.can_take_body() => self.read(),
             Phase::Held => self.tell_closed(),
             Phase::Lingering => self.discard(),
@@ -479,7 +488,7 @@ impl<A> Visit<'_, A> {
 
     /// Returns true if the connection goes on in another process.
     pub(super) fn leaves(&self) -> bool {
-        self.leaving && !self.connection.peer.stream.is_secure()
+        self.leaving && self.connection.peer.stream.can_move()
     }
 
     /// Returns true if the connection ends with its next answer.

@@ -168,6 +168,7 @@ impl<H: Handler> Face for ServerApp<H> {
                 HttpEvent::Rejected(_)
                 | HttpEvent::BodyTimeout
                 | HttpEvent::TlsOnPlain
+                | HttpEvent::ProxyHeaderFailed { .. }
                 | HttpEvent::HandshakeFailed(_) => &figures.rejected,
                 HttpEvent::WriteTimeout => &figures.write_timeouts,
                 HttpEvent::HandshakeDone(_) => return,

@@ -127,6 +127,16 @@ impl Incoming {
         self.arrived_bytes
     }
 
+    fn peek(&self, buffer: &mut [u8]) -> usize {
+        let mut peeked = 0;
+        for bytes in &self.arrived {
+            let length = bytes.len().min(buffer.len() - peeked);
+            buffer[peeked..peeked + length].copy_from_slice(&bytes[..length]);
+            peeked += length;
+        }
+        peeked
+    }
+
     fn read(&mut self, buffer: &mut [u8]) -> usize {
         let mut read = 0;
         while read < buffer.len()
@@ -178,6 +188,16 @@ impl End {
         let read = self.incoming.read(buffer);
         match self.phase {
             _ if read > 0 || buffer.is_empty() => Ok(read),
+            Phase::Failed(kind) => Err(kind.into()),
+            _ if self.incoming.has_ended => Ok(0),
+            Phase::Open | Phase::Connecting => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let peeked = self.incoming.peek(buffer);
+        match self.phase {
+            _ if peeked > 0 || buffer.is_empty() => Ok(peeked),
             Phase::Failed(kind) => Err(kind.into()),
             _ if self.incoming.has_ended => Ok(0),
             Phase::Open | Phase::Connecting => Err(io::ErrorKind::WouldBlock.into()),

@@ -63,6 +63,10 @@ impl SimSocket {
         with(|network| network.read(self.0, buffer)).ok_or_else(ended)?
     }
 
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.with_end(|end| end.peek(buffer)).ok_or_else(ended)?
+    }
+
     pub(crate) fn write(&self, parts: &[&[u8]]) -> io::Result<usize> {
         with(|network| network.write(self.0, parts)).ok_or_else(ended)?
     }

@@ -3,9 +3,10 @@
 use super::queue::Queue;
 use super::tls::Tls;
 use std::any::Any;
+use std::net::SocketAddr;
 
-/// A queue while the socket refuses bytes, the state of TLS, and what is kept for as long as the
-/// stream lives.
+/// A queue while the socket refuses bytes, the state of TLS, what is kept for as long as the stream
+/// lives, and the address that its peer is known by.
 #[derive(Debug, Default)]
 pub(super) struct Beside(Option<Box<Parts>>);
 
@@ -14,6 +15,7 @@ struct Parts {
     queue: Option<Box<Queue>>,
     tls: Option<Box<Tls>>,
     kept: Option<Box<dyn Any + Send>>,
+    origin: Option<Box<SocketAddr>>,
 }
 
 /// The place of a queue that may be there.
@@ -43,13 +45,22 @@ impl Beside {
     /// Lets go of the queue, and of its memory.
     pub(super) fn drop_queue(&mut self) {
         match &mut self.0 {
-            Some(parts) if parts.kept.is_some() || parts.tls.is_some() => parts.queue = None,
+            Some(parts) if parts.has_more_than_a_queue() => parts.queue = None,
             parts => *parts = None,
         }
     }
 
     pub(super) fn keep(&mut self, kept: Box<dyn Any + Send>) {
         self.0.get_or_insert_default().kept = Some(kept);
+    }
+
+    pub(super) fn set_origin(&mut self, origin: SocketAddr) {
+        self.0.get_or_insert_default().origin = Some(Box::new(origin));
+    }
+
+    /// The address that the peer is known by, if it is not that of the socket.
+    pub(super) fn origin(&self) -> Option<SocketAddr> {
+        self.0.as_ref()?.origin.as_deref().copied()
     }
 
     pub(super) fn has_tls(&self) -> bool {
@@ -105,5 +116,11 @@ impl Beside {
         if let Some(parts) = &mut self.0 {
             parts.tls = None;
         }
+    }
+}
+
+impl Parts {
+    fn has_more_than_a_queue(&self) -> bool {
+        self.kept.is_some() || self.tls.is_some() || self.origin.is_some()
     }
 }

@@ -6,7 +6,7 @@ use crate::sim::SimSocket;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use rustix::net::{SendAncillaryBuffer, send, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, recv, send, sendmsg};
 use socket2::SockRef;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr};
@@ -51,6 +51,20 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };
+        }
+    }
+
+    /// Copies what a read would give, and leaves it in the socket.
+    pub(super) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        if let Socket::Sim(socket) = self {
+            return socket.peek(buffer);
+        }
+        loop {
+            match recv(self, &mut *buffer, RecvFlags::PEEK) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => return other.map(|(peeked, _)| peeked).map_err(io::Error::from),
+            }
         }
     }
 
