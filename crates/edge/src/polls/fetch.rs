@@ -1,6 +1,6 @@
 //! Misses as they begin: what goes to the upstream, and which polls share it.
 
-use super::ask::Ask;
+use super::ask::{Ask, Method};
 use super::common::{Common, encode};
 use super::misses::{FetchRequest, FetchSubject, Misses, SubFetch};
 use super::tables::{KeptRequest, Poll};
@@ -56,6 +56,10 @@ impl<'a> Kept<'a> {
         limits: &HeadLimits,
     ) -> Option<RequestHead<'f, 'a>> {
         let head = self.request.parse(storage, limits)?;
+        // What stands for a key is its value, which no answer to a HEAD has.
+        let is_for_value = self.ask.method == Method::Get && head.method == "HEAD";
+        let method = if is_for_value { "GET" } else { head.method };
+        let head = RequestHead { method, ..head };
         let Some(target) = self.target else {
             return Some(head);
         };

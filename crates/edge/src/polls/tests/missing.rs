@@ -167,6 +167,22 @@ fn a_poll_of_several_keys_waits_for_the_application_and_then_for_the_cache() {
 }
 
 #[test]
+fn a_head_of_several_keys_asks_for_what_a_get_would_bring() {
+    let app = App::start();
+    let mut edge = Edge::before(&app, "");
+    let head = edge.ask("HEAD /poll/?k=a");
+    let (mut exchange, line) = app.accept(&mut edge);
+    assert_eq!(line, "GET /poll/a HTTP/1.1");
+    // Its answer is that of all who share the request, and may be remembered.
+    let mut poll = edge.ask("GET /poll/?k=a");
+    edge.turn_until(|edge| edge.front.polls.misses.sub_fetches() == 2);
+    exchange.answer(200, "", "one");
+    assert!(edge.answer(&mut poll).1.contains(&entry("a", "one")));
+    drop((head, poll));
+    edge.assert_nothing_left();
+}
+
+#[test]
 fn a_poll_of_several_keys_outlives_an_application_that_fails() {
     let app = App::start();
     let mut edge = Edge::before(&app, "");
