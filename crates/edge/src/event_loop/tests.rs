@@ -1,16 +1,18 @@
 //! The loop with all its components on a simulated network: events by the kind of their token, and
 //! the end of the loop.
 
-use super::{EdgeLoop, Message, kind};
-use crate::config;
+use super::{EdgeLoop, Message, Settings, kind};
+use crate::config::{self, Config};
 use crate::cursor::Cursor;
 use crate::process::single_loop;
+use crate::published::Published;
 use dwell_evloop::{Driver, EventLoop, Lifecycle, Readiness, Token};
 use dwell_store::Expiry;
 use dwell_testkit::Rig;
 use dwell_testkit::sim::{SimNet, SimStream};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One loop with every listener.
@@ -106,6 +108,20 @@ impl Edge {
     fn signal(&mut self) {
         self.driver.signal(self.event_loop.context(), 15);
         // A signal ends the wait of its turn.
+        self.turn_for(Duration::ZERO);
+    }
+
+    /// Has the loop run by another configuration, as a reload does.
+    fn reload(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut config = (*self.driver.settings.newest().config).clone();
+        change(&mut config);
+        let config = Arc::new(config);
+        let published = Published::new(Settings::default());
+        self.driver.settings = published.follow();
+        published.publish(Settings {
+            config,
+            ..Settings::default()
+        });
         self.turn_for(Duration::ZERO);
     }
 
@@ -216,6 +232,23 @@ fn connections_that_are_left_when_the_time_is_over_are_closed() {
     edge.pass(Duration::from_millis(200));
     assert!(edge.is_stopped());
     assert_eq!(edge.read(&mut client, "@"), "");
+}
+
+#[test]
+fn a_higher_bound_on_connections_is_that_of_websockets_too() {
+    let mut edge = Edge::new("limits.connections_max = 1");
+    edge.reload(|config| config.limits.connections_max = 3);
+    let handshake = "GET /poll/a HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
+                     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let mut clients = [(); 3].map(|()| edge.connect(edge.clients, handshake));
+    for client in &mut clients {
+        let head = edge.read(client, "\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    }
+    edge.pass(Duration::from_millis(20));
+    assert_eq!(edge.driver.servers.websockets.connections(), 3);
+    assert!(clients.iter().all(|client| !client.has_ended()));
 }
 
 #[test]

@@ -243,9 +243,7 @@ impl LoopParts {
     }
 
     fn tunnels(&self) -> Tunnels {
-        let connections_max = self.config.limits.connections_per_loop(self.loops);
-        let timeout = self.config.upstream.tunnel_timeout;
-        Tunnels::new(kind::TUNNEL, connections_max, timeout)
+        Tunnels::new(kind::TUNNEL, self.config.upstream.tunnel_timeout)
     }
 
     fn member(&self, index: usize) -> LoopMember {
@@ -351,7 +349,8 @@ impl LoopParts {
     fn websocket_options(&self) -> WebSocketOptions {
         let limits = &self.config.limits;
         WebSocketOptions {
-            connections_max: limits.connections_per_loop(self.loops),
+            // `Admission` has bounded them already, and follows reloads.
+            connections_max: usize::MAX,
             messages: MessageLimits {
                 frame_bytes_max: limits.websocket_message_bytes_max as u64,
                 message_bytes_max: limits.websocket_message_bytes_max,

@@ -45,9 +45,11 @@ const READS_PER_TURN: usize = 4;
 
 impl Tunnels {
     /// Makes an empty set; `kind` is the kind of its tokens.
-    pub(crate) fn new(kind: u8, tunnels_max: usize, idle_timeout: Duration) -> Self {
+    ///
+    /// Shape: a tunnel is made of a client's connection, which was admitted, so those are its bound.
+    pub(crate) fn new(kind: u8, idle_timeout: Duration) -> Self {
         Self {
-            ends: Slab::new(kind, tunnels_max.saturating_mul(2)),
+            ends: Slab::new(kind, usize::MAX),
             idle_timeout,
         }
     }
@@ -57,7 +59,7 @@ impl Tunnels {
         self.ends.len() / 2
     }
 
-    /// Begins a tunnel, or closes it if it fails or there are too many.
+    /// Begins a tunnel, or closes it if it fails.
     pub(crate) fn open(&mut self, context: &mut Context, tunnel: Tunnel) {
         let Tunnel {
             mut client,

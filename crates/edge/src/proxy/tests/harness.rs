@@ -59,7 +59,7 @@ impl Edge {
             driver: Components {
                 http: Http::new(kinds, Limits::default()),
                 app: Passing(Proxy::new(config, log, 1, 7)),
-                tunnels: Tunnels::new(TUNNEL, 8, PATIENCE),
+                tunnels: Tunnels::new(TUNNEL, PATIENCE),
             },
             network,
         }
