@@ -112,8 +112,12 @@ impl LoopOutput {
     }
 
     pub(crate) fn open(&self, token: Token, now: Tick) -> Account {
+        self.ledger.open(self.reader(token), now)
+    }
+
+    pub(crate) fn reader(&self, token: Token) -> Reader {
         let of_loop = self.of_loop;
-        self.ledger.open(Reader { of_loop, token }, now)
+        Reader { of_loop, token }
     }
 }
 
@@ -167,6 +171,17 @@ impl OutputLedger {
 }
 
 impl Account {
+    /// Notes that the queue is this reader's from now on: its connection may have become another
+    /// component's.
+    pub(crate) fn name(&self, reader: Reader) {
+        let mut book = self.ledger.book();
+        if let Some(Some(entry)) = book.entries.get_mut(self.place)
+            && entry.reader != reader
+        {
+            (entry.reader, entry.named) = (reader, None);
+        }
+    }
+
     /// Notes what the queue holds now, and how much of it was taken since it began.
     pub(crate) fn update(&self, copied: usize, shares: Vec<Share>, taken: u64, now: Tick) {
         let mut book = self.ledger.book();
@@ -387,6 +402,22 @@ mod tests {
         room.accounts.clear();
         assert_eq!(room.ledger.bytes(), 0);
         assert!(room.ledger.book().entries.is_empty());
+    }
+
+    #[test]
+    fn a_queue_is_named_by_the_component_that_has_it_now() {
+        let ledger = Arc::new(OutputLedger::default());
+        let (ours, _theirs) = mio::net::UnixStream::pair().unwrap();
+        let mut stream = crate::Stream::from_unix(ours);
+        let news = bytes::Bytes::from(vec![b'x'; 4 << 20]);
+        stream.write_shared(b"head", news).unwrap();
+        // A handshake was answered, and what was queued is a WebSocket's.
+        let (before, after) = (Token::new(1, 0, 0), Token::new(2, 0, 0));
+        let output = LoopOutput::new(Arc::clone(&ledger), 0);
+        stream.account(&output, before, Tick::new(0));
+        assert_eq!(ledger.slowest(0, Tick::new(0)), [output.reader(before)]);
+        stream.account(&output, after, Tick::new(1));
+        assert_eq!(ledger.slowest(0, Tick::new(1)), [output.reader(after)]);
     }
 
     #[test]

@@ -398,8 +398,8 @@ impl Stream {
     /// Notes in a ledger what waits for the socket now, until nothing does; nothing where nothing
     /// waits.
     ///
-    /// Shape: to be called whenever something may have been written or taken. The ledger, and the
-    /// token by which it names the stream, are those of the first call since something waits.
+    /// Shape: to be called whenever something may have been written or taken. The ledger is that of
+    /// the first call since something waits; it names the stream by the token of the last call.
     pub fn account(&mut self, output: &LoopOutput, token: crate::Token, now: Tick) {
         if let Some(queue) = self.beside.queue_mut() {
             queue.account(output, token, now);

@@ -107,6 +107,7 @@ impl Queue {
             }
         }
         let account = self.account.get_or_insert_with(|| output.open(token, now));
+        account.name(output.reader(token));
         account.update(copied, shares, self.taken, now);
     }
 
