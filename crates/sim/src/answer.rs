@@ -7,6 +7,8 @@ pub(crate) struct Answer {
     /// The field `Poll-Cursor`.
     pub(crate) cursor: Option<String>,
     pub(crate) body: Vec<u8>,
+    /// The client may come back after a while.
+    pub(crate) retries: bool,
     /// The server closes the connection behind it.
     pub(crate) closes: bool,
 }
@@ -47,6 +49,7 @@ pub(crate) fn take(input: &mut Vec<u8>, is_head: bool) -> Result<Option<Answer>,
         status,
         cursor: field("Poll-Cursor").map(ToOwned::to_owned),
         body: Vec::new(),
+        retries: field("Retry-After").is_some(),
         closes: field("Connection") == Some("close"),
     };
     let begin = end + 4;

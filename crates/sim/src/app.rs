@@ -94,6 +94,7 @@ impl Record {
         } else {
             format!("Content-Length: {}\r\n", body.len())
         };
+        let body = if request.is_head { "" } else { &body };
         let text = format!("HTTP/1.1 {status} App\r\n{fields}{length}\r\n{body}");
         let mut bytes = text.into_bytes();
         let mut closes = !self.is_calm && self.random.below(4) == 0;
@@ -142,6 +143,7 @@ struct Pending {
 /// The part of a request that the application reads.
 struct Request {
     is_post: bool,
+    is_head: bool,
     path: String,
     /// The `id` of the query, which requests have that are no polls.
     id: Option<String>,
@@ -202,11 +204,13 @@ impl Request {
         }
         input.drain(..end + length);
         let mut words = head.split(' ');
-        let is_post = words.next() == Some("POST");
+        let method = words.next();
+        let (is_post, is_head) = (method == Some("POST"), method == Some("HEAD"));
         let target = words.next().unwrap_or_default();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         Some(Self {
             is_post: is_post && path == "/elsewhere",
+            is_head,
             path: path.to_owned(),
             id: query.strip_prefix("id=").map(ToOwned::to_owned),
             client: field("X-Client").unwrap_or_else(|| "-".to_owned()),

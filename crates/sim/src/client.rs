@@ -1,9 +1,11 @@
 //! A client that polls, and checks each answer against the model.
 
 mod checks;
+mod several;
 
 use crate::answer::{self, Answer};
 use crate::app::Record;
+use crate::bounds::Refused;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::plan::{Ask, FIXED, Has, Method};
@@ -26,6 +28,8 @@ pub(crate) struct Client {
     owed: VecDeque<Owed>,
     /// The state of each key that it has read last, and the cursor of that.
     has: Vec<Option<(usize, String)>>,
+    /// The one that it has read before that.
+    older: Vec<Option<(usize, String)>>,
     /// The newest state of each key that it has seen, values and deletions.
     seen: Vec<usize>,
     slow_read_until: Duration,
@@ -48,6 +52,8 @@ struct Owed {
     has: Option<usize>,
     /// The oldest state that the answer may tell of.
     floor: usize,
+    /// The keys of a poll of several.
+    parts: Vec<several::Part>,
     /// The mark of the request, if it has one.
     mark: u64,
     /// The moment at which its first byte could be written.
@@ -73,6 +79,8 @@ pub(crate) struct Around<'a> {
     pub(crate) app: Option<&'a RefCell<Record>>,
     /// Nothing goes wrong any more, and what has is over.
     pub(crate) is_calm: bool,
+    /// Bounds may strike clients, who note it here.
+    pub(crate) refused: Option<&'a mut Refused>,
 }
 
 /// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
@@ -103,6 +111,7 @@ impl Client {
             asks: VecDeque::new(),
             owed: VecDeque::new(),
             has: vec![None; keys],
+            older: vec![None; keys],
             seen: vec![0; keys],
             slow_read_until: Duration::ZERO,
             slow_write_until: Duration::ZERO,
@@ -127,7 +136,7 @@ impl Client {
     pub(crate) fn waits(&self) -> Duration {
         let owed = self.owed.iter().map(|owed| &owed.ask);
         let waits = self.asks.iter().chain(owed).map(|ask| match ask {
-            Ask::Poll { wait, .. } => *wait,
+            Ask::Poll { wait, .. } | Ask::Several { wait, .. } => *wait,
             Ask::Fixed(_) | Ask::Elsewhere { .. } => Duration::ZERO,
         });
         waits.sum()
@@ -136,6 +145,13 @@ impl Client {
     /// Returns true if an answer is owed to it.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.owed.is_empty()
+    }
+
+    /// It has read a state of a key, with its cursor, or that there is none.
+    fn note(&mut self, key: usize, has: Option<(usize, String)>) {
+        if self.has[key] != has {
+            self.older[key] = std::mem::replace(&mut self.has[key], has);
+        }
     }
 
     /// The state of a key that it has read last.
@@ -229,10 +245,14 @@ impl Client {
             && self.stream.is_some()
             && let Some(ask) = self.asks.pop_front()
         {
-            let (text, has) = self.request(&ask);
+            let parts = match ask {
+                Ask::Several { several, has, .. } => self.parts(several, has, around.keys),
+                _ => Vec::new(),
+            };
+            let (text, has) = self.request(&ask, &parts);
             let floor = match ask {
                 Ask::Poll { key, .. } => around.keys[key].floor(),
-                Ask::Fixed(_) | Ask::Elsewhere { .. } => 0,
+                Ask::Several { .. } | Ask::Fixed(_) | Ask::Elsewhere { .. } => 0,
             };
             let number = self.number;
             around
@@ -243,6 +263,7 @@ impl Client {
                 ask,
                 has,
                 floor,
+                parts,
                 mark: self.marks,
                 asked_at: now,
                 sent_at: None,
@@ -279,13 +300,23 @@ impl Client {
                     "{method} /elsewhere?id={number}-{mark} HTTP/1.1\r\nHost: edge{length}\r\n\r\n"
                 );
             }
-            Ask::Poll { .. } => String::new(),
+            Ask::Poll { .. } | Ask::Several { .. } => String::new(),
         };
         format!("{line} HTTP/1.1\r\nHost: edge\r\n\r\n")
     }
 
     /// The text of a request, and the state whose cursor is in it.
-    fn request(&mut self, ask: &Ask) -> (String, Option<usize>) {
+    fn request(&mut self, ask: &Ask, parts: &[several::Part]) -> (String, Option<usize>) {
+        if let Ask::Several {
+            several,
+            method,
+            has,
+            wait,
+        } = *ask
+        {
+            let how = (several.is_long, method, has, wait);
+            return (self.several_request(parts, how), None);
+        }
         let Ask::Poll {
             key,
             method,
@@ -377,6 +408,9 @@ impl Client {
                 Ask::Poll {
                     method: Method::Head,
                     ..
+                } | Ask::Several {
+                    method: Method::Head,
+                    ..
                 }
             );
             let taken = answer::take(&mut self.input, is_head);
@@ -412,13 +446,13 @@ impl Client {
     }
 
     /// The server has closed the connection.
-    fn ended(&mut self, around: &Around<'_>) -> Result<(), Broken> {
+    fn ended(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
         let waits = !self.owed.is_empty() || !self.input.is_empty();
         // Where the application cuts an answer short, that is told by the end of the connection.
         let first = self.owed.front().map(|owed| owed.ask);
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
         let is_excused = self.may_be_cut || around.ends || is_cut && !around.is_calm;
-        if waits && !is_excused {
+        if waits && !is_excused && !Refused::closed(around) {
             let reason = format!("client {}: its connection ends instead", self.number);
             return Err((Oracle::OneAnswer, reason));
         }
@@ -437,6 +471,7 @@ impl Client {
         let from = sent_at.max(self.clear_since);
         let (wait, key) = match owed.ask {
             Ask::Poll { wait, key, .. } => (wait, Some(key)),
+            Ask::Several { wait, .. } => (wait, None),
             Ask::Fixed(_) | Ask::Elsewhere { .. } => (Duration::ZERO, None),
         };
         // The application is asked twice at most, and one may wait for the other.
@@ -459,10 +494,16 @@ impl Client {
             // What the application is asked for is not waited for.
             let waits = around.app.is_none() || model.has_stayed(owed.floor);
             let news = model.is_news_since(owed.has, around.keeps_waiting);
-            news.filter(|_| waits)
+            let (state, since) = news.filter(|_| waits)?;
+            Some((state, since, PROMPT))
         });
+        let waits_for_several = !owed.parts.is_empty() && !wait.is_zero();
+        let news = match news {
+            None if waits_for_several => several::news(owed, around),
+            news => news,
+        };
         match news {
-            Some((state, since)) if now > from.max(since) + PROMPT => {
+            Some((state, since, patience)) if now > from.max(since) + patience => {
                 let has = owed.has;
                 let reason = format!(
                     "client {} waits with {has:?} and is not told of {state}: {:?}",

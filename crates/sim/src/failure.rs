@@ -14,6 +14,8 @@ pub enum Oracle {
     OwnKey,
     /// (d) When all have left, all tables and counts are as they were at the start.
     Accounting,
+    /// (e) Nothing is more than an option allows, and what is refused is counted.
+    Bounds,
     /// (f) Nothing waits longer than its deadline, and no deadline comes early.
     Deadline,
     /// (g) A request that may not be repeated comes to the application once.

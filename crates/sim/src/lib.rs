@@ -11,6 +11,7 @@
 
 mod answer;
 mod app;
+mod bounds;
 mod chance;
 mod client;
 mod failure;
@@ -28,11 +29,12 @@ mod wire;
 mod world;
 mod writer;
 
+pub use bounds::Bounds;
 pub use dwell_evloop::sim::{Planted, Trace, plant};
 pub use failure::{Failure, Oracle};
 pub use options::{Fault, Options, Protocol};
 pub use phases::{Outcome, play, play_seed, record};
-pub use plan::{Ask, FIXED, Has, Method, Order, Plan, Step};
+pub use plan::{Ask, FIXED, Has, Method, Order, Pick, Plan, SEVERAL_MAX, Several, Step};
 pub use reload::{Change, Reload};
 pub use report::Counts;
 pub use shrink::shrink;

@@ -1,6 +1,8 @@
 //! The options of a run, all chosen by its seed.
 
+use crate::bounds::Bounds;
 use crate::chance::random;
+use crate::plan::SEVERAL_MAX;
 use crate::socket::SocketOptions;
 
 /// A kind of fault, which a seed has or has not.
@@ -126,8 +128,9 @@ pub struct Options {
     pub loops: usize,
     /// HTTP clients.
     pub clients: usize,
-    /// Clients that follow event streams.
-    pub streams: usize,
+    /// Clients that follow event streams, each with the number of keys that it names; one key is
+    /// that of its path.
+    pub streams: Vec<usize>,
     /// Keys that are polled and written.
     pub keys: usize,
     /// Clients of the store; the keys are shared out among them.
@@ -142,6 +145,8 @@ pub struct Options {
     pub steps: usize,
     /// WebSockets.
     pub sockets: SocketOptions,
+    /// Bounds that clients reach, until nothing goes wrong any more.
+    pub bounds: Option<Bounds>,
 }
 
 impl Options {
@@ -151,7 +156,7 @@ impl Options {
         let faults = Fault::ALL.into_iter();
         let faults = faults.filter(|_| random.below(2) == 0).collect();
         let loops = 1 + random.below(3) as usize;
-        let keys = 1 + random.below(4) as usize;
+        let keys = 1 + random.below(SEVERAL_MAX as u64) as usize;
         let protocol = |number| match number {
             0 => Protocol::Text,
             1 => Protocol::Meta,
@@ -170,8 +175,11 @@ impl Options {
             has_app: random.below(2) == 0,
             drains: random.below(3) == 0,
             steps: 20 + random.below(60) as usize,
-            streams: random.below(4) as usize,
+            streams: (0..random.below(4))
+                .map(|_| 1 + random.below(2) as usize * random.below(keys as u64) as usize)
+                .collect(),
             sockets: SocketOptions::of(seed, keys),
+            bounds: Bounds::of(seed, loops),
         }
     }
 

@@ -165,11 +165,12 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
         }
     }
     for (number, streamer) in world.followers.streams.iter().enumerate() {
-        let (key, has) = streamer.told();
-        let newest = world.keys[key].newest();
-        if has != Some(newest) {
-            let reason = format!("stream {number} has {has:?} of key {key}, not {newest}");
-            return Err(world.failure((Oracle::Newest, reason)));
+        for (key, has) in streamer.told() {
+            let newest = world.keys[key].newest();
+            if has != Some(newest) {
+                let reason = format!("stream {number} has {has:?} of key {key}, not {newest}");
+                return Err(world.failure((Oracle::Newest, reason)));
+            }
         }
     }
     for (number, socket) in world.followers.sockets.iter().enumerate() {

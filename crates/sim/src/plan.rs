@@ -1,5 +1,7 @@
 //! The steps of a run, drawn before it begins, so that a failure can be had with fewer of them.
 
+mod retake;
+
 use crate::chance::random;
 use crate::options::{Fault, Options};
 use crate::reload::Reload;
@@ -45,6 +47,17 @@ pub enum Ask {
         /// Time to wait; zero is none.
         wait: Duration,
     },
+    /// A poll of several keys.
+    Several {
+        /// The keys.
+        several: Several,
+        /// Method of the request.
+        method: Method,
+        /// What the client claims to have of them.
+        has: Has,
+        /// Time to wait; zero is none.
+        wait: Duration,
+    },
     /// A request that has one answer in all cases: one of [`FIXED`].
     Fixed(usize),
     /// A request that is no poll: it has a mark of its own, which the application answers with.
@@ -52,6 +65,43 @@ pub enum Ask {
         /// It may not be repeated.
         is_post: bool,
     },
+}
+
+/// The keys of a poll of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Several {
+    /// The number of the first key; the others follow it.
+    pub first: usize,
+    /// The number of keys, at most [`SEVERAL_MAX`].
+    pub count: usize,
+    /// The path has a part of each name.
+    pub is_long: bool,
+    /// The cursor that is sent of each key, where the client claims to have any.
+    pub picks: [Pick; SEVERAL_MAX],
+}
+
+/// The most keys of one poll.
+pub const SEVERAL_MAX: usize = 5;
+
+/// A cursor that a client has of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pick {
+    /// That of the last value it has got.
+    Last,
+    /// That of the value before.
+    Older,
+    /// None.
+    Nothing,
+}
+
+impl Pick {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        match random.below(8) {
+            0 => Self::Older,
+            1 => Self::Nothing,
+            _ => Self::Last,
+        }
+    }
 }
 
 /// Requests with one answer: a line, and the status.
@@ -132,6 +182,7 @@ impl Plan {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Socket(socket, act)));
         }
+        retake::insert(&options, &mut steps);
         Self { options, steps }
     }
 }
@@ -150,14 +201,14 @@ fn step(random: &mut Random, options: &Options) -> Step {
     let client = random.below(options.clients as u64) as usize;
     let key = random.below(options.keys as u64) as usize;
     match random.below(20) {
-        0..9 => Step::Ask(client, ask(random, key)),
+        0..9 => Step::Ask(client, ask(random, key, options.keys)),
         9..15 => Step::Write(key, order(random)),
         15 if random.below(4) == 0 => Step::Flush,
         _ => disturbance(random, options, client).unwrap_or(Step::Write(key, order(random))),
     }
 }
 
-fn ask(random: &mut Random, key: usize) -> Ask {
+fn ask(random: &mut Random, key: usize, keys: usize) -> Ask {
     if random.below(12) == 0 {
         let is_post = random.below(2) == 0;
         return Ask::Elsewhere { is_post };
@@ -181,6 +232,20 @@ fn ask(random: &mut Random, key: usize) -> Ask {
         1 => Duration::from_millis(10 + random.below(400)),
         _ => Duration::from_secs(1 + random.below(9)),
     };
+    if keys > 1 && random.below(3) == 0 {
+        let several = Several {
+            first: key,
+            count: 2 + random.below(keys as u64 - 1) as usize,
+            is_long: random.below(2) == 0,
+            picks: [(); SEVERAL_MAX].map(|()| Pick::draw(random)),
+        };
+        return Ask::Several {
+            several,
+            method,
+            has,
+            wait,
+        };
+    }
     Ask::Poll {
         key,
         method,
@@ -215,7 +280,7 @@ fn disturbance(random: &mut Random, options: &Options, client: usize) -> Option<
         .faults
         .get(random.below(options.faults.len() as u64) as usize)?;
     // Those who follow streams come behind the others.
-    let anyone = random.below((options.clients + options.streams) as u64) as usize;
+    let anyone = random.below((options.clients + options.streams.len()) as u64) as usize;
     let some_time = Duration::from_millis(random.below(1_500));
     Some(match fault {
         Fault::Reset => Step::Reset(anyone),

@@ -1,5 +1,6 @@
 //! Configurations of the process, and what a reload changes in them.
 
+use crate::bounds::Bounds;
 use crate::options::Options;
 use dwell_edge::config::{self, Config};
 use dwell_evloop::Random;
@@ -42,7 +43,7 @@ pub(crate) const APPS: [([u8; 4], u16); 2] = [([127, 0, 0, 1], 9000), ([127, 0, 
 /// The time for which a process that drains has clients.
 pub(crate) const DRAIN: Duration = Duration::from_secs(4);
 
-/// The configuration of a run, with these changes.
+/// The configuration of a run, with these changes and bounds.
 ///
 /// # Panics
 /// If it has a mistake.
@@ -50,6 +51,7 @@ pub(crate) fn config(
     options: &Options,
     [clients, store]: [SocketAddr; 2],
     changes: Reload,
+    bounds: Option<Bounds>,
 ) -> Config {
     let on_delete = if options.keeps_waiting {
         "keep-waiting"
@@ -92,5 +94,9 @@ pub(crate) fn config(
         options.sockets.publishes,
     );
     let config = config::parse("sim.toml", &text, &[]);
-    config.unwrap_or_else(|error| panic!("{}", error.render(false)))
+    let mut config = config.unwrap_or_else(|error| panic!("{}", error.render(false)));
+    if let Some(bounds) = bounds {
+        bounds.apply(&mut config);
+    }
+    config
 }

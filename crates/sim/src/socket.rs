@@ -12,6 +12,7 @@ use frames::{Frame, Told};
 pub use options::{Act, BREACHES, Opening, SocketOptions};
 pub(crate) use plan::socket_steps;
 
+use crate::bounds::Refused;
 use crate::chance::random;
 use crate::client::{Around, PROMPT};
 use crate::failure::Oracle;
@@ -155,7 +156,7 @@ impl Socket {
             return false;
         }
         self.pings.clear();
-        self.keys.follows.clear();
+        self.keys.clear();
         for owed in std::mem::take(&mut self.owed) {
             if let Reply::Published(key, _) = owed.reply {
                 keys[key].lose(now + LOST);
@@ -241,6 +242,7 @@ impl Socket {
             repeats: Repeats::Never,
             ends_with: None,
             since: now,
+            is_refused: false,
         };
         self.keys.follows = named.into_iter().map(follow).collect();
         let number = self.number;
@@ -281,15 +283,15 @@ impl Socket {
         self.line.input.drain(..end + 4);
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
-            let is_excused = around.ends && head.starts_with("HTTP/1.1 503 ");
+            let is_busy = head.starts_with("HTTP/1.1 503 ");
+            let is_excused = is_busy && (around.ends || Refused::refuses(around));
+            if is_excused {
+                self.leave(SimStream::close, around.keys, now);
+                return Ok(false);
+            }
             let line = head.lines().next().unwrap_or_default();
             let reason = self.named(&format!("the handshake gets {line:?}"));
-            self.phase = Phase::Closed;
-            return if is_excused {
-                Ok(false)
-            } else {
-                Err((Oracle::OneAnswer, reason))
-            };
+            return Err((Oracle::OneAnswer, reason));
         }
         around.counts.reach("WebSocket");
         self.phase = Phase::Open;
@@ -301,7 +303,7 @@ impl Socket {
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         let is_over = matches!(self.phase, Phase::Closed | Phase::Finished);
-        if !is_over && !self.line.may_be_cut {
+        if !is_over && !self.line.may_be_cut && !Refused::closed(around) {
             let reason = format!("its connection ends while it is {:?}", self.phase);
             return Err((Oracle::OneAnswer, self.named(&reason)));
         }
@@ -402,10 +404,21 @@ impl Socket {
                 model.acknowledge(state, now);
                 model.note_cursor(cursor, state)
             }
+            Told::Refused { why, label } if Refused::message(why, around) => {
+                // Not a reply: those to the messages behind it come as well.
+                let is_followed = self.keys.refuse(label);
+                let reason = || unasked(format!("{why:?} of {label:?}"));
+                is_followed.then_some(()).ok_or_else(reason)
+            }
+            Told::Refused { why, label }
+                if why == NOT_SUBSCRIBED && self.keys.was_refused(label) =>
+            {
+                Ok(())
+            }
             Told::Refused { why, label } => {
                 let reply = self.owed.pop_front().map(|it| it.reply);
                 match reply {
-                    Some(Reply::Barrier(name)) if why == "not subscribed" => {
+                    Some(Reply::Barrier(name)) if why == NOT_SUBSCRIBED => {
                         if label != Some(&*name) {
                             return Err((Oracle::OwnKey, format!("{label:?} instead of {name}")));
                         }
@@ -490,3 +503,5 @@ const HEARTBEAT: Duration = Duration::from_secs(25);
 const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+/// The reason why a key is not given up.
+const NOT_SUBSCRIBED: &str = "not subscribed";

@@ -1,26 +1,24 @@
-//! A client that follows an event stream, and comes back when it ends.
+//! A client that follows an event stream of one key or several, and comes back when it ends.
 
+mod followed;
+
+use crate::bounds::Refused;
 use crate::client::{APP_PATIENCE, Around, PROMPT};
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use dwell_evloop::sim::SimStream;
+use followed::Followed;
 use std::io::Write;
 use std::time::Duration;
 
-/// One client that follows one key.
+/// One client that follows one key, or several that it names.
 pub(crate) struct Streamer {
-    key: usize,
+    keys: Vec<Followed>,
     stream: Option<SimStream>,
     /// Bytes that were not decoded yet.
     input: Vec<u8>,
     /// Text of events that are not whole yet; `None` before the head of the answer.
     text: Option<String>,
-    /// The state that it was told last, and its cursor.
-    has: Option<(usize, String)>,
-    /// The newest state that it has seen.
-    seen: usize,
-    /// The oldest state that it may be told.
-    floor: usize,
     slow_until: Duration,
     /// The moment from which it may be told of changes.
     clear_since: Duration,
@@ -36,24 +34,27 @@ const SMALL_WINDOW: usize = 512;
 const WINDOW: usize = 64 * 1024;
 
 impl Streamer {
-    pub(crate) fn new(key: usize) -> Self {
+    /// The stream of a number, which names so many of all keys.
+    pub(crate) fn new(number: usize, count: usize, all: usize) -> Self {
+        let key = |place| Followed::new((number + place) % all, count > 1);
         Self {
-            key,
+            keys: (0..count).map(key).collect(),
             stream: None,
             input: Vec::new(),
             text: None,
-            has: None,
-            seen: 0,
-            floor: 0,
             slow_until: Duration::ZERO,
             clear_since: Duration::ZERO,
             next_at: Duration::ZERO,
         }
     }
 
-    /// The key that it follows, and the state of it that it was told last.
-    pub(crate) fn told(&self) -> (usize, Option<usize>) {
-        (self.key, self.has.as_ref().map(|(state, _)| *state))
+    /// The keys that it follows, and the states of them that it was told last.
+    pub(crate) fn told(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
+        self.keys.iter().map(Followed::told)
+    }
+
+    fn names_keys(&self) -> bool {
+        self.keys.len() > 1
     }
 
     pub(crate) fn next_at(&self) -> Duration {
@@ -106,16 +107,29 @@ impl Streamer {
 
     fn connect(&mut self, around: &mut Around<'_>, now: Duration) {
         let mut stream = around.network.connect(around.edge);
-        let id = self.has.as_ref().map_or_else(String::new, |(_, cursor)| {
-            format!("Last-Event-ID: {cursor}\r\n")
-        });
-        let key = self.key;
-        let text = format!(
-            "GET /poll/k{key} HTTP/1.1\r\nHost: edge\r\nAccept: text/event-stream\r\n{id}\r\n"
-        );
+        let cursors = self.keys.iter_mut().map(Followed::begin);
+        let id: Vec<_> = cursors.collect();
+        let id = if id.iter().any(|cursor| !cursor.is_empty()) {
+            format!("Last-Event-ID: {}\r\n", id.join("."))
+        } else {
+            String::new()
+        };
+        let target = if self.names_keys() {
+            let names = self.keys.iter().map(|one| format!("k={}", one.label()));
+            format!("/poll/?{}", names.collect::<Vec<_>>().join("&"))
+        } else {
+            format!("/poll/{}", self.keys[0].label())
+        };
+        around
+            .network
+            .remark(|| format!("a stream of {target} begins, {id:?}"));
+        let text =
+            format!("GET {target} HTTP/1.1\r\nHost: edge\r\nAccept: text/event-stream\r\n{id}\r\n");
         // A window is larger than a request.
         let _ = stream.write(text.as_bytes());
-        self.floor = around.keys[key].floor();
+        for one in &mut self.keys {
+            one.floor = around.keys[one.key].floor();
+        }
         self.clear_since = now;
         self.stream = Some(stream);
     }
@@ -163,12 +177,16 @@ impl Streamer {
     }
 
     /// There is no stream: the application has answered, or the process ends.
-    fn refused(&self, head: &str, around: &Around<'_>) -> Result<bool, Broken> {
-        if around.app.is_some() || around.ends {
+    fn refused(&self, head: &str, around: &mut Around<'_>) -> Result<bool, Broken> {
+        let line = head.lines().next().unwrap_or_default();
+        // For several keys the application is asked later.
+        let is_of_app = around.app.is_some() && !self.names_keys();
+        let is_busy = head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: ");
+        if around.ends || is_of_app || is_busy && Refused::refuses(around) {
             return Ok(false);
         }
-        let line = head.lines().next().unwrap_or_default();
-        let reason = format!("an event stream of key {} gets {line:?}", self.key);
+        let label = self.keys[0].label();
+        let reason = format!("an event stream of {label} gets {line:?}");
         Err((Oracle::OneAnswer, reason))
     }
 
@@ -200,47 +218,58 @@ impl Streamer {
             let mut lines = text.lines().filter_map(|line| line.split_once(": "));
             lines.find_map(|(known, value)| (known == name).then_some(value))
         };
-        let model = &mut around.keys[self.key];
-        if field("event") == Some("delete") {
-            around.counts.reach("delete event");
-            self.seen = model.saw_nothing(self.floor, self.seen, now)?;
-            self.has = None;
+        let (kind, data) = (field("event"), field("data"));
+        let is_deletion = kind == Some("delete");
+        if !is_deletion && data.is_none() {
             return Ok(());
         }
-        let Some(data) = field("data") else {
-            return Ok(());
-        };
-        if around.app.is_some() && data.starts_with(&format!("{}@", model.name)) {
-            self.seen = model.saw_nothing(self.floor, self.seen, now)?;
-            self.has = None;
-            return Ok(());
+        let label = if is_deletion { data } else { kind };
+        let id: Vec<_> = field("id").unwrap_or_default().split('.').collect();
+        let place = self.place_of(label)?;
+        let one = &mut self.keys[place];
+        let cursor = id.get(place).copied().unwrap_or_default();
+        match data.filter(|_| !is_deletion) {
+            None => one.gone(around, now)?,
+            Some(data) => one.value(data, cursor, around, now)?,
         }
-        around.counts.reach("event");
-        let place = model.place_of(data.as_bytes())?;
-        let cursor = field("id").unwrap_or_default();
-        model.note_cursor(cursor, place)?;
-        let has = self.has.replace((place, cursor.to_owned()));
-        if place < self.floor.max(self.seen) || has.is_some_and(|(before, _)| before == place) {
-            let (name, seen) = (&model.name, self.seen);
-            let reason = format!("a stream of {name} gives {place}, after {seen}");
-            return Err((Oracle::Order, reason));
+        let own: Vec<_> = self.keys.iter().map(Followed::cursor).collect();
+        if id != own {
+            let reason = format!("an event of {label:?} has the id {id:?}, and not {own:?}");
+            return Err((Oracle::OneAnswer, reason));
         }
-        self.seen = place;
         Ok(())
     }
 
-    /// Checks that it was told of the newest state.
+    /// The place of the key that an event is about.
+    fn place_of(&self, label: Option<&str>) -> Result<usize, Broken> {
+        let is_it = |one: &Followed| label == Some(one.label());
+        let place = if self.names_keys() {
+            self.keys.iter().position(is_it)
+        } else {
+            Some(0)
+        };
+        place.ok_or_else(|| {
+            let reason = format!("an event of {label:?}, which it does not follow");
+            (Oracle::OwnKey, reason)
+        })
+    }
+
+    /// Checks that it was told of the newest states.
     fn check_patience(&self, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
-        let has = self.has.as_ref().map(|(state, _)| *state);
-        let model = &around.keys[self.key];
         let patience = PROMPT + around.app.map_or(Duration::ZERO, |_| APP_PATIENCE);
-        match model.is_news_since(has, around.keeps_waiting) {
-            Some((state, since)) if now > self.clear_since.max(since) + patience => {
+        // An application that fails says nothing of one key of several.
+        let may_lack = self.names_keys() && around.app.is_some();
+        for one in &self.keys {
+            let has = one.told().1;
+            let model = &around.keys[one.key];
+            if let Some((state, since)) = model.is_news_since(has, around.keeps_waiting || may_lack)
+                && now > self.clear_since.max(since) + patience
+            {
                 let name = &model.name;
                 let reason = format!("a stream of {name} has {has:?} and is not told of {state}");
-                Err((Oracle::Newest, reason))
+                return Err((Oracle::Newest, reason));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
 use crate::app::{App, Record};
+use crate::bounds::{Bounds, Excess, Refused};
 use crate::chance::random;
-use crate::client::{Around, Client};
+use crate::client::{Around, Client, PROMPT};
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
 use crate::options::{Fault, Options};
@@ -45,6 +46,12 @@ pub(crate) struct World {
     app_back_at: Duration,
     /// Nothing goes wrong any more, and what has is over.
     pub(crate) is_calm: bool,
+    /// The bounds that the process keeps to now.
+    bounds: Option<Bounds>,
+    refused: Refused,
+    excess: Excess,
+    /// Until then a client may hear that a bound has struck it.
+    refused_until: Duration,
     /// Behind what uses it, so that it ends last.
     network: SimNet,
     is_rough: bool,
@@ -60,7 +67,8 @@ pub(crate) struct Followers {
 
 impl Followers {
     fn new(options: &Options) -> Self {
-        let streams = (0..options.streams).map(|number| Streamer::new(number % options.keys));
+        let streams = options.streams.iter().enumerate();
+        let streams = streams.map(|(number, count)| Streamer::new(number, *count, options.keys));
         let sockets =
             (0..options.sockets.openings.len()).map(|number| Socket::new(number, options));
         Self {
@@ -101,6 +109,10 @@ impl World {
             app_record: Record::new(options),
             app_back_at: Duration::ZERO,
             is_calm: false,
+            bounds: options.bounds,
+            refused: Refused::default(),
+            excess: Excess::default(),
+            refused_until: Duration::ZERO,
             network,
             is_rough: false,
             is_flush_wanted: false,
@@ -123,10 +135,21 @@ impl World {
             self.shortage_until = Duration::ZERO;
             self.hindered_until = self.now();
             self.app_back_at = Duration::ZERO;
+            self.lift_bounds();
         }
         self.app_record.borrow_mut().is_calm = !is_rough;
         self.follow_app();
         self.follow_link();
+    }
+
+    /// Ends the bounds, which clients may hear of for a while.
+    fn lift_bounds(&mut self) {
+        if self.bounds.take().is_some() {
+            self.refused_until = self.now() + PROMPT;
+            let config = reload::config(&self.options, self.at, Reload::default(), None);
+            // Nothing in it can be missing.
+            let _ = self.edge.reload(config);
+        }
     }
 
     /// Sets the link by what is the case.
@@ -223,7 +246,7 @@ impl World {
                 Some(Fault::WriterReset)
             }
             Step::Reload(changes) => {
-                let config = reload::config(&self.options, self.at, changes);
+                let config = reload::config(&self.options, self.at, changes, self.bounds);
                 self.edge.reload(config).is_ok().then_some(Fault::Reload)
             }
             Step::AppDown(time) => {
@@ -272,6 +295,7 @@ impl World {
             if self.turn_one()? {
                 continue;
             }
+            self.check_bounds().map_err(|broken| self.failure(broken))?;
             let now = self.now();
             if now >= until {
                 return Ok(());
@@ -313,7 +337,24 @@ impl World {
         self.network.remark(|| format!("turn of loop {chosen}"));
         let turned = self.edge.turn(chosen);
         turned.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
+        if let (Some(bounds), Some(load)) = (self.bounds, self.edge.load(chosen)) {
+            let checked = bounds.check(load, self.options.loops);
+            checked.map_err(|broken| self.failure(broken))?;
+        }
         Ok(true)
+    }
+
+    /// Checks what is bounded for all loops together, and that refusals are counted.
+    fn check_bounds(&mut self) -> Result<(), Broken> {
+        let now = self.now();
+        if let Some(bounds) = self.bounds {
+            let (queued, clear) = (self.edge.queued_bytes(), (now, self.hindered_until));
+            self.excess.check(queued, bounds.output_bytes, clear)?;
+        }
+        if self.options.bounds.is_some() && !self.ends {
+            self.refused.check(self.edge.refusals())?;
+        }
+        Ok(())
     }
 
     /// The time of the next thing that happens.
@@ -349,6 +390,7 @@ impl World {
         } else {
             1
         };
+        let may_refuse = self.bounds.is_some() || self.now() < self.refused_until;
         let mut around = Around {
             network: &self.network,
             edge: self.at[0],
@@ -360,6 +402,7 @@ impl World {
             ends: self.ends,
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
+            refused: may_refuse.then_some(&mut self.refused),
         };
         for client in &mut self.clients {
             client.attend(&mut around)?;
@@ -386,7 +429,12 @@ impl World {
         self.look();
         for writer in &mut self.writers {
             let at = (&self.network, self.at[1]);
-            writer.attend(at, &mut self.keys, is_paused, &mut self.counts)?;
+            writer.attend(
+                at,
+                &mut self.keys,
+                [is_paused, may_refuse],
+                &mut self.counts,
+            )?;
         }
         self.flush();
         Ok(())
@@ -423,6 +471,6 @@ impl World {
 const AGAIN: Duration = Duration::from_millis(1_500);
 
 fn start(options: &Options, at: [SocketAddr; 2]) -> Simulated {
-    let config = reload::config(options, at, Reload::default());
+    let config = reload::config(options, at, Reload::default(), options.bounds);
     Simulated::start(config).unwrap_or_else(|error| panic!("the edge does not start: {error}"))
 }

@@ -141,7 +141,7 @@ impl Writer {
         &mut self,
         (network, store): (&SimNet, SocketAddr),
         keys: &mut [Key],
-        is_paused: bool,
+        [is_paused, may_be_cut]: [bool; 2],
         counts: &mut Counts,
     ) -> Result<(), Broken> {
         let now = network.elapsed();
@@ -161,6 +161,11 @@ impl Writer {
                 self.output.drain(..written);
             }
             if stream.is_readable() && !stream.read_all(&mut self.input) {
+                if may_be_cut {
+                    // What was under way is read again later, as after a reset.
+                    self.reset(keys, now);
+                    return Ok(());
+                }
                 let reason = "the store has closed the connection of a writer".to_owned();
                 return Err((Oracle::OneAnswer, reason));
             }

@@ -225,6 +225,9 @@ impl MultiPoll {
     pub(super) fn places_of(&self, key: KeyId) -> Vec<usize> {
         let all = self.keys.iter().enumerate();
         let of_key = all.filter(|(_, state)| state.key == Some(key));
+        #[cfg(feature = "sim")]
+        let of_key = of_key
+            .filter(|(place, _)| *place == 0 || !dwell_evloop::sim::Planted::FirstKeyAlone.is_in());
         of_key.map(|(place, _)| place).collect()
     }
 }

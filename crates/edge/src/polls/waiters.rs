@@ -96,6 +96,12 @@ impl Waiters {
         if self.draining {
             return Some(SHUTTING_DOWN);
         }
+        #[cfg(feature = "sim")]
+        let count = if dwell_evloop::sim::Planted::ForgetBound.is_in() {
+            count.min(1)
+        } else {
+            count
+        };
         (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
     }
 

@@ -22,8 +22,8 @@ pub use error::RunError;
 pub use inherited::InheritedError;
 pub use preflight::{preflight, preflight_warnings};
 pub use reload::ConfigSource;
-#[cfg(feature = "sim")]
-pub use server::Simulated;
 #[cfg(test)]
 pub(crate) use server::single_loop;
+#[cfg(feature = "sim")]
+pub use server::{LoopLoad, Refusals, Simulated};
 pub use server::{RunOptions, run};

@@ -422,7 +422,7 @@ fn loops_of(config: &Config) -> usize {
 #[cfg(feature = "sim")]
 mod simulated;
 #[cfg(feature = "sim")]
-pub use simulated::Simulated;
+pub use simulated::{LoopLoad, Refusals, Simulated};
 
 #[cfg(test)]
 mod tests {

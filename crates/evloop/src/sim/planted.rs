@@ -36,11 +36,18 @@ pub enum Planted {
     WrongLabel,
     /// A reload numbers the routes by their order, not by their names.
     RoutesByOrder,
+    /// A key that is taken up again is told by the cursor of the message alone, though a frame with
+    /// another value may be on its way.
+    TrustSince,
+    /// A poll of several keys is told of its first key alone.
+    FirstKeyAlone,
+    /// A request that names several keys asks for the room of one wait.
+    ForgetBound,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -54,6 +61,9 @@ impl Planted {
         Self::RepeatPost,
         Self::WrongLabel,
         Self::RoutesByOrder,
+        Self::TrustSince,
+        Self::FirstKeyAlone,
+        Self::ForgetBound,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -3,6 +3,7 @@
 use super::{Around, Client, Owed};
 use crate::answer::Answer;
 use crate::app::Record;
+use crate::bounds::Refused;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::plan::{Ask, FIXED, Has, Method};
@@ -18,6 +19,9 @@ impl Client {
         around: &mut Around<'_>,
         now: Duration,
     ) -> Result<(), Broken> {
+        if answer.status == 503 && Refused::busy(answer, around) {
+            return Ok(());
+        }
         let (key, method, has, wait) = match owed.ask {
             Ask::Fixed(number) => {
                 around.counts.reach("answer to no poll");
@@ -26,6 +30,7 @@ impl Client {
                 return is_right.then_some(()).ok_or_else(wrong);
             }
             Ask::Elsewhere { .. } => return self.check_elsewhere(owed, answer, around),
+            Ask::Several { .. } => return self.check_several(owed, answer, around, now),
             Ask::Poll {
                 key,
                 method,
@@ -55,7 +60,7 @@ impl Client {
             }
             404 => {
                 self.seen[key] = around.keys[key].saw_nothing(owed.floor, last, now)?;
-                self.has[key] = None;
+                self.note(key, None);
                 around.counts.reach("no such key");
                 Ok(())
             }
@@ -96,7 +101,7 @@ impl Client {
         }
         let place = model.place_of(&answer.body)?;
         model.note_cursor(cursor, place)?;
-        self.has[key] = Some((place, cursor.to_owned()));
+        self.note(key, Some((place, cursor.to_owned())));
         model.saw_value(place, owed.floor, last, now)?;
         if owed.has == Some(place) {
             return Err((Oracle::OneAnswer, "it has that already".to_owned()));
@@ -136,11 +141,8 @@ impl Client {
         around: &mut Around<'_>,
     ) -> Option<Result<(), Broken>> {
         let text = String::from_utf8_lossy(&answer.body).into_owned();
-        let mut parts = text.split('@');
-        let name = parts.next().unwrap_or_default();
-        let client = parts.next();
         match answer.status {
-            200 if client.is_some() => {}
+            200 if text.contains('@') => {}
             404 => {}
             204 if answer.cursor.is_none() => {}
             500 | 502 | 503 | 504 if !around.is_calm => {}
@@ -155,18 +157,31 @@ impl Client {
         };
         self.seen[key] = seen;
         around.counts.reach("answer of the application");
-        self.has[key] = None;
+        self.note(key, None);
         if answer.status != 200 {
             return Some(Ok(()));
         }
+        Some(self.check_own(&text, &around.keys[key].name, app))
+    }
+
+    /// Checks that a text of the application is about this key, and for this client or for all.
+    pub(super) fn check_own(
+        &self,
+        text: &str,
+        key: &str,
+        app: &RefCell<Record>,
+    ) -> Result<(), Broken> {
+        let mut parts = text.split('@');
+        let name = parts.next().unwrap_or_default();
+        let client = parts.next();
         let own = self.number.to_string();
-        let is_own = name == around.keys[key].name && [Some("-"), Some(&*own)].contains(&client);
+        let is_own = name == key && [Some("-"), Some(&*own)].contains(&client);
         let serial = parts.next().and_then(|serial| serial.parse().ok());
         let is_private = parts.next() == Some("private");
         let is_first = serial.is_some_and(|serial| app.borrow_mut().deliver(serial));
         let is_right = is_own && (is_first || !is_private);
         let wrong = || (Oracle::OwnKey, format!("{text} is for another client"));
-        Some(is_right.then_some(()).ok_or_else(wrong))
+        is_right.then_some(()).ok_or_else(wrong)
     }
 
     /// Checks an answer that says that nothing has changed.

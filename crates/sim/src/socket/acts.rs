@@ -3,6 +3,7 @@
 use super::{Act, BREACHES, Follow, Opening, Owed, Phase, Repeats, Reply, Socket, What, frames};
 use crate::client::Around;
 use crate::options::Fault;
+use crate::plan::Pick;
 use std::time::Duration;
 
 /// Replies that are owed at one time.
@@ -33,7 +34,7 @@ impl Socket {
 
     fn send_act(&mut self, act: Act, around: &mut Around<'_>, now: Duration) {
         match act {
-            Act::Subscribe { key, has } => self.subscribe(key, has, around, now),
+            Act::Subscribe { key, says } => self.subscribe(key, says, around, now),
             Act::Unsubscribe { key } => self.unsubscribe(key, now),
             Act::Publish { key, length } => self.publish(key, length, around, now),
             Act::Ping(bytes) => {
@@ -72,11 +73,11 @@ impl Socket {
         }
     }
 
-    fn subscribe(&mut self, key: usize, says: bool, around: &mut Around<'_>, now: Duration) {
+    fn subscribe(&mut self, key: usize, says: Pick, around: &mut Around<'_>, now: Duration) {
         let Some(label) = self.opening.label(key) else {
             return;
         };
-        let last = self.keys.last[key].clone().filter(|_| says);
+        let last = self.keys.cursor_of(key, says).cloned();
         let since = match &last {
             Some((_, cursor)) => format!(",\"since\":{{\"{label}\":\"{cursor}\"}}"),
             None => String::new(),
@@ -86,6 +87,12 @@ impl Socket {
             .follows
             .iter()
             .position(|one| one.label.as_ref() == Some(&label));
+        let is_pending = |follow: &Follow| matches!(follow.repeats, Repeats::Until(_));
+        let pending = place.map(|place| &self.keys.follows[place]);
+        if pending.is_some_and(|it| !it.is_ending() && is_pending(it)) && around.refused.is_some() {
+            // It may be refused what it has asked for, and only then would this ask for it.
+            return;
+        }
         let text = format!("{{\"subscribe\":[\"{label}\"]{since}}}");
         let name = self.next_barrier();
         match place.map(|place| &mut self.keys.follows[place]) {
@@ -106,6 +113,7 @@ impl Socket {
                 repeats: Repeats::Until(name.clone()),
                 ends_with: None,
                 since: now,
+                is_refused: false,
             }),
         }
         self.say(&text, None, now);

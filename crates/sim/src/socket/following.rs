@@ -3,13 +3,18 @@
 use crate::client::{APP_PATIENCE, Around, PROMPT};
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::plan::Pick;
 use std::time::Duration;
 
 /// The keys that a WebSocket follows, and what it was told.
 pub(super) struct Following {
     pub(super) follows: Vec<Follow>,
+    /// The names of keys that it was refused to follow.
+    refused: Vec<String>,
     /// The state of each key that it has been told last, and the cursor of that.
     pub(super) last: Vec<Option<(usize, String)>>,
+    /// The one that it was told before that.
+    older: Vec<Option<(usize, String)>>,
     /// The newest state of each key that it has seen, values and deletions.
     seen: Vec<usize>,
 }
@@ -26,6 +31,8 @@ pub(super) struct Follow {
     /// The barrier behind the message by which it has given the key up, until that is answered.
     pub(super) ends_with: Option<String>,
     pub(super) since: Duration,
+    /// The message that was answered last asked for it, and was refused.
+    pub(super) is_refused: bool,
 }
 
 /// Frames that may tell what was told already: a client that follows a key again may get the frame
@@ -69,7 +76,9 @@ impl Following {
     pub(super) fn new(keys: usize) -> Self {
         Self {
             follows: Vec::new(),
+            refused: Vec::new(),
             last: vec![None; keys],
+            older: vec![None; keys],
             seen: vec![0; keys],
         }
     }
@@ -83,11 +92,53 @@ impl Following {
         self.follows.iter().filter(|one| !one.is_ending()).map(told)
     }
 
+    /// It was told a state of a key, with its cursor, or that there is none.
+    fn note(&mut self, key: usize, told: Option<(usize, String)>) {
+        if self.last[key] != told {
+            self.older[key] = std::mem::replace(&mut self.last[key], told);
+        }
+    }
+
+    /// A state of a key that it was told, and its cursor.
+    pub(super) fn cursor_of(&self, key: usize, pick: Pick) -> Option<&(usize, String)> {
+        match pick {
+            Pick::Last => self.last[key].as_ref(),
+            Pick::Older => self.older[key].as_ref(),
+            Pick::Nothing => None,
+        }
+    }
+
+    /// It is refused to follow a key; false if it has not asked for that.
+    pub(super) fn refuse(&mut self, label: Option<&str>) -> bool {
+        let Ok(place) = self.place_of(label) else {
+            return false;
+        };
+        self.follows[place].is_refused = true;
+        self.refused.extend(label.map(str::to_owned));
+        true
+    }
+
+    /// Returns true if it was refused to follow a key, which it may have given up since.
+    pub(super) fn was_refused(&self, label: Option<&str>) -> bool {
+        self.refused.iter().any(|refused| Some(&**refused) == label)
+    }
+
+    /// The connection has ended.
+    pub(super) fn clear(&mut self) {
+        self.follows.clear();
+        self.refused.clear();
+    }
+
     /// All that was sent before a barrier was carried out.
     pub(super) fn passes(&mut self, name: &str) {
         self.follows
             .retain(|it| it.ends_with.as_deref() != Some(name));
+        // What was refused came right before the reply to the barrier behind it.
+        let until = Repeats::Until(name.to_owned());
+        self.follows
+            .retain(|it| !it.is_refused || it.repeats != until);
         for follow in &mut self.follows {
+            follow.is_refused = false;
             if matches!(&follow.repeats, Repeats::Until(barrier) if barrier == name) {
                 follow.repeats = Repeats::Once;
             }
@@ -115,7 +166,7 @@ impl Following {
         self.seen[key] = around.keys[key].saw_nothing(follow.floor, last, now)?;
         let before = std::mem::replace(&mut follow.has, What::Nothing);
         let may_repeat = follow.take_repeat();
-        self.last[key] = None;
+        self.note(key, None);
         if before == What::Nothing && !may_repeat {
             return Err((Oracle::OneAnswer, format!("{label:?} is gone again")));
         }
@@ -143,7 +194,7 @@ impl Following {
             self.seen[key] = model.saw_nothing(follow.floor, last, now)?;
             follow.has = What::OfApp;
             follow.take_repeat();
-            self.last[key] = None;
+            self.note(key, None);
             return Ok(());
         }
         around.counts.reach("value frame");
@@ -153,7 +204,7 @@ impl Following {
         let before = std::mem::replace(&mut follow.has, What::State(state));
         let may_repeat = follow.take_repeat();
         self.seen[key] = state;
-        self.last[key] = Some((state, cursor.to_owned()));
+        self.note(key, Some((state, cursor.to_owned())));
         if before == What::State(state) && !may_repeat {
             return Err((Oracle::Order, format!("{label:?} is state {state} again")));
         }

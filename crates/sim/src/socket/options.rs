@@ -1,6 +1,7 @@
 //! The options of WebSockets, and their acts.
 
 use crate::chance::random;
+use crate::plan::Pick;
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub enum Act {
     Subscribe {
         /// The number of the key.
         key: usize,
-        /// It names the cursor that it was sent last.
-        has: bool,
+        /// The cursor that it names.
+        says: Pick,
     },
     /// It follows a key no longer.
     Unsubscribe {

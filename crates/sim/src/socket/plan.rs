@@ -3,6 +3,7 @@
 use super::{Act, BREACHES};
 use crate::chance::random;
 use crate::options::{Fault, Options};
+use crate::plan::Pick;
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn act(random: &mut Random, options: &Options) -> Option<Act> {
     Some(match random.below(16) {
         0..4 => Act::Subscribe {
             key,
-            has: random.below(2) == 0,
+            says: Pick::draw(random),
         },
         4..7 => Act::Unsubscribe { key },
         7..9 => Act::Ping(random.below(126) as usize),

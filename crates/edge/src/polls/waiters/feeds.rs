@@ -276,6 +276,10 @@ impl Feeds {
     /// when it said so. Having read it, it has what that says; so unless both are the same, it is
     /// told what there is.
     pub(in crate::polls) fn still_has(&self, set: SetId, label: &str, has: Condition) -> Condition {
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::TrustSince.is_in() {
+            return has;
+        }
         let socket = self.socket_set(set);
         match socket.and_then(|socket| socket.told_last(label)) {
             Some(told) if told != has => Condition::Foreign,

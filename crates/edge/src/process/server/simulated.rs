@@ -3,6 +3,7 @@
 use super::{EdgeServer, RunOptions};
 use crate::config::Config;
 use crate::event_loop::{EdgeLoop, Message};
+use crate::metrics::{ConnectionRefusal, PollOutcome};
 use crate::process::RunError;
 use dwell_evloop::{Driver, EventLoop, LoopGuard};
 use dwell_store::HashSeed;
@@ -22,6 +23,36 @@ struct Turned {
     event_loop: EventLoop<Message>,
     edge: EdgeLoop,
     guard: LoopGuard<Message>,
+}
+
+/// The load of one loop, in what options bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LoopLoad {
+    /// Connections of clients.
+    pub connections: usize,
+    /// Waits for a change: one for each key of a poll, a stream or a WebSocket.
+    pub waits: usize,
+    /// Keys that are waited for.
+    pub watched_keys: usize,
+    /// Connections to the application.
+    pub upstream_connections: usize,
+    /// Requests to the application, under way or waiting for a connection.
+    pub upstream_requests: usize,
+}
+
+/// Counts of clients that bounds have struck.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Refusals {
+    /// Connections that were closed at once.
+    pub connections: u64,
+    /// Connections that were cut off, as too much output was queued.
+    pub cuts: u64,
+    /// Polls and streams that got 503.
+    pub polls: u64,
+    /// Messages of WebSockets that were refused, for whatever reason.
+    pub messages: u64,
 }
 
 impl Simulated {
@@ -103,6 +134,40 @@ impl Simulated {
     /// If a resource of the configuration is not available; nothing of it is taken then.
     pub fn reload(&self, config: Config) -> Result<(), RunError> {
         self.server.reloader.take(config).map(|_| ())
+    }
+
+    /// What a loop has of everything that options bound; nothing where it has ended.
+    pub fn load(&mut self, index: usize) -> Option<LoopLoad> {
+        let turned = self.loops.get_mut(index)?.as_mut()?;
+        let upstream = turned.edge.upstreams.take_figures(|_, _| {});
+        let (servers, polls) = (&turned.edge.servers, &turned.edge.front.polls);
+        Some(LoopLoad {
+            connections: servers.http.connections() + servers.websockets.connections(),
+            waits: polls.waiting(),
+            watched_keys: polls.watched_keys(),
+            upstream_connections: upstream.connections,
+            upstream_requests: upstream.outstanding,
+        })
+    }
+
+    /// Bytes that are queued for all clients.
+    pub fn queued_bytes(&self) -> usize {
+        let loops = &mut self.loops.iter().flatten();
+        loops.next().map_or(0, |turned| turned.edge.output.held())
+    }
+
+    /// Clients that were refused or cut off so far by bounds, as the metrics count them.
+    pub fn refusals(&self) -> Refusals {
+        let mut all = Refusals::default();
+        for turned in self.loops.iter().flatten() {
+            let metrics = &turned.edge.metrics;
+            let refused = &metrics.connections_refused;
+            all.connections += refused.of(ConnectionRefusal::ConnectionsMax).value();
+            all.cuts += metrics.output_cuts.value();
+            all.polls += metrics.polls.of(PollOutcome::Refused).value();
+            all.messages += metrics.websocket_errors.value();
+        }
+        all
     }
 
     /// Everything that clients and writers have brought into the tables of the loops and the store,
