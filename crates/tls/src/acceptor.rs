@@ -2,8 +2,10 @@
 
 use crate::handshake::{Capture, Handshake, Role};
 use crate::tickets::Tickets;
-use crate::{Certificate, CertificateError, Roots, TicketKey};
+use crate::{Certificate, CertificateError, Roots, TicketKey, TlsError};
+use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use rustls::crypto::aws_lc_rs as provider;
+use rustls::pki_types::TrustAnchor;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
@@ -12,6 +14,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use zeroize::Zeroizing;
 
 /// Begins the handshakes of a listener.
 ///
@@ -39,6 +42,8 @@ struct Shared {
     certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
     handshakes_max: usize,
+    /// See [`Acceptor::client_authorities`].
+    client_authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
 }
 
 impl Acceptor {
@@ -50,7 +55,7 @@ impl Acceptor {
     /// # Panics
     /// Never: the protocol versions are those that the cryptography supports.
     pub fn new(certificates: Vec<Certificate>, handshakes_max: usize) -> Self {
-        Self::with(certificates, handshakes_max, None)
+        Self::with(certificates, handshakes_max, None, None)
     }
 
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
@@ -75,13 +80,20 @@ impl Acceptor {
         let verifier = verifier
             .build()
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;
-        Ok(Self::with(certificates, handshakes_max, Some(verifier)))
+        let authorities = Some(digest_of(&roots.store().roots));
+        Ok(Self::with(
+            certificates,
+            handshakes_max,
+            Some(verifier),
+            authorities,
+        ))
     }
 
     fn with(
         certificates: Vec<Certificate>,
         handshakes_max: usize,
         clients: Option<Arc<dyn ClientCertVerifier>>,
+        client_authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
     ) -> Self {
         let resumes = clients.is_none();
         let certificates = Arc::new(Certificates::new(certificates));
@@ -109,6 +121,7 @@ impl Acceptor {
             certificates,
             tickets,
             handshakes_max,
+            client_authorities,
         }))
     }
 
@@ -130,6 +143,48 @@ impl Acceptor {
         self.0.tickets.make_ahead();
     }
 
+    /// The keys of tickets that were made here, for another process that takes this one's place;
+    /// `None` where there is none, or keys were [given](Self::set_ticket_keys).
+    ///
+    /// Shape: some hundred bytes, which hold the secrets and are erased when they are dropped. Both
+    /// processes may use the keys.
+    ///
+    /// ```
+    /// use dwell_tls::{Acceptor, TlsError};
+    ///
+    /// /// Lets `new` resume the sessions of `old`.
+    /// fn succeed(old: &Acceptor, new: &Acceptor) -> Result<(), TlsError> {
+    ///     match old.freeze_ticket_keys() {
+    ///         Some(keys) => new.thaw_ticket_keys(&keys),
+    ///         None => Ok(()),
+    ///     }
+    /// }
+    ///
+    /// let (old, new) = (Acceptor::new(Vec::new(), 1), Acceptor::new(Vec::new(), 1));
+    /// old.make_ticket_keys();
+    /// succeed(&old, &new)?;
+    /// assert_eq!(old.freeze_ticket_keys(), new.freeze_ticket_keys());
+    /// # Ok::<(), TlsError>(())
+    /// ```
+    pub fn freeze_ticket_keys(&self) -> Option<Zeroizing<Vec<u8>>> {
+        self.0.tickets.freeze()
+    }
+
+    /// Takes the keys of tickets that another process has [frozen](Self::freeze_ticket_keys), in
+    /// all clones. Where keys were given, these stay alone.
+    ///
+    /// # Errors
+    /// [`TlsError::Frozen`] if the bytes are not those of frozen keys, or of another version.
+    pub fn thaw_ticket_keys(&self, frozen: &[u8]) -> Result<(), TlsError> {
+        self.0.tickets.thaw(frozen)
+    }
+
+    /// A digest (SHA-256) of the authorities by which clients are [verified](Self::verifying); `None`
+    /// where they are not. Acceptors with the same digest let the same clients in.
+    pub fn client_authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+        self.0.client_authorities
+    }
+
     /// Handshakes that are to be under way at once in a loop, at most.
     pub fn handshakes_max(&self) -> usize {
         self.0.handshakes_max
@@ -144,6 +199,36 @@ impl Acceptor {
         let connection = Connection::Server(connection);
         Some(Handshake::new(connection, Role::Server))
     }
+}
+
+/// The digest of a set of authorities, whatever their order.
+fn digest_of(roots: &[TrustAnchor<'_>]) -> [u8; SHA256_OUTPUT_LEN] {
+    let digest = |root: &TrustAnchor<'_>| {
+        let constraints = root.name_constraints.as_deref();
+        let parts = [
+            Some(&root.subject[..]),
+            Some(&root.subject_public_key_info[..]),
+            constraints,
+        ];
+        let mut context = Context::new(&SHA256);
+        for part in parts {
+            // A part that is absent is not one that is empty.
+            let length = part.map_or(u64::MAX, |part| part.len() as u64);
+            context.update(&length.to_be_bytes());
+            context.update(part.unwrap_or_default());
+        }
+        context.finish()
+    };
+    let mut digests: Vec<_> = roots.iter().map(digest).collect();
+    digests.sort_unstable_by(|one, other| one.as_ref().cmp(other.as_ref()));
+    digests.dedup_by(|one, other| one.as_ref() == other.as_ref());
+    let mut context = Context::new(&SHA256);
+    for digest in digests {
+        context.update(digest.as_ref());
+    }
+    let mut whole = [0; SHA256_OUTPUT_LEN];
+    whole.copy_from_slice(context.finish().as_ref());
+    whole
 }
 
 /// The certificates that are offered now. Their lock is taken for an instant by a handshake.

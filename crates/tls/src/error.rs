@@ -37,6 +37,8 @@ pub enum TlsError {
     PeerAlert(u8),
     /// The keys were used as often as they may be, or could not be made.
     Keys,
+    /// The bytes are not those of a frozen session, or of one of another version.
+    Frozen,
 }
 
 /// An alert for the peer.
@@ -78,7 +80,7 @@ impl TlsError {
                 Alert::DecodeError
             }
             Self::KeyUpdateRequest(_) => Alert::IllegalParameter,
-            Self::Keys => Alert::InternalError,
+            Self::Keys | Self::Frozen => Alert::InternalError,
             Self::PeerAlert(_) => return None,
         })
     }
@@ -114,6 +116,7 @@ impl fmt::Display for TlsError {
                 }
             }
             Self::Keys => f.write_str("keys cannot be made or are used up"),
+            Self::Frozen => f.write_str("frozen session cannot be read"),
         }
     }
 }

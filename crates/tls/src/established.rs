@@ -114,6 +114,12 @@ impl Established {
         }
     }
 
+    /// Returns true if another process can go on with it: it is of TLS 1.3, whose sessions can be
+    /// [frozen](Session::freeze), and not closed.
+    pub fn is_freezable(&self) -> bool {
+        matches!(self, Self::Tls13(session) if !session.is_closed)
+    }
+
     /// Drops the keys, as [`Session::forget`] does.
     pub fn forget(&mut self, keys: &mut Keys) {
         if let Self::Tls13(session) = self {

@@ -3,7 +3,7 @@
 //! [`Session`] is the record layer of an established connection (RFC 8446 sections 4.6.3, 5 and
 //! 6): it opens and seals records, follows key updates, and asks for the alerts that errors call
 //! for. Its keys are derived from the secrets when they are needed, and kept in [`Keys`] for
-//! the connections that were used last.
+//! the connections that were used last. [Frozen](Session::freeze), it goes to another process.
 //!
 //! [`Acceptor`] begins [`Handshake`]s of servers and [`Connector`] those of clients, which rustls
 //! does; what one leaves is [`Established`]. rustls is used in these modules and in those of

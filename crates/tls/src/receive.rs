@@ -182,6 +182,22 @@ impl Session {
         }
     }
 
+    /// Returns true if what is noted of records so far can be so, wherever it comes from.
+    pub(crate) fn has_legal_counts(&self) -> bool {
+        let [kind, length @ ..] = self.fragment;
+        let is_legal = match self.fragment_bytes {
+            0 => true,
+            // A part of the ticket may have been skipped.
+            4 if kind == NEW_SESSION_TICKET => {
+                let missing = message_bytes(length);
+                self.peer == Peer::Server && (1..=*TICKET_BYTES.end()).contains(&missing)
+            }
+            1..=4 => self.check_message().is_ok(),
+            _ => false,
+        };
+        is_legal && self.without_data <= WITHOUT_DATA_MAX
+    }
+
     /// Passes over the bytes of a ticket; returns what is behind it.
     fn skip_ticket<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let [kind, length @ ..] = self.fragment;

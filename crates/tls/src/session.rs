@@ -3,6 +3,7 @@
 use crate::keys::{Keys, Place};
 use crate::suite::{Secret, Suite};
 use crate::{Alert, TlsError};
+use zeroize::Zeroizing;
 
 /// The record layer of one established TLS 1.3 connection.
 ///
@@ -129,6 +130,110 @@ impl Session {
         self.is_ended
     }
 
+    /// Ends the session here, so that another process goes on with it.
+    ///
+    /// Shape: 90 or 122 bytes, which hold the secrets and are erased when they are dropped. A nonce
+    /// is the number of a record under its key, so no record may be sealed here any more: the
+    /// session is taken by value, it cannot be cloned, and its keys are forgotten. What is frozen is
+    /// to be [thawed](Self::thaw) once at most.
+    ///
+    /// ```
+    /// use dwell_tls::{Keys, Secrets, Session, Suite};
+    ///
+    /// let mut keys = Keys::new(16);
+    /// let (one, two) = ([1; 32], [2; 32]);
+    /// let mut ours = Session::new(Suite::Aes128Gcm, Secrets::new(&one, &two))?;
+    /// let mut theirs = Session::new(Suite::Aes128Gcm, Secrets::new(&two, &one))?;
+    /// let mut wire = Vec::new();
+    /// ours.seal(&mut keys, &[b"before"], &mut wire)?;
+    /// let frozen = ours.freeze(&mut keys);
+    /// let mut ours = Session::thaw(&frozen)?;
+    /// ours.seal(&mut keys, &[b", after"], &mut wire)?;
+    /// let opened = theirs.open(&mut keys, &mut wire)?;
+    /// assert_eq!(&wire[..opened.data], b"before, after");
+    /// # Ok::<(), dwell_tls::TlsError>(())
+    /// ```
+    pub fn freeze(mut self, keys: &mut Keys) -> Zeroizing<Vec<u8>> {
+        self.forget(keys);
+        let secret_bytes = self.suite.secret_bytes();
+        // All of its room at once, so that no copy of a secret is left behind.
+        let mut frozen = Zeroizing::new(Vec::with_capacity(FROZEN_HEAD_BYTES + 2 * secret_bytes));
+        frozen.push(FROZEN_VERSION);
+        frozen.extend_from_slice(&self.suite.number().to_be_bytes());
+        let flags = [
+            (self.peer == Peer::Server, OF_CLIENT),
+            (self.owes_update, OWES_UPDATE),
+            (self.is_ended, IS_ENDED),
+            (self.is_closed, IS_CLOSED),
+        ];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+        frozen.push(flags.map(|(_, flag)| flag).sum());
+        frozen.extend_from_slice(&[self.without_data, self.fragment_bytes]);
+        frozen.extend_from_slice(&self.fragment);
+        let directions = [&self.receiving, &self.sending];
+        for Direction { sequence, .. } in directions {
+            frozen.extend_from_slice(&sequence.to_be_bytes());
+        }
+        for Direction { secret, .. } in directions {
+            frozen.extend_from_slice(secret.bytes(self.suite));
+        }
+        frozen
+    }
+
+    /// Goes on with a session that another process has [frozen](Self::freeze).
+    ///
+    /// # Errors
+    /// [`TlsError::Frozen`] if the bytes are not those of a frozen session, or of one of another
+    /// version of this format.
+    pub fn thaw(frozen: &[u8]) -> Result<Self, TlsError> {
+        Self::thawed(frozen).ok_or(TlsError::Frozen)
+    }
+
+    fn thawed(frozen: &[u8]) -> Option<Self> {
+        let (head, secrets) = frozen.split_first_chunk::<FROZEN_HEAD_BYTES>()?;
+        let (
+            [
+                FROZEN_VERSION,
+                high,
+                low,
+                flags,
+                without_data,
+                fragment_bytes,
+            ],
+            counts,
+        ) = head.split_first_chunk()?
+        else {
+            return None;
+        };
+        let (fragment, counts) = counts.split_first_chunk()?;
+        let (received, sent) = counts.split_first_chunk()?;
+        let suite = Suite::numbered(u16::from_be_bytes([*high, *low]))?;
+        let (receiving, sending) = secrets.split_at_checked(suite.secret_bytes())?;
+        let secrets = Secrets {
+            receiving,
+            sending,
+            received: u64::from_be_bytes(*received),
+            sent: u64::from_be_bytes(sent.try_into().ok()?),
+        };
+        let is = |flag| flags & flag != 0;
+        let session = Self {
+            fragment: *fragment,
+            fragment_bytes: *fragment_bytes,
+            peer: if is(OF_CLIENT) {
+                Peer::Server
+            } else {
+                Peer::Client
+            },
+            without_data: *without_data,
+            owes_update: is(OWES_UPDATE),
+            is_ended: is(IS_ENDED),
+            is_closed: is(IS_CLOSED),
+            ..Self::new(suite, secrets).ok()?
+        };
+        let is_known = flags & !FLAGS == 0 && session.has_legal_counts();
+        is_known.then_some(session)
+    }
+
     /// Drops the keys of this session, which erases them. To be called before it is dropped.
     pub fn forget(&mut self, keys: &mut Keys) {
         keys.forget(&mut self.receiving);
@@ -171,3 +276,16 @@ impl Direction {
         Ok(())
     }
 }
+
+/// The format of a frozen session: the version, the suite's number (2), flags, records in a row without data, bytes of
+/// a fragment, the fragment (4), the records received and sent (8 each), and the two secrets.
+/// Numbers are big-endian.
+const FROZEN_VERSION: u8 = 1;
+const FROZEN_HEAD_BYTES: usize = 26;
+
+/// The session is that of a client.
+const OF_CLIENT: u8 = 1;
+const OWES_UPDATE: u8 = 2;
+const IS_ENDED: u8 = 4;
+const IS_CLOSED: u8 = 8;
+const FLAGS: u8 = OF_CLIENT | OWES_UPDATE | IS_ENDED | IS_CLOSED;

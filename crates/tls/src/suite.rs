@@ -36,6 +36,12 @@ impl Suite {
         }
     }
 
+    /// The suite with this [`number`](Self::number).
+    pub(crate) fn numbered(number: u16) -> Option<Self> {
+        let all = [Self::Aes128Gcm, Self::Aes256Gcm, Self::ChaCha20Poly1305];
+        all.into_iter().find(|suite| suite.number() == number)
+    }
+
     fn hash(self) -> hkdf::Algorithm {
         match self {
             Self::Aes256Gcm => hkdf::HKDF_SHA384,
@@ -76,6 +82,11 @@ impl Secret {
         Ok(secret)
     }
 
+    /// The bytes of a secret of this suite.
+    pub(crate) fn bytes(&self, suite: Suite) -> &[u8] {
+        &self.0[..suite.secret_bytes()]
+    }
+
     /// The secret after a key update (RFC 8446 section 7.2).
     pub(crate) fn next(&self, suite: Suite) -> Result<Self, TlsError> {
         let mut next = Self([0; SECRET_BYTES_MAX]);
@@ -102,7 +113,7 @@ impl Secret {
         let length = [0, out.len() as u8];
         let label_length = [(PREFIX.len() + label.len()) as u8];
         let info: [&[u8]; 5] = [&length, &label_length, PREFIX, label, &[0]];
-        let secret = Prk::new_less_safe(suite.hash(), &self.0[..suite.secret_bytes()]);
+        let secret = Prk::new_less_safe(suite.hash(), self.bytes(suite));
         let expanded = secret.expand(&info, Length(out.len()));
         expanded
             .and_then(|expanded| expanded.fill(out))

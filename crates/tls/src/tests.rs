@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 mod connections;
+mod frozen;
 mod handshakes;
 
 const CERTIFICATE: &[u8] = include_bytes!("../tests/data/certificate.pem");

@@ -4,6 +4,8 @@
 //! making (8) with the state of the session; its tag (16) stands for the name too. The tag alone
 //! decides about a ticket, in constant time: the name is sent in the clear and no secret.
 
+mod frozen;
+
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::{constant_time, rand};
 use rustls::server::ProducesTickets;

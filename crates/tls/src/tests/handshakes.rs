@@ -3,7 +3,7 @@
 use super::{CERTIFICATE, KEY};
 use crate::{
     Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError,
-    HandshakeFault, Keys, TicketKey, TlsError, content,
+    HandshakeFault, Keys, Roots, TicketKey, TlsError, content,
 };
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
@@ -378,4 +378,26 @@ fn a_certificate_that_is_of_no_use_is_refused() {
         let error = refused(CERTIFICATE, key);
         assert!(matches!(error, CertificateError::Key(_)), "{error}");
     }
+}
+
+#[test]
+fn authorities_are_told_apart_whatever_their_order() {
+    let (one, other) = (CERTIFICATE, OTHER_CERTIFICATE);
+    let digest = |pem: &[u8]| {
+        let roots = Roots::from_pem(pem).unwrap();
+        let acceptor = Acceptor::verifying(Vec::new(), 1, &roots).unwrap();
+        acceptor.client_authorities().unwrap()
+    };
+    assert_eq!(Acceptor::new(Vec::new(), 1).client_authorities(), None);
+    let [first, second] = [digest(one), digest(other)];
+    assert_ne!(first, second);
+    assert_eq!(digest(&[b"# a comment\n", one].concat()), first);
+    assert_eq!(
+        digest(&[one, one].concat()),
+        first,
+        "one that is named twice"
+    );
+    let both = digest(&[one, other].concat());
+    assert_eq!(digest(&[other, one].concat()), both);
+    assert!(both != first && both != second);
 }

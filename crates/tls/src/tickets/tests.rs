@@ -1,4 +1,5 @@
 use super::*;
+use crate::TlsError;
 use rustls::pki_types::UnixTime;
 use std::time::Duration;
 
@@ -267,4 +268,95 @@ fn processes_with_the_same_keys_ahead_read_the_tickets_of_one_another() {
         }
         assert!(is_read(&idle, &quick.encrypt(STATE).unwrap()), "{hours}");
     }
+}
+
+/// The next process, whose clock is the same.
+fn successor(of: &Tickets, clock: &Arc<Clock>) -> Tickets {
+    let next = Tickets::new(Arc::clone(clock) as Arc<dyn TimeProvider>);
+    next.thaw(&of.freeze().unwrap()).unwrap();
+    next
+}
+
+#[test]
+fn keys_go_to_the_next_process_with_their_ages() {
+    let (first, clock) = tickets();
+    assert!(first.freeze().is_none(), "there is none yet");
+    let oldest = first.encrypt(STATE).unwrap();
+    clock.0.store(START + ROTATION, Ordering::Relaxed);
+    let newest = first.encrypt(STATE).unwrap();
+    let second = successor(&first, &clock);
+    assert_eq!(made(&second), (2, 0));
+    assert!(is_read(&second, &oldest) && is_read(&second, &newest));
+    let of_second = second.encrypt(STATE).unwrap();
+    assert_eq!(
+        of_second[..NAME_BYTES],
+        newest[..NAME_BYTES],
+        "the same key"
+    );
+    assert!(is_read(&first, &of_second));
+    // Twice in a row, and the key is replaced when its own time is over.
+    let third = successor(&second, &clock);
+    clock.0.store(START + 2 * ROTATION, Ordering::Relaxed);
+    let of_third = third.encrypt(STATE).unwrap();
+    assert_ne!(of_third[..NAME_BYTES], newest[..NAME_BYTES]);
+    assert!(is_read(&third, &oldest) && is_read(&third, &newest));
+    clock
+        .0
+        .store(START + u64::from(LIFETIME), Ordering::Relaxed);
+    assert!(!is_read(&third, &oldest));
+}
+
+#[test]
+fn a_key_keeps_its_count_on_its_way() {
+    let (first, clock) = tickets();
+    let before = first.encrypt(STATE).unwrap();
+    first
+        .lock()
+        .newest(START)
+        .unwrap()
+        .sealed
+        .store(TICKETS_PER_KEY_MAX, Ordering::Relaxed);
+    let second = successor(&first, &clock);
+    let after = second.encrypt(STATE).unwrap();
+    assert_ne!(before[..NAME_BYTES], after[..NAME_BYTES], "it is used up");
+    assert!(is_read(&second, &before));
+}
+
+#[test]
+fn given_keys_stay_where_they_are() {
+    let (given, _) = tickets();
+    given.give(vec![key(1)]);
+    assert!(given.freeze().is_none());
+    let (first, _) = tickets();
+    let ticket = first.encrypt(STATE).unwrap();
+    given.thaw(&first.freeze().unwrap()).unwrap();
+    assert!(!is_read(&given, &ticket));
+    let (second, _) = tickets();
+    let own = second.encrypt(STATE).unwrap();
+    second.thaw(&first.freeze().unwrap()).unwrap();
+    assert!(is_read(&second, &ticket) && is_read(&second, &own));
+    let next = second.encrypt(STATE).unwrap();
+    assert_eq!(next[..NAME_BYTES], own[..NAME_BYTES]);
+}
+
+#[test]
+fn frozen_keys_that_cannot_be_right_are_refused() {
+    let (first, clock) = tickets();
+    first.encrypt(STATE).unwrap();
+    clock.0.store(START + ROTATION, Ordering::Relaxed);
+    first.encrypt(STATE).unwrap();
+    let good = first.freeze().unwrap().to_vec();
+    assert_eq!(good.len(), 1 + 2 * 64);
+    let (next, _) = tickets();
+    for end in (0..good.len()).filter(|end| *end != 65) {
+        assert!(next.thaw(&good[..end]).is_err(), "{end} bytes");
+    }
+    let (head, [one, two]) = (&good[..1], [&good[1..65], &good[65..]]);
+    let older_first = [head, two, one].concat();
+    let too_many = [head, one, one, one, one].concat();
+    let other_version = [&[2], one].concat();
+    for bytes in [older_first, too_many, other_version] {
+        assert_eq!(next.thaw(&bytes), Err(TlsError::Frozen));
+    }
+    assert_eq!(made(&next), (0, 0));
 }
