@@ -6,14 +6,13 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
 
 import pytest
 
 from support import ports
 from support.browser import find
-from support.secure import Secure, answer, ask, has_tls, read_to_end
+from support.secure import Secure, answer, ask, has_tls, openssl_client, read_to_end
 from support.wait import until
 
 GO_CLIENT = pathlib.Path(__file__).parent / "clients" / "tls" / "main.go"
@@ -123,24 +122,7 @@ def test_curl_gets_a_value(secure):
 
 def test_openssl_changes_its_keys_and_asks_for_ours(secure):
     secure.edge.store().set("/poll/a", "value")
-    command = ["openssl", "s_client", "-connect", ports.text(secure.address), "-servername",
-               "one.test", "-CAfile", secure.certificate, "-verify_return_error"]  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        client = stack.enter_context(
-            subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-            )
-        )
-        stack.callback(client.kill)
-        timer = threading.Timer(60, client.kill)
-        timer.start()
-        stack.callback(timer.cancel)
-
-        read_to_end(client, b"Verify return code: 0 (ok)")
+    with openssl_client(secure) as client:
         for command in (b"", b"k\n", b"K\n", b"k\n", b"K\n"):
             if command:
                 client.stdin.write(command)

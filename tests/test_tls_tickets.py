@@ -6,12 +6,9 @@ import subprocess
 
 import pytest
 
-from support import ports
 from support.dwell import BINARY
-from support.secure import Secure
+from support.secure import Secure, is_resumed
 from support.wait import until
-
-LAST_REQUEST = b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n"
 
 
 def key():
@@ -43,19 +40,6 @@ def serve(start_dwell, tmp_path):
     return start
 
 
-def ask(server, version, *options):
-    """One request by OpenSSL; returns whether it resumed a session."""
-    done = subprocess.run(
-        ["openssl", "s_client", "-connect", ports.text(server.address), "-servername", "one.test",
-         "-CAfile", server.certificate, "-verify_return_error", "-ign_eof", f"-{version}",
-         *options],
-        input=LAST_REQUEST, capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert b"\r\n\r\nvalue" in done.stdout, done.stdout + done.stderr
-    assert (b"New, TLSv1" in done.stdout) != (b"Reused, TLSv1" in done.stdout), done.stdout
-    return b"Reused, TLSv1" in done.stdout
-
-
 @pytest.mark.parametrize("version", ["tls1_2", "tls1_3"])
 def test_a_session_of_one_process_is_resumed_by_another(serve, tmp_path, version):
     shared, other = key(), key()
@@ -63,48 +47,48 @@ def test_a_session_of_one_process_is_resumed_by_another(serve, tmp_path, version
     there, _ = serve("there", "# next\n", other, "\n", shared)
     stranger, _ = serve("stranger", other)
     session = tmp_path / "session.pem"
-    assert not ask(here, version, "-sess_out", session)
-    assert ask(here, version, "-sess_in", session)
-    assert ask(there, version, "-sess_in", session)
-    assert not ask(stranger, version, "-sess_in", session)
+    assert not is_resumed(here, version, "-sess_out", session)
+    assert is_resumed(here, version, "-sess_in", session)
+    assert is_resumed(there, version, "-sess_in", session)
+    assert not is_resumed(stranger, version, "-sess_in", session)
 
 
 def test_the_file_is_read_again_when_it_has_changed(serve, tmp_path):
     before, after = key(), key()
     server, file = serve("server", before, check_interval="1s")
     session = tmp_path / "session.pem"
-    assert not ask(server, "tls1_3", "-sess_out", session)
+    assert not is_resumed(server, "tls1_3", "-sess_out", session)
     place(file, "nonsense\n")
     until(lambda: "the keys before stay" in server.edge.output(), "the file is refused")
-    assert ask(server, "tls1_3", "-sess_in", session)
+    assert is_resumed(server, "tls1_3", "-sess_in", session)
     place(file, after, before)
     until(lambda: "keys of tickets renewed" in server.edge.output(), "the file is taken")
-    assert ask(server, "tls1_3", "-sess_in", session)
+    assert is_resumed(server, "tls1_3", "-sess_in", session)
     place(file, after)
     until(lambda: server.edge.output().count("keys of tickets renewed") == 2, "it is taken again")
-    assert not ask(server, "tls1_3", "-sess_in", session)
+    assert not is_resumed(server, "tls1_3", "-sess_in", session)
 
 
 def test_a_reload_takes_another_file_or_refuses_it(serve, tmp_path):
     server, file = serve("server", key(), check_interval="1d")
     edge = server.edge
     session = tmp_path / "session.pem"
-    assert not ask(server, "tls1_3", "-sess_out", session)
+    assert not is_resumed(server, "tls1_3", "-sess_out", session)
     place(file, "nonsense\n")
     edge.signal(signal.SIGHUP)
     until(lambda: "is not taken" in edge.output(), "the reload is refused")
     assert "(tls.ticket_keys): line 1 is not base64 of 48 bytes; each line" in edge.output()
-    assert ask(server, "tls1_3", "-sess_in", session)
+    assert is_resumed(server, "tls1_3", "-sess_in", session)
     place(file, key())
     edge.signal(signal.SIGHUP)
     until(lambda: edge.output().count("configuration read") == 1, "the reload is done")
-    assert not ask(server, "tls1_3", "-sess_in", session)
+    assert not is_resumed(server, "tls1_3", "-sess_in", session)
     # Without a file, keys are made.
     edge.rewrite(tls={"ticket_keys": "off"})
     edge.signal(signal.SIGHUP)
     until(lambda: edge.output().count("configuration read") == 2, "the reload is done")
-    assert not ask(server, "tls1_3", "-sess_out", session)
-    assert ask(server, "tls1_3", "-sess_in", session)
+    assert not is_resumed(server, "tls1_3", "-sess_out", session)
+    assert is_resumed(server, "tls1_3", "-sess_in", session)
 
 
 def test_check_says_what_is_wrong_with_the_file(tmp_path):

@@ -183,7 +183,7 @@ def fails(tmp_path):
     other_side = ROOT / "tests" / "support" / "other_side.py"
 
     def fail(step):
-        script = tmp_path / f"other.{step}"
+        script = tmp_path / f"other..{step}"
         script.write_text(f"#!{sys.executable}\n{other_side.read_text()}")
         script.chmod(0o755)
         program.unlink()

@@ -1,6 +1,7 @@
 """The program that is put in a successor's place, and the one that starts one, as frames.
 
-Run as a program it is a successor that fails at the step which its name has behind the last dot.
+Run as a program it is a successor that fails at the step which its name has behind the last dot,
+and says in `Ready` what it takes: the part of the name before that, in hexadecimal.
 """
 
 import socket
@@ -8,7 +9,7 @@ import struct
 import sys
 
 KINDS = ("", "Hello", "Listener", "Listeners", "Ready", "Store", "Taken", "Serve", "Connection")
-KINDS += ("TrustedConnection", "Serving")
+KINDS += ("TrustedConnection", "Serving", "SecureConnection", "TicketKeys")
 
 
 class Other:
@@ -41,10 +42,10 @@ class Other:
             pass
 
 
-def succeed(until):
+def succeed(until, takes):
     other = Other(socket.socket(fileno=0))
     other.skip_to("Listeners")
-    other.send("Ready")
+    other.send("Ready", 0, takes)
     if until == "deaf":
         # Until it is killed.
         other.skip_to("Serve")
@@ -55,4 +56,5 @@ def succeed(until):
 
 
 if __name__ == "__main__":
-    succeed(sys.argv[0].rpartition(".")[2])
+    *_, said, step = sys.argv[0].split(".")
+    succeed(step, bytes.fromhex(said))

@@ -1,7 +1,10 @@
 """An edge under TLS, and what its clients share."""
 
+import contextlib
 import socket
 import ssl
+import subprocess
+import threading
 
 from support import ports
 from support.certificates import END_ENTITY, make_certificate
@@ -66,6 +69,41 @@ def answer(connection):
         assert part, body
         body += part
     return body
+
+
+def s_client(server, *options):
+    """The command by which OpenSSL connects, and verifies the certificate."""
+    return ["openssl", "s_client", "-connect", ports.text(server.address), "-servername",
+            "one.test", "-CAfile", server.certificate, "-verify_return_error",
+            *options]  # fmt: skip
+
+
+@contextlib.contextmanager
+def openssl_client(server):
+    """An `openssl s_client` that has connected, with pipes to it; killed after a while."""
+    pipe = subprocess.PIPE
+    client = subprocess.Popen(
+        s_client(server), stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, bufsize=0
+    )
+    timer = threading.Timer(60, client.kill)
+    timer.start()
+    try:
+        read_to_end(client, b"Verify return code: 0 (ok)")
+        yield client
+    finally:
+        timer.cancel()
+        client.kill()
+        client.communicate()
+
+
+def is_resumed(server, version, *options):
+    """Makes one request for `/poll/a` by OpenSSL; returns whether it resumed a session."""
+    request = b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: close\r\n\r\n"
+    command = s_client(server, "-ign_eof", f"-{version}", *options)
+    done = subprocess.run(command, input=request, capture_output=True, timeout=60, check=False)
+    assert b"\r\n\r\nvalue" in done.stdout, done.stdout + done.stderr
+    assert (b"New, TLSv1" in done.stdout) != (b"Reused, TLSv1" in done.stdout), done.stdout
+    return b"Reused, TLSv1" in done.stdout
 
 
 def read_to_end(process, end):

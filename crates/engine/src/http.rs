@@ -21,6 +21,7 @@ use crate::fan_out;
 use crate::limits::{Limits, Waits};
 use crate::reply::{Reply, Response};
 use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
+use moving::Leaving;
 use shedding::Overload;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -118,7 +119,7 @@ pub struct Http {
     date: DateCache,
     pub(crate) draining: bool,
     /// Requests that have not begun are another process's.
-    leaving: bool,
+    leaving: Leaving,
     pub(crate) waits: Waits,
     accounts: Accounts,
     overload: Overload,
@@ -150,7 +151,7 @@ impl Http {
             unread: Vec::new(),
             date: DateCache::default(),
             draining: false,
-            leaving: false,
+            leaving: Leaving::No,
             waits: Waits::default(),
             accounts: Accounts::default(),
             overload: Overload::default(),

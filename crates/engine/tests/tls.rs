@@ -501,23 +501,86 @@ fn an_idle_client_is_told_of_its_end() {
 
 #[test]
 fn a_connection_under_tls_does_not_leave_for_another_process() {
-    let mut rig = Rig::new(7);
-    let mut client = rig.client(&version::TLS13);
-    client.write(&get("/"));
-    rig.until(&mut client, b"/\n");
-    let HttpDriver { http, app } = &mut rig.driver;
-    http.hand_over(rig.event_loop.context(), app, |_, _| panic!("it has left"));
-    assert_eq!(http.connections(), 0);
-    for _ in 0..9 {
-        rig.turn();
-        client.exchange().unwrap();
+    for (version, takes_tls) in [(&version::TLS13, false), (&version::TLS12, true)] {
+        let mut rig = Rig::new(7);
+        let mut client = rig.client(version);
+        client.write(&get("/"));
+        rig.until(&mut client, b"/\n");
+        let HttpDriver { http, app } = &mut rig.driver;
+        let context = rig.event_loop.context();
+        http.hand_over(context, app, takes_tls, |_, _| panic!("it has left"));
+        assert_eq!(http.connections(), 0);
+        for _ in 0..9 {
+            rig.turn();
+            client.exchange().unwrap();
+        }
+        assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
     }
-    assert!(client.tls.process_new_packets().unwrap().peer_has_closed());
+}
+
+#[test]
+fn connections_of_tls_1_3_go_on_in_another_process() {
+    let mut rig = Rig::new(9);
+    let (mut new_loop, mut new) = (
+        EventLoop::new().unwrap(),
+        HttpDriver::new(Limits::default(), Echo::default()),
+    );
+    let mut clients: Vec<_> = (0..3).map(|_| rig.client(&version::TLS13)).collect();
+    clients[0].write(&get("/idle"));
+    rig.turns_with(&mut clients);
+    clients[1].write(b"GET /begun HTTP/1.1\r\n");
+    clients[2].write(&[get("/held"), get("/behind")].concat());
+    rig.turns_with(&mut clients);
+    // One is accepted, and its handshake has not begun.
+    clients.push(rig.client(&version::TLS13));
+    (0..99).for_each(|_| rig.turn());
+    assert_eq!(rig.driver.http.connections(), 4);
+    let mut turns = |rig: &mut Rig, clients: &mut Vec<Client>| {
+        for _ in 0..300 {
+            let HttpDriver { http, app } = &mut rig.driver;
+            let mut left = Vec::new();
+            let context = rig.event_loop.context();
+            http.hand_over(context, app, true, |_, detached| left.push(detached));
+            for detached in left {
+                let context = new_loop.context();
+                new.http.adopt_detached(context, detached, &mut new.app);
+            }
+            rig.turn();
+            let moment = Some(Duration::from_millis(1));
+            new_loop.turn(&mut new, moment).unwrap();
+            let exchanged = clients.iter_mut().map(Client::exchange);
+            exchanged.for_each(|exchanged| exchanged.unwrap());
+        }
+        (rig.driver.http.connections(), new.http.connections())
+    };
+    let counts = turns(&mut rig, &mut clients);
+    assert_eq!(counts, (1, 3), "the held one stays for its answer");
+    clients[1].write(b"Host: a\r\n\r\n");
+    let exchange = rig.driver.app.held.remove(0);
+    let http = &mut rig.driver.http;
+    let waited = |reply: &mut Reply<'_>| reply.text(200, "waited");
+    http.with_reply(rig.event_loop.context(), exchange, waited)
+        .unwrap();
+    assert_eq!(turns(&mut rig, &mut clients), (0, 4));
+    let ends = ["/idle\n", "/begun\n", "/behind\n", ""];
+    for (client, end) in clients.iter().zip(ends) {
+        let answers = String::from_utf8(client.read.clone()).unwrap();
+        assert!(answers.ends_with(end), "{end}: {answers}");
+        assert!(!answers.to_lowercase().contains("connection: close"));
+    }
+    assert!(String::from_utf8_lossy(&clients[2].read).contains("\r\n\r\nwaited\n"));
+    for client in &mut clients {
+        client.write(&get("/last"));
+    }
+    turns(&mut rig, &mut clients);
+    for client in &clients {
+        assert!(client.read.ends_with(b"/last\n") && !client.has_ended);
+    }
 }
 
 #[test]
 fn requests_on_their_way_are_answered_by_the_process_that_has_the_keys() {
-    for version in [&version::TLS13, &version::TLS12] {
+    for (version, takes_tls) in [(&version::TLS13, false), (&version::TLS12, true)] {
         let mut rig = Rig::new(8);
         let mut clients: Vec<_> = (0..4).map(|_| rig.client(version)).collect();
         rig.turns_with(&mut clients);
@@ -528,7 +591,8 @@ fn requests_on_their_way_are_answered_by_the_process_that_has_the_keys() {
         // The loop has not heard of this one.
         clients[2].write(&get("/fresh"));
         let HttpDriver { http, app } = &mut rig.driver;
-        http.hand_over(rig.event_loop.context(), app, |_, _| panic!("it has left"));
+        let context = rig.event_loop.context();
+        http.hand_over(context, app, takes_tls, |_, _| panic!("it has left"));
         clients[0].write(b"Host: a\r\n\r\n");
         rig.turns_with(&mut clients);
         let exchange = rig.driver.app.held.remove(0);

@@ -248,19 +248,21 @@ impl Servers {
         front: &mut Front,
         sender: &HandoffSender,
     ) {
-        let give = |role, detached: &Detached| {
-            sender.give(role, false, &detached.stream, &detached.input);
+        let give = |role, mut detached: Detached| {
+            sender.give(role, false, &mut detached.stream, &detached.input);
         };
-        self.http.hand_over(context, front, |_, detached| {
-            give(Role::Client, &detached);
-        });
+        let takes_tls = sender.takes_tls();
+        self.http
+            .hand_over(context, front, takes_tls, |_, detached| {
+                give(Role::Client, detached);
+            });
         if let Some(admin) = &mut self.admin {
-            admin.hand_over(context, |detached| give(Role::Admin, &detached));
+            admin.hand_over(context, |detached| give(Role::Admin, detached));
         }
         if let Some(store) = &mut self.store {
             store.hand_over(context);
-            for left in store.take_leaving(context) {
-                sender.give(Role::Store, left.is_trusted, &left.stream, &left.input);
+            for mut left in store.take_leaving(context) {
+                sender.give(Role::Store, left.is_trusted, &mut left.stream, &left.input);
             }
         }
     }
@@ -286,6 +288,9 @@ impl Servers {
         connection: HandedConnection,
     ) -> io::Result<()> {
         let mut stream = Stream::from_descriptor(connection.descriptor)?;
+        if let Some(frozen) = connection.frozen {
+            stream.thaw(&frozen)?;
+        }
         let input = connection.input;
         match (connection.role, &mut self.admin, &mut self.store) {
             (Role::Client, _, _) => {

@@ -1,4 +1,5 @@
-//! Frames between the two processes of an upgrade, over a socket pair; some carry a descriptor.
+//! Frames between the two processes of an upgrade, over a socket pair; some carry a descriptor, and
+//! some secrets, which are nowhere else on their way.
 //!
 //! A frame has its kind, a mark, two unused bytes, and the length of its body (little-endian). A
 //! descriptor travels with the first byte of its frame, which is therefore read by itself.
@@ -27,7 +28,8 @@ pub(crate) enum FrameKind {
     Listener = 2,
     /// End of the listening sockets.
     Listeners = 3,
-    /// From the successor: it could serve now; the mark tells if it wants the store.
+    /// From the successor: it could serve now; the mark tells if it wants the store, and the bytes
+    /// what of TLS it [takes](super::TakesTls).
     Ready = 4,
     /// From the predecessor: the mark tells if the items follow.
     Store = 5,
@@ -41,9 +43,15 @@ pub(crate) enum FrameKind {
     TrustedConnection = 9,
     /// From the successor: it has got [`Serve`](Self::Serve), and serves.
     Serving = 10,
+    /// A connection under TLS, for a successor that takes those: as `Connection`, with the frozen
+    /// stream before the other bytes.
+    SecureConnection = 11,
+    /// From the predecessor, before [`Store`](Self::Store), to a successor that takes those: its
+    /// keys of session tickets.
+    TicketKeys = 12,
 }
 
-const KINDS: [FrameKind; 10] = [
+const KINDS: [FrameKind; 12] = [
     FrameKind::Hello,
     FrameKind::Listener,
     FrameKind::Listeners,
@@ -54,6 +62,8 @@ const KINDS: [FrameKind; 10] = [
     FrameKind::Connection,
     FrameKind::TrustedConnection,
     FrameKind::Serving,
+    FrameKind::SecureConnection,
+    FrameKind::TicketKeys,
 ];
 
 /// A frame that was received.
@@ -63,6 +73,17 @@ pub(crate) struct Frame {
     pub(crate) mark: u8,
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptor: Option<OwnedFd>,
+}
+
+impl Frame {
+    /// Returns the frame if it is of this kind.
+    pub(crate) fn expected(self, kind: FrameKind) -> io::Result<Self> {
+        if self.kind == kind {
+            return Ok(self);
+        }
+        let got = self.kind;
+        Err(io::Error::other(format!("{kind:?} expected: {got:?}")))
+    }
 }
 
 /// One end of the socket pair. A call fails at its deadline, or when no byte moves for the stall
@@ -179,13 +200,7 @@ impl Channel {
 
     /// Receives a frame, which must be of this kind.
     pub(crate) fn expect(&mut self, kind: FrameKind) -> io::Result<Frame> {
-        let frame = self.receive()?;
-        if frame.kind == kind {
-            Ok(frame)
-        } else {
-            let (expected, got) = (kind, frame.kind);
-            Err(io::Error::other(format!("{expected:?} expected: {got:?}")))
-        }
+        self.receive()?.expected(kind)
     }
 
     /// Gives the next call on the socket the remaining time.

@@ -3,10 +3,12 @@
 
 use super::channel::{Channel, FrameKind};
 use super::listeners::Role;
+use super::secure;
 use dwell_evloop::Stream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use zeroize::Zeroizing;
 
 /// The sender of connections to the successor.
 #[derive(Debug)]
@@ -14,14 +16,16 @@ pub(crate) struct HandoffSender {
     /// Absent once the other end has failed.
     channel: Mutex<Option<Channel>>,
     has_items: bool,
+    takes_tls: bool,
 }
 
 impl HandoffSender {
     /// Makes a sender over `channel`.
-    pub(crate) fn new(channel: Channel, has_items: bool) -> Self {
+    pub(crate) fn new(channel: Channel, has_items: bool, takes_tls: bool) -> Self {
         Self {
             channel: Mutex::new(Some(channel)),
             has_items,
+            takes_tls,
         }
     }
 
@@ -30,9 +34,20 @@ impl HandoffSender {
         self.has_items
     }
 
-    /// Sends a connection with its unread input, and closes the socket here. If the successor
+    /// Returns true if the successor takes connections of TLS 1.3.
+    pub(crate) fn takes_tls(&self) -> bool {
+        self.takes_tls
+    }
+
+    /// Sends a connection with its unread input; its socket is to be closed here. If the successor
     /// cannot take it, the connection is closed.
-    pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &Stream, input: &[u8]) {
+    ///
+    /// Shape: this is the only place where a session of TLS leaves the process, and there is a
+    /// sender only after the successor has confirmed that it serves. Before it, nothing is frozen,
+    /// so a failed upgrade leaves every session as it was. From the freezing on nothing can be
+    /// sealed here, also if the frame does not get through: how much of it the successor has read
+    /// is not known, and a record of each of the two might have the same nonce.
+    pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &mut Stream, input: &[u8]) {
         let kind = if is_trusted {
             FrameKind::TrustedConnection
         } else {
@@ -43,7 +58,19 @@ impl HandoffSender {
             return;
         };
         let Some(open) = channel.as_mut() else { return };
-        if let Err(error) = open.send(kind, role as u8, input, Some(stream.as_fd())) {
+        let sent = if stream.is_secure() {
+            let Some(frozen) = stream.freeze() else {
+                return;
+            };
+            let (kind, bytes) = (
+                FrameKind::SecureConnection,
+                secure::to_bytes(&frozen, input),
+            );
+            open.send(kind, role as u8, &bytes, Some(stream.as_fd()))
+        } else {
+            open.send(kind, role as u8, input, Some(stream.as_fd()))
+        };
+        if let Err(error) = sent {
             tracing::error!(%error, "connections cannot be handed over any more");
             *channel = None;
         }
@@ -61,6 +88,8 @@ pub(crate) struct HandedConnection {
     pub(crate) role: Role,
     /// Its memcached client is authenticated.
     pub(crate) is_trusted: bool,
+    /// Its TLS, if it is under TLS.
+    pub(crate) frozen: Option<Zeroizing<Vec<u8>>>,
     pub(crate) input: Vec<u8>,
     pub(crate) descriptor: OwnedFd,
 }
@@ -143,6 +172,7 @@ mod tests {
         HandedConnection {
             role,
             is_trusted: false,
+            frozen: None,
             input: input.to_vec(),
             descriptor: UnixStream::pair().unwrap().0.into(),
         }
@@ -171,11 +201,11 @@ mod tests {
     fn after_a_failure_nothing_more_is_sent() {
         let (one, other) = UnixStream::pair().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let sender = HandoffSender::new(Channel::new(one, deadline), true);
+        let sender = HandoffSender::new(Channel::new(one, deadline), true, false);
         let (client, _server) = UnixStream::pair().unwrap();
-        let client = Stream::from_descriptor(client.into()).unwrap();
+        let mut client = Stream::from_descriptor(client.into()).unwrap();
         let mut receiver = Channel::new(other, deadline);
-        sender.give(Role::Client, false, &client, b"GET");
+        sender.give(Role::Client, false, &mut client, b"GET");
         let frame = receiver.expect(FrameKind::Connection).unwrap();
         assert_eq!(
             (frame.mark, &*frame.bytes),
@@ -183,8 +213,8 @@ mod tests {
         );
         assert!(frame.descriptor.is_some());
         drop(receiver);
-        sender.give(Role::Client, false, &client, b"");
+        sender.give(Role::Client, false, &mut client, b"");
         assert!(sender.channel.lock().unwrap().is_none());
-        sender.give(Role::Client, false, &client, b"");
+        sender.give(Role::Client, false, &mut client, b"");
     }
 }

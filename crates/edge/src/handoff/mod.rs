@@ -1,18 +1,20 @@
 //! The hand-over from one process to its successor, as far as the loops of both take part.
 //!
 //! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops
-//! of one and pauses them while its items are handed over, `connections` moves idle connections.
-//! The steps of an upgrade are in `process/upgrade`.
+//! of one and pauses them while its items are handed over, `connections` moves idle connections,
+//! `secure` those under TLS. The steps of an upgrade are in `process/upgrade`.
 
 mod barrier;
 mod channel;
 mod connections;
 mod listeners;
+mod secure;
 
 pub(crate) use barrier::{Barrier, Round};
 pub(crate) use channel::{Channel, Frame, FrameKind};
 pub(crate) use connections::{HandedConnection, HandoffQueue, HandoffSender};
 pub(crate) use listeners::{InheritedListener, ListenAddress, Role};
+pub(crate) use secure::TakesTls;
 
 use std::sync::{Arc, OnceLock};
 

@@ -120,7 +120,7 @@ impl Admin {
     pub(crate) fn hand_over(&mut self, context: &mut Context, mut leave: impl FnMut(Detached)) {
         self.drain();
         let leave = |_: &mut Context, detached| leave(detached);
-        self.http.hand_over(context, &mut self.app, leave);
+        self.http.hand_over(context, &mut self.app, false, leave);
     }
 
     /// Serves a client of the predecessor.

@@ -281,6 +281,7 @@ impl LoopParts {
             settings: Arc::clone(&self.settings),
             handoff: Arc::clone(&self.handoff),
             service: self.service.clone(),
+            certificates: Arc::clone(&self.certificates),
             metrics: Arc::clone(&self.metrics),
             notifier: notifier.clone(),
             is_under_way: AtomicBool::new(false),

@@ -67,6 +67,7 @@ struct EdgeServer {
     settings: Arc<Published<Settings>>,
     handoff: Arc<Handoff>,
     service: Option<Arc<StoreService>>,
+    certificates: Arc<Certificates>,
     /// The process that serves until this one does.
     predecessor: Option<Predecessor>,
     pid_file: Option<PidFile>,
@@ -156,6 +157,7 @@ impl EdgeServer {
             settings: parts.settings,
             handoff: parts.handoff,
             service: parts.service,
+            certificates: parts.certificates,
             predecessor,
             pid_file,
         })
@@ -167,7 +169,8 @@ impl EdgeServer {
             return Ok(());
         };
         let owns_file = predecessor.owns_file();
-        let succeeded = predecessor.succeed(self.service.as_deref(), &self.fleet, &self.handoff);
+        let (service, acceptor) = (self.service.as_deref(), self.certificates.acceptor());
+        let succeeded = predecessor.succeed(service, acceptor, &self.fleet, &self.handoff);
         succeeded.map_err(RunError::Upgrade)?;
         let config = &self.settings.newest().config;
         if let (Some(path), Some(server)) = (&config.store.unix_socket, &mut first.servers.store)

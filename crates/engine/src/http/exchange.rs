@@ -1,5 +1,6 @@
 //! One exchange: the app's callbacks with the place for the answer, and what follows from them.
 
+use super::moving::Leaving;
 use super::visit::{Fate, Visit};
 use crate::app::{App, HttpEvent, Outcome};
 use crate::connection::{Phase, Taking, Unread};
@@ -226,7 +227,8 @@ impl<A> Visit<'_, A> {
             && !connection.finished
             && !connection.peer.has_ended()
             && connection.incoming.is_none()
-            && !(self.draining || self.leaving);
+            && !self.draining
+            && self.leaving == Leaving::No;
         let is_small = (1..=Sends::BYTES_MAX).contains(&output.len());
         if !(is_given && goes_on && is_small && connection.peer.stream.takes_sends()) {
             return false;

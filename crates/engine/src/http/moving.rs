@@ -5,7 +5,28 @@ use super::accept::{admit, announce, first_timeout};
 use crate::Detached;
 use crate::app::App;
 use crate::connection::{Connection, Phase};
-use dwell_evloop::{Context, Listener, Peer, Readiness, Token};
+use dwell_evloop::{Context, Listener, Peer, Readiness, Stream, Token};
+
+/// The connections that go on in another process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaving {
+    No,
+    /// Connections without TLS.
+    Plain,
+    /// Connections of TLS 1.3, too.
+    All,
+}
+
+impl Leaving {
+    /// Returns true if the connection goes on there, at the latest when its answer is out.
+    pub(super) fn takes(self, stream: &Stream) -> bool {
+        match self {
+            Self::No => false,
+            Self::Plain => stream.can_move(),
+            Self::All => stream.can_move() || stream.can_freeze(),
+        }
+    }
+}
 
 impl Http {
     /// The listeners, so that their sockets can be given to another process.
@@ -32,9 +53,11 @@ impl Http {
     /// Shape: bytes that were not read stay in the socket, and no request is begun here any more. A
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
-    /// responses have been sent meanwhile. Held exchanges are the app's to answer. A connection
-    /// under TLS cannot leave, because its keys stay here, nor can one whose client is known by the
-    /// PROXY protocol: it ends with its next answer, as in [`drain`](Self::drain).
+    /// responses have been sent meanwhile. Held exchanges are the app's to answer. `takes_tls` says
+    /// that the process takes connections of TLS 1.3, whose stream is to be
+    /// [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
+    /// because their keys stay here, nor can those whose client is known by the PROXY protocol:
+    /// they end with their next answer, as in [`drain`](Self::drain).
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};
@@ -43,7 +66,7 @@ impl Http {
     /// /// All that can go on elsewhere.
     /// fn leave<A: App>(http: &mut Http, context: &mut Context, app: &mut A) -> Vec<Detached> {
     ///     let mut leaving = Vec::new();
-    ///     http.hand_over(context, app, |_, detached| leaving.push(detached));
+    ///     http.hand_over(context, app, true, |_, detached| leaving.push(detached));
     ///     leaving
     /// }
     /// #
@@ -71,16 +94,25 @@ impl Http {
         &mut self,
         context: &mut Context,
         app: &mut A,
+        takes_tls: bool,
         mut leave: impl FnMut(&mut Context, Detached),
     ) {
-        let begins = !std::mem::replace(&mut self.leaving, true);
+        let kinds = if takes_tls {
+            Leaving::All
+        } else {
+            Leaving::Plain
+        };
+        let begins = std::mem::replace(&mut self.leaving, kinds) == Leaving::No;
         self.listeners.unlisten_all(context);
         if begins {
             self.drain_by(context, app, |connection| {
-                !connection.peer.stream.can_move()
+                !kinds.takes(&connection.peer.stream)
             });
         }
-        let can_leave = |token: &Token| self.connections.get(*token).is_some_and(can_leave);
+        let can_leave = |token: &Token| {
+            let connection = self.connections.get(*token);
+            connection.is_some_and(|connection| can_leave(connection, kinds))
+        };
         let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
         for token in leaving {
             if let Some(connection) = self.forget(context, token) {
@@ -112,9 +144,9 @@ impl Http {
 }
 
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
-fn can_leave(connection: &Connection) -> bool {
+fn can_leave(connection: &Connection, kinds: Leaving) -> bool {
     matches!(connection.phase, Phase::Idle | Phase::Head)
-        && connection.peer.stream.can_move()
+        && kinds.takes(&connection.peer.stream)
         && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()
         && !connection.finished

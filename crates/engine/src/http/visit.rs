@@ -15,7 +15,7 @@
 use crate::app::{App, ExchangeId, HttpEvent, ProxyHeaderFailure};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
-use crate::http::{Accounts, Peers};
+use crate::http::{Accounts, Leaving, Peers};
 use crate::limits::{Limits, Waits};
 use crate::reply::Framing;
 use dwell_evloop::{Context, Flushed, HandshakeFailure, Handshaking, Readiness, Token};
@@ -47,10 +47,6 @@ pub(super) enum Fate {
 }
 
 /// One connection with all that acting on it needs, looked up once for an event.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is true or not whatever the others are"
-)]
 pub(super) struct Visit<'v, A> {
     pub(super) context: &'v mut Context,
     pub(super) app: &'v mut A,
@@ -59,7 +55,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) draining: bool,
-    pub(super) leaving: bool,
+    pub(super) leaving: Leaving,
     pub(super) waits: Waits,
     /// A request was answered in this visit.
     pub(super) served: bool,
@@ -488,12 +484,12 @@ impl<A> Visit<'_, A> {
 
     /// Returns true if the connection goes on in another process.
     pub(super) fn leaves(&self) -> bool {
-        self.leaving && self.connection.peer.stream.can_move()
+        self.leaving.takes(&self.connection.peer.stream)
     }
 
     /// Returns true if the connection ends with its next answer.
     pub(super) fn ends(&self) -> bool {
-        self.draining || (self.leaving && !self.leaves())
+        self.draining || (self.leaving != Leaving::No && !self.leaves())
     }
 
     /// Waits for the peer. A deadline runs from the beginning of what it bounds: more bytes of the

@@ -48,7 +48,9 @@ fn what_comes_behind_a_body_is_served_by_the_successor() {
     client.shutdown(Shutdown::Write).unwrap();
     while left.is_empty() {
         let (http, app) = (&mut old.http, &mut old.app);
-        http.hand_over(old_loop.context(), app, |_, detached| left.push(detached));
+        http.hand_over(old_loop.context(), app, false, |_, detached| {
+            left.push(detached);
+        });
         if left.is_empty() {
             old_loop.turn(&mut old, None).unwrap();
         }
@@ -84,7 +86,7 @@ fn a_connection_may_bring_more_than_a_loop_reads_at_once() {
     let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
     assert!(requests.len() > input_bytes);
     let (http, app) = (&mut old.http, &mut old.app);
-    http.hand_over(old_loop.context(), app, |_, mut detached| {
+    http.hand_over(old_loop.context(), app, false, |_, mut detached| {
         detached.input = requests.clone().into_bytes();
         new.http
             .adopt_detached(new_loop.context(), detached, &mut new.app);

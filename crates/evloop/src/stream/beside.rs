@@ -72,6 +72,12 @@ impl Beside {
         tls.is_some_and(|tls| tls.is_handshaking())
     }
 
+    pub(super) fn can_freeze(&self) -> bool {
+        let parts = self.0.as_ref().filter(|parts| parts.origin.is_none());
+        let tls = parts.and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| tls.can_freeze())
+    }
+
     pub(super) fn suite_number(&self) -> Option<u16> {
         self.0.as_ref()?.tls.as_ref()?.suite_number()
     }

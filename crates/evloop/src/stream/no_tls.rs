@@ -43,6 +43,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn can_freeze(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn suite_number(&self) -> Option<u16> {
         match *self {}
     }

@@ -68,6 +68,13 @@ impl Stream {
         self.beside.has_tls()
     }
 
+    /// Returns true if the stream can be [frozen](Self::freeze) once its output is out: it is under
+    /// TLS 1.3 whose handshake is over, and no address of its peer was
+    /// [set](Self::set_peer_address), which would stay here. Streams of TLS 1.2 cannot.
+    pub fn can_freeze(&self) -> bool {
+        self.beside.can_freeze()
+    }
+
     /// Returns the number of the cipher suite, if the stream is under TLS and its handshake is
     /// over: from 0x1301 to 0x1303 for TLS 1.3, another one for TLS 1.2.
     pub fn suite_number(&self) -> Option<u16> {
@@ -151,6 +158,50 @@ impl Stream {
         if let Some((tls, None)) = self.beside.tls() {
             tls.close(&self.socket);
         }
+    }
+
+    /// Ends TLS here, so that another process goes on with it on the same socket; `None` where that
+    /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the socket.
+    ///
+    /// Shape: some hundred bytes with the secrets, which are erased when they are dropped, and
+    /// behind them the input that has come and was not read. From this call on nothing can be read
+    /// or sealed here, whatever becomes of the bytes: a record that this process would seal might
+    /// have the nonce of one that the other process seals.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    ///
+    /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// assert!(stream.freeze().is_none(), "it has no TLS");
+    /// assert!(stream.thaw(b"nonsense").is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn freeze(&mut self) -> Option<zeroize::Zeroizing<Vec<u8>>> {
+        if !self.is_flushed() || !self.can_freeze() {
+            return None;
+        }
+        let (tls, _) = self.beside.tls()?;
+        tls.freeze()
+    }
+
+    /// Goes on with the TLS that another process has [frozen](Self::freeze), on its socket.
+    ///
+    /// Shape: to be called once, before anything is read or written. Input may be
+    /// [here](Self::holds_input) already.
+    ///
+    /// # Errors
+    /// `InvalidData` if the bytes are not those of a frozen stream, or of another version;
+    /// `InvalidInput` for a stream that has TLS.
+    #[cfg(feature = "tls")]
+    pub fn thaw(&mut self, frozen: &[u8]) -> io::Result<()> {
+        if self.is_secure() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let tls = Tls::thaw(frozen).ok_or(io::ErrorKind::InvalidData)?;
+        self.beside.begin_tls(|| tls);
+        Ok(())
     }
 
     /// Reads through TLS.

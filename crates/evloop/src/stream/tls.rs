@@ -5,6 +5,8 @@
 //! room stay. What is written is sealed in a buffer of the thread; only what the socket refuses is
 //! kept, at the front of the stream's queue.
 
+mod frozen;
+
 use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub(super) use dwell_tls::TlsError as Fault;
@@ -498,5 +500,7 @@ pub(super) fn failure(error: &io::Error) -> Option<HandshakeFailure> {
 
 #[cfg(test)]
 mod client_tests;
+#[cfg(test)]
+mod frozen_tests;
 #[cfg(test)]
 mod tests;

@@ -9,10 +9,11 @@
 //!    configuration, takes the listening sockets it needs, and binds the others.
 //! 2. The successor reports that it could serve. All loops of this process pause at the ends of
 //!    their turns: no client writes to the store any more, and requests wait in their sockets.
-//! 3. The items are sent, and the successor confirms them.
+//! 3. The keys of session tickets and the items are sent, and the successor confirms them.
 //! 4. The successor is told to serve, and confirms: all its threads run, and no step is left that
 //!    could fail. It accepts the clients of all listening sockets from now on. The loops of this
-//!    process go on, hand idle connections over (`handoff`), and end the others.
+//!    process go on, hand idle connections over (`handoff`), and end the others. Not before this
+//!    are connections under TLS frozen for it, which cannot go on here then.
 
 mod successor;
 
@@ -20,11 +21,14 @@ pub(super) use successor::Predecessor;
 
 use super::environment;
 use super::notify::Notifier;
+use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
-use crate::handoff::{Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round};
+use crate::handoff::{
+    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round, TakesTls,
+};
 use crate::metrics::Metrics;
 use crate::published::Published;
-use dwell_evloop::{Fleet, Lifecycle};
+use dwell_evloop::{Acceptor, Fleet, Lifecycle};
 use dwell_store_server::{Moment, StoreService, snapshot};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,6 +59,7 @@ pub(super) struct Upgrader {
     pub(super) settings: Arc<Published<Settings>>,
     pub(super) handoff: Arc<Handoff>,
     pub(super) service: Option<Arc<StoreService>>,
+    pub(super) certificates: Arc<Certificates>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) notifier: Option<Arc<Notifier>>,
     pub(super) is_under_way: AtomicBool,
@@ -247,10 +252,13 @@ impl Upgrader {
         let step = |name| move |error| UpgradeError::Talk(name, error);
         greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
         let ready = channel.expect(FrameKind::Ready);
-        let wants_store = ready.map_err(step("waiting until it could serve"))?.mark == 1;
+        let ready = ready.map_err(step("waiting until it could serve"))?;
+        let (wants_store, takes) = (ready.mark == 1, TakesTls::from_bytes(&ready.bytes));
         let paused = self.pause(deadline)?;
         let began = Instant::now();
         channel.set_stall_timeout(Some(self.stall_timeout()));
+        let acceptor = self.certificates.acceptor();
+        give_ticket_keys(&mut channel, acceptor, takes).map_err(step("giving it the keys"))?;
         let service = self.service.as_ref().filter(|_| wants_store);
         let watchdog = Watchdog::new(self.notifier.as_deref());
         give_store(&mut channel, service, watchdog).map_err(step("giving it the items"))?;
@@ -271,7 +279,9 @@ impl Upgrader {
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
         channel.set_stall_timeout(None);
-        self.handoff.begin(HandoffSender::new(channel, wants_store));
+        let takes_tls = takes.takes_connections(acceptor.client_authorities());
+        self.handoff
+            .begin(HandoffSender::new(channel, wants_store, takes_tls));
         self.fleet.advance(Lifecycle::HandOver);
         tracing::info!(process, ?pause, "another process serves from now on");
         drop(paused);
@@ -358,6 +368,15 @@ impl io::Write for WatchdogWriter<'_, '_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.channel.flush()
+    }
+}
+
+/// Sends the keys of session tickets that were made here, so that sessions are resumed there.
+fn give_ticket_keys(channel: &mut Channel, acceptor: &Acceptor, takes: TakesTls) -> io::Result<()> {
+    let keys = acceptor.freeze_ticket_keys();
+    match keys.filter(|_| takes.takes_ticket_keys()) {
+        Some(keys) => channel.send(FrameKind::TicketKeys, 0, &keys, None),
+        None => Ok(()),
     }
 }
 

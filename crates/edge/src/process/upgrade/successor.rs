@@ -4,9 +4,10 @@ use super::{OWNS_FILE, VERSION};
 use crate::event_loop::Message;
 use crate::handoff::{
     Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, ListenAddress, Role,
+    TakesTls,
 };
 use crate::process::environment;
-use dwell_evloop::Fleet;
+use dwell_evloop::{Acceptor, Fleet};
 use dwell_store::Expiry;
 use dwell_store_server::{Moment, StoreService, snapshot};
 use std::env;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// The process that serves until this one does.
 #[derive(Debug)]
@@ -93,7 +95,7 @@ impl Predecessor {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Takes over with the items; returns when only this process serves. Connections that the
+    /// Takes over with the items, and with the keys of session tickets; returns when only this process serves. Connections that the
     /// predecessor hands over later are put in the queue of `handoff`.
     ///
     /// # Errors
@@ -101,15 +103,26 @@ impl Predecessor {
     pub(in crate::process) fn succeed(
         mut self,
         service: Option<&StoreService>,
+        acceptor: &Acceptor,
         fleet: &Arc<Fleet<Message>>,
         handoff: &Arc<Handoff>,
     ) -> io::Result<()> {
         // Steps that can fail are done while the predecessor serves.
         let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
         let wants_store = u8::from(self.has_store && service.is_some());
+        let takes = TakesTls::Frozen {
+            client_authorities: acceptor.client_authorities(),
+        };
         self.channel
-            .send(FrameKind::Ready, wants_store, b"", None)?;
-        let follows = self.channel.expect(FrameKind::Store)?.mark == 1;
+            .send(FrameKind::Ready, wants_store, &takes.to_bytes(), None)?;
+        let mut frame = self.channel.receive()?;
+        if frame.kind == FrameKind::TicketKeys {
+            let keys = Zeroizing::new(frame.bytes);
+            let thawed = acceptor.thaw_ticket_keys(&keys);
+            thawed.map_err(io::Error::other)?;
+            frame = self.channel.receive()?;
+        }
+        let follows = frame.expected(FrameKind::Store)?.mark == 1;
         if let (true, Some(service)) = (follows, service) {
             take_items(&mut self.channel, service, Moment::now())?;
         }
@@ -159,6 +172,9 @@ fn handed(frame: Frame) -> Option<InheritedListener> {
 }
 
 fn connection(frame: Frame) -> Option<HandedConnection> {
+    if frame.kind == FrameKind::SecureConnection {
+        return HandedConnection::secure(frame);
+    }
     let is_trusted = frame.kind == FrameKind::TrustedConnection;
     if frame.kind != FrameKind::Connection && !is_trusted {
         return None;
@@ -166,6 +182,7 @@ fn connection(frame: Frame) -> Option<HandedConnection> {
     Some(HandedConnection {
         role: Role::of(frame.mark)?,
         is_trusted,
+        frozen: None,
         input: frame.bytes,
         descriptor: frame.descriptor?,
     })

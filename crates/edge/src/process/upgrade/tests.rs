@@ -24,11 +24,14 @@ impl Side {
         let limits = store::limits(&config).unwrap();
         let notify = Box::new(());
         let service = store::service(&config, limits, notify, &metrics, now, true).unwrap();
+        let acceptor = Acceptor::new(Vec::new(), 1);
+        let certificates = Certificates::new(acceptor, Vec::new(), None, Arc::clone(&metrics));
         let upgrader = Arc::new(Upgrader {
             fleet: Arc::new(Fleet::new(Vec::new())),
             settings: Published::new(Settings::default()),
             handoff: Handoff::new(1),
             service,
+            certificates: Arc::new(certificates),
             metrics,
             notifier: None,
             is_under_way: AtomicBool::new(false),
@@ -44,6 +47,10 @@ impl Side {
         self.service().store()
     }
 
+    fn acceptor(&self) -> &Acceptor {
+        self.upgrader.certificates.acceptor()
+    }
+
     /// Goes through the steps of an upgrade as the process that serves.
     fn talk(&self, channel: Channel) -> Result<(), UpgradeError> {
         let deadline = Instant::now() + PATIENCE;
@@ -56,7 +63,7 @@ impl Side {
     fn succeed(&self, channel: Channel) -> io::Result<()> {
         let predecessor = Predecessor::greeted(channel)?;
         let (fleet, handoff) = (&self.upgrader.fleet, &self.upgrader.handoff);
-        predecessor.succeed(Some(self.service()), fleet, handoff)
+        predecessor.succeed(Some(self.service()), self.acceptor(), fleet, handoff)
     }
 
     #[track_caller]
@@ -128,8 +135,9 @@ fn another_version_is_refused() {
 }
 
 #[test]
-fn items_place_and_connections_go_over() {
+fn items_keys_place_and_connections_go_over() {
     let (from, to) = (Side::new(), Side::new());
+    from.acceptor().make_ticket_keys();
     let now = Moment::now().steady;
     for number in 0..1000 {
         let (key, value) = (format!("key{number}"), vec![b'x'; number]);
@@ -151,13 +159,15 @@ fn items_place_and_connections_go_over() {
     }
     assert!(from.store().is_retired() && !to.store().is_retired());
     assert_eq!(from.upgrader.fleet.lifecycle(), Lifecycle::HandOver);
+    let keys = [&from, &to].map(|side| side.acceptor().freeze_ticket_keys().unwrap());
+    assert_eq!(keys[0], keys[1]);
     let sender = from.upgrader.handoff.sender().unwrap();
-    assert!(sender.has_items());
+    assert!(sender.has_items() && sender.takes_tls());
     let queue = &to.upgrader.handoff.queue;
     assert!(queue.is_open(), "connections may come as soon as it serves");
     for (role, is_trusted) in [(Role::Client, false), (Role::Store, true)] {
-        let stream = Stream::from_descriptor(UnixStream::pair().unwrap().0.into()).unwrap();
-        sender.give(role, is_trusted, &stream, b"GET");
+        let mut stream = Stream::from_descriptor(UnixStream::pair().unwrap().0.into()).unwrap();
+        sender.give(role, is_trusted, &mut stream, b"GET");
     }
     sender.close();
     assert!(wait_until(|| !queue.is_open()), "its end is noticed");
@@ -166,6 +176,44 @@ fn items_place_and_connections_go_over() {
     let expected = [(Role::Client, false), (Role::Store, true)];
     let expected = expected.map(|(role, is_trusted)| (role, is_trusted, b"GET".to_vec()));
     assert_eq!(taken.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_successor_of_an_earlier_version_is_given_nothing_of_tls() {
+    let from = Side::new();
+    from.acceptor().make_ticket_keys();
+    let [channel, mut other] = channels();
+    thread::scope(|scope| {
+        let talked = scope.spawn(|| from.talk(channel));
+        skip_to(&mut other, FrameKind::Listeners);
+        for (answer, next) in [
+            (FrameKind::Ready, FrameKind::Store),
+            (FrameKind::Taken, FrameKind::Serve),
+        ] {
+            other.send(answer, 0, b"", None).unwrap();
+            other.expect(next).unwrap();
+        }
+        other.send(FrameKind::Serving, 0, b"", None).unwrap();
+        talked.join().unwrap().unwrap();
+    });
+    assert!(!from.upgrader.handoff.sender().unwrap().takes_tls());
+}
+
+#[test]
+fn keys_that_cannot_be_read_end_the_upgrade() {
+    let to = Side::new();
+    let [mut channel, other] = channels();
+    thread::scope(|scope| {
+        let succeeded = scope.spawn(|| to.succeed(other));
+        greet(&mut channel, true, Vec::new()).unwrap();
+        let ready = channel.expect(FrameKind::Ready).unwrap();
+        assert!(TakesTls::from_bytes(&ready.bytes).takes_connections(None));
+        channel
+            .send(FrameKind::TicketKeys, 0, b"nonsense", None)
+            .unwrap();
+        let error = succeeded.join().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "frozen session cannot be read");
+    });
 }
 
 #[test]

@@ -27,10 +27,10 @@ fn acceptor() -> Acceptor {
 }
 
 /// A client with a socket that does not wait.
-struct Client {
-    tls: ClientConnection,
-    socket: UnixStream,
-    read: Vec<u8>,
+pub(super) struct Client {
+    pub(super) tls: ClientConnection,
+    pub(super) socket: UnixStream,
+    pub(super) read: Vec<u8>,
 }
 
 impl Client {
@@ -51,14 +51,14 @@ impl Client {
     }
 
     /// Writes what is to be sent.
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut self.socket).unwrap();
         }
     }
 
     /// Reads what has come, and puts it behind what was read before.
-    fn receive(&mut self) -> Result<(), rustls::Error> {
+    pub(super) fn receive(&mut self) -> Result<(), rustls::Error> {
         loop {
             match self.tls.read_tls(&mut self.socket) {
                 Ok(0) => return Ok(()),
@@ -73,14 +73,14 @@ impl Client {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         self.tls.writer().write_all(bytes).unwrap();
         self.send();
     }
 }
 
 /// A stream whose handshake is to come, and its client.
-fn begun(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
+pub(super) fn begun(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut stream = Stream::from_descriptor(ours.into()).unwrap();
     assert!(!stream.is_secure());
@@ -90,7 +90,7 @@ fn begun(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
 }
 
 /// A stream whose handshake is over, and its client.
-fn pair(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
+pub(super) fn pair(version: &'static SupportedProtocolVersion) -> (Stream, Client) {
     let (mut stream, mut client) = begun(version);
     for _ in 0..9 {
         client.send();
