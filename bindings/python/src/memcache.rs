@@ -6,6 +6,7 @@ mod errors;
 mod exchange;
 mod operations;
 mod options;
+mod secured;
 mod tls;
 
 use pyo3::prelude::*;
@@ -15,5 +16,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::MemcacheClient>()?;
     module.add_class::<exchange::MemcacheExchange>()?;
     module.add_class::<exchange::MemcacheOperation>()?;
+    module.add_class::<secured::MemcacheSecured>()?;
     module.add_class::<operations::MemcacheOperations>()
 }

@@ -26,9 +26,8 @@ Key = str | bytes
 class AsyncClient:
     """A client for one server or several, for coroutines.
 
-    It has the operations, options and errors of :class:`dwell.memcache.Client`, but no TLS, and
-    finds keys where that one does. A cancelled operation may have happened or not; its connection
-    is closed.
+    It has the operations, options and errors of :class:`dwell.memcache.Client`, and finds keys
+    where that one does. A cancelled operation may have happened or not; its connection is closed.
 
     Example:
         >>> import asyncio
@@ -54,9 +53,16 @@ class AsyncClient:
         distribution: Where keys belong.
         failover: Whether the keys of a server that is down go to the next one.
         long_keys: ``"refuse"`` or ``"hash"``.
+        tls: Whether connections are under TLS; their handshakes count to ``connect_timeout``.
+        tls_ca: PEM file with the certificates that are trusted; those of the system without it.
+        tls_server_name: Name that the certificates are for, where it is not the host's.
+        tls_certificate: PEM file with the certificate for servers that ask for one.
+        tls_key: PEM file with its key.
+        tls_context: Refused, as of :class:`dwell.memcache.Client`.
 
     Raises:
-        ValueError: An option is out of range.
+        ValueError: An option is out of range, or a file has no certificate.
+        OSError: A file cannot be read.
     """
 
     def __init__(
@@ -75,6 +81,12 @@ class AsyncClient:
         distribution: str = "ketama_weighted",
         failover: bool = False,
         long_keys: str = "refuse",
+        tls: bool = False,
+        tls_ca: str | os.PathLike[str] | None = None,
+        tls_server_name: str | None = None,
+        tls_certificate: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_context: Any | None = None,
     ) -> None:
         if max_pool_size < 1:
             raise ValueError(f"max_pool_size is less than 1: {max_pool_size}")
@@ -92,6 +104,12 @@ class AsyncClient:
             distribution=distribution,
             failover=failover,
             long_keys=long_keys,
+            tls=tls,
+            tls_ca=tls_ca,
+            tls_server_name=tls_server_name,
+            tls_certificate=tls_certificate,
+            tls_key=tls_key,
+            tls_context=tls_context,
         )
         self._native = MemcacheOperations(self._client)
         self._timeout = timeout

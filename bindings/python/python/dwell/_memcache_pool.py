@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dwell._native import MemcacheExchange, MemcacheOperations
+    from dwell._native import MemcacheExchange, MemcacheOperations, MemcacheSecured
 
 Address = tuple[str, int] | str
 
@@ -50,30 +50,68 @@ class Turn:
             self.pool.forget(self)
 
 
+class HandshakeFailed(Exception):
+    """A handshake of TLS has failed; `secured` has the reason."""
+
+    def __init__(self, secured: MemcacheSecured) -> None:
+        super().__init__()
+        self.secured = secured
+
+
 class Link(asyncio.Protocol):
     """A connection: idle in its pool, or with the exchange of one turn."""
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, secured: MemcacheSecured | None) -> None:
         self.pool = pool
         self.turn: Turn | None = None
         self.is_used = False
         # When its last exchange began.
         self.last_used = 0.0
+        self.secured = secured
+        # The handshake of TLS.
+        self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A failure may come when nothing waits for it any more.
+        self.handshake.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if self.secured is None:
+            self.handshake.set_result(None)
+        else:
+            self._transmit(self.secured)
 
     def ask(self, turn: Turn) -> None:
         """Begins an exchange."""
         self.turn = turn
         turn.link = self
         self.last_used = turn.began
-        self.transport.write(turn.exchange.request)
+        if self.secured is None:
+            self.transport.write(turn.exchange.request)
+        elif self.secured.seal(turn.exchange):
+            self._transmit(self.secured)
+        else:
+            self._broken(self.secured)
 
     def data_received(self, data: bytes) -> None:
+        if self.secured is None:
+            self._take(data)
+            return
+        opened = self.secured.receive(data)
+        self._transmit(self.secured)
+        if opened is None:
+            self._broken(self.secured)
+            return
+        if self.secured.is_ready and not self.handshake.done():
+            self.handshake.set_result(None)
+        if opened:
+            self._take(opened)
+        if self.secured.is_ended:
+            self.end()
+
+    def _take(self, data: bytes) -> None:
         turn = self.turn
         if turn is None:
             # Nothing was asked: whatever follows would be taken for the reply to something else.
@@ -82,7 +120,8 @@ class Link(asyncio.Protocol):
         if turn.exchange.receive(data):
             return
         self.turn = turn.link = None
-        if turn.exchange.keeps_connection:
+        is_ended = self.secured is not None and self.secured.is_ended
+        if turn.exchange.keeps_connection and not is_ended:
             self.is_used = True
             self.pool.free(self)
         else:
@@ -92,6 +131,8 @@ class Link(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         turn = self.turn
         self.turn = None
+        if not self.handshake.done():
+            self.handshake.set_exception(ConnectionError("closed within the handshake of TLS"))
         self.pool.lost(self)
         if turn is not None:
             turn.link = None
@@ -103,7 +144,30 @@ class Link(asyncio.Protocol):
         if self.turn is not None:
             self.turn.link = None
             self.turn = None
+        self.end()
+
+    def end(self) -> None:
+        """Closes the connection at once, and with it the exchange that it has."""
+        if self.secured is not None:
+            self.secured.close()
+            self._transmit(self.secured)
         self.transport.abort()
+
+    def _transmit(self, secured: MemcacheSecured) -> None:
+        """Sends the records that are due."""
+        output = secured.transmit()
+        if output and not self.transport.is_closing():
+            self.transport.write(output)
+
+    def _broken(self, secured: MemcacheSecured) -> None:
+        """Ends the connection after a fault of TLS, and what waits for it."""
+        turn = self.turn
+        self.abort()
+        if not self.handshake.done():
+            self.handshake.set_exception(HandshakeFailed(secured))
+        if turn is not None:
+            turn.exchange.fail(secured, True)
+            self.pool.goes_on(turn)
 
 
 class Pool:
@@ -166,20 +230,22 @@ class Pool:
             self._idle.append(link)
 
     def lost(self, link: Link) -> None:
-        """Takes that a connection has ended."""
-        self._links.discard(link)
+        """Takes that a connection has ended; of one that was never here, its attempt does."""
+        if link not in self._links:
+            return
+        self._links.remove(link)
         if link in self._idle:
             self._idle.remove(link)
         self._connect()
 
     async def close(self) -> None:
         """Closes every connection, and ends every turn."""
-        self._fail("client was closed", is_lookup=False)
+        self._fail(lambda exchange: exchange.refuse("client was closed", False))
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
         for link in list(self._links):
-            link.transport.abort()
+            link.end()
         await asyncio.gather(*attempts, return_exceptions=True)
         while self._links:
             # Each ends in a callback of the loop that is due already.
@@ -199,7 +265,7 @@ class Pool:
         assert task is not None
         try:
             link = await self._open()
-        except (OSError, UnicodeError) as error:
+        except (OSError, UnicodeError, HandshakeFailed) as error:
             self._attempts.discard(task)
             self._refused(error)
         except BaseException:
@@ -215,12 +281,27 @@ class Pool:
                 self.free(link)
 
     async def _open(self) -> Link:
-        """Connects, with an equal share of the time for each address that is left."""
+        """Connects, and does the handshake of TLS where there is one, in the same time."""
         end = self._loop.time() + self._connect_timeout
+        link = await self._connected(end)
+        try:
+            async with asyncio.timeout_at(end):
+                await link.handshake
+        except BaseException:
+            link.abort()
+            raise
+        return link
+
+    async def _connected(self, end: float) -> Link:
+        """Connects, with an equal share of the time for each address that is left."""
+
+        def link() -> Link:
+            return Link(self, self._native.secure(self._server))
+
         if isinstance(self._address, str):
             async with asyncio.timeout_at(end):
-                _, link = await self._loop.create_unix_connection(lambda: Link(self), self._address)
-            return link
+                _, made = await self._loop.create_unix_connection(link, self._address)
+            return made
         async with asyncio.timeout_at(end):
             addresses = await asyncio.shield(self._look_up(*self._address))
         failed: OSError = OSError("no address")
@@ -229,8 +310,8 @@ class Pool:
             host, port = addresses[-left][4][:2]
             try:
                 async with asyncio.timeout_at(now + (end - now) / left):
-                    _, link = await self._loop.create_connection(lambda: Link(self), host, port)
-                return link
+                    _, made = await self._loop.create_connection(link, host, port)
+                return made
             except OSError as error:
                 failed = error
         raise failed
@@ -250,14 +331,20 @@ class Pool:
         Where another connection is there or being made, the turns wait for that one.
         """
         self._native.could_not_connect(self._server)
-        if not self._links and not self._attempts:
+        if self._links or self._attempts:
+            return
+        if isinstance(error, HandshakeFailed):
+            secured = error.secured
+            self._fail(lambda exchange: exchange.fail(secured, False))
+        else:
             reason = str(error) or f"not made in {self._connect_timeout} s"
-            self._fail(reason, isinstance(error, (socket.gaierror, UnicodeError)))
+            is_lookup = isinstance(error, (socket.gaierror, UnicodeError))
+            self._fail(lambda exchange: exchange.refuse(reason, is_lookup))
 
-    def _fail(self, reason: str, is_lookup: bool) -> None:
+    def _fail(self, refuse: Callable[[MemcacheExchange], None]) -> None:
         waiting, self._waiting = self._waiting, {}
         for turn in waiting:
-            turn.exchange.refuse(reason, is_lookup)
+            refuse(turn.exchange)
             self.goes_on(turn)
 
 

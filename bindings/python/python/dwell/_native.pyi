@@ -14,6 +14,7 @@ __all__ = [
     "MemcacheExchange",
     "MemcacheOperation",
     "MemcacheOperations",
+    "MemcacheSecured",
     "Timer",
     "Tls",
     "TlsOpts",
@@ -954,6 +955,27 @@ class MemcacheExchange:
         """Takes that the connection has ended; it is over, or to be begun again."""
     def refuse(self, reason: str, is_lookup: bool) -> None:
         """Takes that no connection could be made."""
+    def fail(self, secured: MemcacheSecured, written: bool) -> None:
+        """Takes that TLS of its connection has failed."""
+
+@final
+class MemcacheSecured:
+    """TLS of one connection of :class:`dwell.memcache.AsyncClient`."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the handshake is over."""
+    @property
+    def is_ended(self) -> bool:
+        """Whether the server sends no more."""
+    def transmit(self) -> bytes:
+        """What is to be sent, once."""
+    def receive(self, data: bytes) -> bytes | None:
+        """Takes what the server has sent; the data in it, or ``None`` after a fault."""
+    def seal(self, exchange: MemcacheExchange) -> bool:
+        """Takes the request of an exchange; ``False`` after a fault."""
+    def close(self) -> None:
+        """Has the server told that nothing more is sent."""
 
 @final
 class MemcacheOperation:
@@ -974,6 +996,8 @@ class MemcacheOperations:
         """Where the servers are: a pair of host and port, or a path."""
     def could_not_connect(self, server: int) -> None:
         """Notes that a server could not be reached."""
+    def secure(self, server: int) -> MemcacheSecured | None:
+        """Begins TLS of a connection to a server; ``None`` for plaintext."""
     def get(self, key: Any, default: Any) -> MemcacheOperation: ...
     def gets(self, key: Any, default: Any, cas_default: int | None) -> MemcacheOperation: ...
     def gat(self, key: Any, expire: int, default: Any) -> MemcacheOperation: ...

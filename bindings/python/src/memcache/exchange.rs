@@ -1,5 +1,6 @@
 //! Operations that Python carries out on connections of its own.
 
+use super::secured::MemcacheSecured;
 use dwell_memcache::{Error, Exchange, Interruption, Operation};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -26,8 +27,7 @@ impl MemcacheExchange {
     /// The bytes of the request.
     #[getter]
     fn request<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let request = self.exchange.as_ref().map(Exchange::request);
-        PyBytes::new(py, request.unwrap_or_default())
+        PyBytes::new(py, self.to_send())
     }
 
     #[getter]
@@ -67,9 +67,21 @@ impl MemcacheExchange {
         };
         self.interrupt(interruption, false);
     }
+
+    /// Takes that TLS of the connection has failed; `written` if it had carried the request.
+    fn fail(&mut self, secured: &MemcacheSecured, written: bool) {
+        if let Some(fault) = secured.fault() {
+            self.interrupt(Interruption::Tls(fault), written);
+        }
+    }
 }
 
 impl MemcacheExchange {
+    /// The bytes of the request.
+    pub(super) fn to_send(&self) -> &[u8] {
+        self.exchange.as_ref().map_or(&[], Exchange::request)
+    }
+
     fn interrupt(&mut self, interruption: Interruption, written: bool) {
         if let Some(exchange) = &mut self.exchange {
             exchange.interrupt(interruption, written);

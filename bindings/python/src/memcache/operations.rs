@@ -4,6 +4,7 @@ use super::client::MemcacheClient;
 use super::conversion::{Conversion, cas_outcome, cas_unique, exptime, get_and_touch, only_reply};
 use super::errors::exception;
 use super::exchange::MemcacheOperation;
+use super::secured::MemcacheSecured;
 use dwell_memcache::{
     ArithmeticMode, Carried, Client, Error, MetaItem, Operation, ServerAddress, StoreOutcome,
     StoreVerb, Value,
@@ -49,6 +50,12 @@ impl MemcacheOperations {
     /// Notes that a server could not be reached.
     fn could_not_connect(&self, server: usize) {
         Carried::of(&self.client).could_not_connect(server);
+    }
+
+    /// Begins TLS of a connection to a server; `None` for plaintext.
+    fn secure(&self, server: usize) -> Option<MemcacheSecured> {
+        let begun = Carried::of(&self.client).secure(server);
+        begun.map(MemcacheSecured::new)
     }
 
     fn get(&self, key: &Bound<'_, PyAny>, default: Option<Kept>) -> PyResult<MemcacheOperation> {

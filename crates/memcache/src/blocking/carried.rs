@@ -262,6 +262,32 @@ impl Carried<'_> {
         }
     }
 
+    /// Begins TLS of a connection to a server; `None` if the client has none.
+    ///
+    /// # Errors
+    /// When the system's cryptography fails.
+    ///
+    /// ```no_run
+    /// # use dwell_memcache::{Carried, Client};
+    /// # use std::io::{Read, Write};
+    /// # fn read_with(client: &Client, mut socket: std::net::TcpStream)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut secured = Carried::of(client).secure(0).expect("a client with TLS")?;
+    /// let mut input = [0; 4096];
+    /// while !secured.is_ready() {
+    ///     socket.write_all(&secured.transmit())?;
+    ///     let count = socket.read(&mut input)?;
+    ///     secured.receive(&input[..count])?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn secure(self, server: usize) -> Option<Result<super::Secured, super::SecureFault>> {
+        let server = self.client.cluster().servers.get(server)?;
+        server.connector().map(super::Secured::begin)
+    }
+
     /// Prepares an operation that gets an item.
     fn item(self, key: &[u8], request: &Request<'_>) -> Result<One<Option<Value>>, Error> {
         self.one(key, request, |response| match response {

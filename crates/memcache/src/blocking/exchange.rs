@@ -42,6 +42,7 @@ pub struct Exchange {
 
 /// The end of a connection before its exchange was over.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Interruption {
     /// The time was over.
     Timeout,
@@ -54,6 +55,9 @@ pub enum Interruption {
     Resolve(String),
     /// The connection could not be made.
     Connect(io::Error),
+    /// TLS of the connection failed.
+    #[cfg(feature = "tls")]
+    Tls(super::SecureFault),
 }
 
 /// The receivers of replies, by kind of operation.
@@ -161,6 +165,8 @@ impl Exchange {
             Interruption::Timeout => Fault::Timeout,
             Interruption::Resolve(reason) => Fault::Resolve(reason),
             Interruption::Connect(error) => Fault::Connect(error),
+            #[cfg(feature = "tls")]
+            Interruption::Tls(fault) => fault.into_fault(),
             Interruption::Closed { is_used } => {
                 // It had ended while it was idle.
                 if is_used && !self.has_received && (self.is_repeatable || !written) {

@@ -23,6 +23,8 @@ mod quiet;
 mod raw;
 mod reading;
 mod reaper;
+#[cfg(feature = "tls")]
+mod records;
 mod request;
 mod resolve;
 mod server;
@@ -50,6 +52,8 @@ pub use meta::{
 pub use operation::{Finish, Operation};
 pub use options::{ClientOptions, KeyPolicy, Protocol, ServerOptions, Timeouts};
 pub use pipeline::Pipeline;
+#[cfg(feature = "tls")]
+pub use records::{SecureFault, Secured};
 pub use request::Response;
 pub use server::ServerStatus;
 pub use servers::{PerServer, Stats};

@@ -77,6 +77,12 @@ impl Server {
             || lock(&local.health).admits(now)
     }
 
+    /// The connector of TLS; `None` for plaintext.
+    #[cfg(feature = "tls")]
+    pub(crate) const fn connector(&self) -> Option<&Connector> {
+        self.tls.as_ref()
+    }
+
     /// A connection from the pool, if there is one.
     ///
     /// Shape: it is not asked whether it is still good, as that would be a system call each time.

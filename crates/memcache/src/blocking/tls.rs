@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 pub use dwell_tls::{Certificate, CertificateError, ClientTls, Roots};
 pub(crate) use dwell_tls::{Connector, RECORD_BYTES_MAX};
-use dwell_tls::{Established, FRAGMENT_BYTES_MAX, Handshake, HandshakeError, Keys, TlsError};
+use dwell_tls::{Handshake, Opened, TlsError};
 use rustix::event::PollFlags;
 
 use super::Error;
 use super::budget::Budget;
 use super::fault::Fault;
+use super::records::{Records, broken, refused};
 use super::socket::{Socket, Transfer};
 
 /// TLS of the connections of a client.
@@ -79,8 +80,7 @@ impl Eq for Tls {}
 /// The record layer of one connection.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    established: Established,
-    keys: Keys,
+    records: Records,
     /// The records of the current request, of which the first `sent` bytes are out.
     output: Vec<u8>,
     sent: usize,
@@ -115,8 +115,7 @@ impl Layer {
         }
         input.truncate(have);
         let layer = Self {
-            established: handshake.finish().map_err(refused)?,
-            keys: Keys::new(KEYS_MAX),
+            records: Records::of(handshake).map_err(refused)?,
             output: Vec::new(),
             sent: 0,
         };
@@ -133,24 +132,12 @@ impl Layer {
     }
 
     /// Seals a request, once.
-    ///
-    /// Shape: the last byte of a request of several records has one of its own. memcached (1.6.18
-    /// for one) waits for its socket while a part of a record that its buffer had no room for lies
-    /// in OpenSSL. As long as a record is in the socket it does not wait, and one byte is always
-    /// read whole.
     pub(crate) fn seal(&mut self, request: &[u8]) -> Result<(), Fault> {
         if !self.output.is_empty() {
             return Ok(());
         }
-        let alone = usize::from(request.len() > FRAGMENT_BYTES_MAX);
-        let (most, last) = request.split_at(request.len() - alone);
-        for part in [most, last] {
-            let sealed = self
-                .established
-                .seal(&mut self.keys, &[part], &mut self.output);
-            sealed.map_err(broken)?;
-        }
-        Ok(())
+        let sealed = self.records.seal(request, &mut self.output);
+        sealed.map_err(broken)
     }
 
     /// Returns the bytes that are to be sent.
@@ -174,8 +161,8 @@ impl Layer {
         input: &mut [u8],
         socket: &Socket,
     ) -> Result<(usize, usize), Fault> {
-        match self.established.open(&mut self.keys, input) {
-            Ok(opened) => Ok((opened.used, opened.data)),
+        match self.records.open(input) {
+            Ok(Opened { used, data }) => Ok((used, data)),
             Err(error) => {
                 self.abort(&error, socket);
                 Err(broken(error))
@@ -185,33 +172,29 @@ impl Layer {
 
     /// Returns true if the server has said that it sends no more.
     pub(crate) fn is_ended(&self) -> bool {
-        self.established.is_ended()
+        self.records.is_ended()
     }
 
     /// Tells the server that nothing more is sent.
     pub(crate) fn close(&mut self, socket: &Socket) {
-        self.last(socket, |established, keys, out| {
-            established.close(keys, out)
-        });
+        self.last(socket, Records::close);
     }
 
     fn abort(&mut self, fault: &TlsError, socket: &Socket) {
-        self.last(socket, |established, keys, out| {
-            established.abort(keys, fault, out)
-        });
+        self.last(socket, |records, out| records.abort(fault, out));
     }
 
     /// Sends a last record, if the socket takes it. In the middle of another it would be none.
     fn last(
         &mut self,
         socket: &Socket,
-        record: impl FnOnce(&mut Established, &mut Keys, &mut Vec<u8>) -> Result<(), TlsError>,
+        record: impl FnOnce(&mut Records, &mut Vec<u8>) -> Result<(), TlsError>,
     ) {
         if !self.unsent().is_empty() {
             return;
         }
         self.begin();
-        let sealed = record(&mut self.established, &mut self.keys, &mut self.output);
+        let sealed = record(&mut self.records, &mut self.output);
         if sealed.is_ok() && !self.output.is_empty() {
             // A server that does not hear of it sees the end of the connection all the same.
             let _ = socket.send_now(&self.output);
@@ -255,18 +238,5 @@ fn receive(socket: &Socket, buffer: &mut [u8], budget: &Budget) -> Result<usize,
     }
 }
 
-fn refused(error: HandshakeError) -> Fault {
-    match error {
-        HandshakeError::Certificate { host, reason } => Fault::Certificate { host, reason },
-        error => Fault::Tls(Box::new(error)),
-    }
-}
-
-fn broken(error: TlsError) -> Fault {
-    Fault::Tls(Box::new(error))
-}
-
-/// The keys of a connection: one for each direction.
-const KEYS_MAX: usize = 2;
 /// The size that the records of a request may keep; memory beyond this is given back after it.
 const OUTPUT_KEEP_BYTES_MAX: usize = 128 * 1024;

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dwell_memcache::{
-    Certificate, Client, ClientOptions, ClientTls, Culprit, Error, Exptime, Roots, Timeouts, Tls,
+    Carried, Certificate, Client, ClientOptions, ClientTls, Culprit, Error, Exchange, Exptime,
+    Interruption, Roots, SecureFault, Secured, Timeouts, Tls,
 };
 use dwell_testkit::{GUARD, Memcached, Script, ScriptedServer};
 
@@ -255,6 +256,84 @@ fn a_restarted_server_is_noticed_without_an_error() {
     client.set("a", "1", Exptime::Never).unwrap();
     memcached.restart();
     assert_eq!(client.get("a").unwrap(), None);
+}
+
+/// Carries the exchanges of one operation over TLS, in pieces of this size.
+fn carry_exchanges(
+    exchanges: &mut [Exchange],
+    secured: &mut Secured,
+    socket: &mut TcpStream,
+    size: usize,
+) -> Result<(), SecureFault> {
+    let mut input = vec![0; 64 * 1024];
+    let mut asked = false;
+    while !exchanges[0].is_over() {
+        if secured.is_ready() && !asked {
+            secured.seal(exchanges[0].request())?;
+            asked = true;
+        }
+        socket.write_all(&secured.transmit()).unwrap();
+        if secured.is_ready() && !asked {
+            continue;
+        }
+        let count = socket.read(&mut input).unwrap();
+        assert!(count > 0, "memcached has left");
+        for piece in input[..count].chunks(size) {
+            let data = secured.receive(piece);
+            socket.write_all(&secured.transmit()).unwrap();
+            match data? {
+                data if data.is_empty() => {}
+                data => drop(exchanges[0].receive(&data)),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn bytes_that_the_caller_carries_are_under_tls() {
+    let memcached = secure_memcached();
+    let client = client(&[memcached.address()], secure());
+    let value: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
+    client.set("a", &value, Exptime::Never).unwrap();
+    for size in [1, 5, 1000, 64 * 1024] {
+        let mut socket = TcpStream::connect(memcached.address()).unwrap();
+        let mut secured = Carried::of(&client).secure(0).unwrap().unwrap();
+        assert!(!secured.is_ready() && secured.seal(b"get a\r\n").is_err());
+        // The second one begins with what the first has left.
+        for _ in 0..2 {
+            let (mut exchanges, finish) = Carried::of(&client).get(b"a").unwrap().into_parts();
+            carry_exchanges(&mut exchanges, &mut secured, &mut socket, size).unwrap();
+            assert!(finish(exchanges).unwrap().unwrap().data == value, "{size}");
+        }
+        assert!(!secured.is_ended());
+        secured.close();
+        socket.write_all(&secured.transmit()).unwrap();
+        let mut rest = Vec::new();
+        assert!(socket.read_to_end(&mut rest).is_ok(), "memcached hears it");
+    }
+}
+
+#[test]
+fn a_fault_of_tls_ends_an_exchange_that_the_caller_carries() {
+    let memcached = secure_memcached();
+    let options = ClientOptions {
+        tls: Some(trusting(OTHER)),
+        ..secure()
+    };
+    let other = client(&[memcached.address()], options);
+    let mut socket = TcpStream::connect(memcached.address()).unwrap();
+    let mut secured = Carried::of(&other).secure(0).unwrap().unwrap();
+    let (mut exchanges, finish) = Carried::of(&other).get(b"a").unwrap().into_parts();
+    let fault = carry_exchanges(&mut exchanges, &mut secured, &mut socket, 4096).unwrap_err();
+    assert_eq!(fault.to_string(), "handshake of TLS failed");
+    assert!(secured.receive(b"more").unwrap().is_empty());
+    exchanges[0].interrupt(Interruption::Tls(fault), false);
+    let error = finish(exchanges).unwrap_err();
+    assert!(matches!(error, Error::Certificate { .. }), "{error}");
+
+    let plain = client(&[memcached.address()], patient());
+    assert!(Carried::of(&plain).secure(0).is_none());
 }
 
 /// Carries the bytes of one connection, those to the client one at a time once it drips.
