@@ -10,7 +10,7 @@ use crate::connection::Unread;
 use crate::date::Start;
 use crate::http::Peers;
 use bytes::Bytes;
-use dwell_evloop::{FileSlice, Stream, Token};
+use dwell_evloop::{FileSlice, PeerCertificates, Stream, Token};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
 use std::io;
@@ -104,6 +104,7 @@ impl Framing {
 ///     assert!(reply.is_open() && !reply.has_unread_body());
 ///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
 ///     assert_eq!(reply.suite_number(), None, "the client is not under TLS");
+///     assert!(reply.peer_certificates().is_none());
 ///     reply.write(b"by and ").expect("it is open and not full");
 ///     reply.write_shared(&"by".into()).expect("as before");
 ///     assert!(reply.queued_bytes() > 0);
@@ -167,6 +168,12 @@ impl Reply<'_> {
     /// 1.3, another one for TLS 1.2; `None` without TLS.
     pub fn suite_number(&self) -> Option<u16> {
         self.stream.suite_number()
+    }
+
+    /// Returns the certificates that a client under TLS has shown, which were verified. See
+    /// [`TlsBuilder`](crate::tls::TlsBuilder).
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.stream.peer_certificates()
     }
 
     /// The address the client has connected to, asked of the system at each call.

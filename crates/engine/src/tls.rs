@@ -168,7 +168,18 @@ struct Shared {
 #[must_use]
 pub struct TlsBuilder {
     sources: Vec<Source>,
+    clients: Option<(ClientCertificates, Trusted)>,
     handshakes_max: usize,
+}
+
+/// The answer to clients that show no certificate; see
+/// [`client_ca_file`](TlsBuilder::client_ca_file).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientCertificates {
+    /// They are refused, by an alert.
+    Required,
+    /// They are served like the others. A certificate that is shown is verified all the same.
+    Optional,
 }
 
 /// A certificate chain and its key: in files, or in memory.
@@ -207,6 +218,7 @@ impl Tls {
     pub fn builder() -> TlsBuilder {
         TlsBuilder {
             sources: Vec::new(),
+            clients: None,
             handshakes_max: 1000,
         }
     }
@@ -224,7 +236,7 @@ impl Tls {
     }
 
     /// Offers the certificates of `builder` from now on, and reads its files at a
-    /// [`reload`](Self::reload). Its limits are not used.
+    /// [`reload`](Self::reload). Its limits, and what it asks of clients, are not used.
     ///
     /// # Errors
     /// [`TlsError`]; the certificates before are offered still.
@@ -291,6 +303,79 @@ impl TlsBuilder {
         self
     }
 
+    /// Asks clients for a certificate that an authority in this PEM file has issued. A client that
+    /// shows another one, or one that has expired, is refused, and `clients` says whether one is
+    /// that shows none.
+    ///
+    /// Shape: the file is read when the [`Tls`] is built. No client resumes a session then.
+    ///
+    /// ```
+    /// use dwell_engine::Server;
+    /// use dwell_engine::handler::handler_fn;
+    /// use dwell_engine::tls::{ClientCertificates, Tls};
+    ///
+    /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/data");
+    /// # let (certificate, key) = (format!("{folder}/certificate.pem"), format!("{folder}/key.pem"));
+    /// # let authority = format!("{folder}/client_ca.pem");
+    /// # let shown = ["client.pem", "client_key.pem"].map(|name| format!("{folder}/{name}"));
+    /// # let trusted = certificate.clone();
+    /// let tls = Tls::builder()
+    ///     .certificate_files(certificate, key)
+    ///     .client_ca_file(ClientCertificates::Required, authority)
+    ///     .build()?;
+    /// let running = Server::builder()
+    ///     .tls(&tls)
+    ///     .listen(([127, 0, 0, 1], 0).into())
+    ///     .serve(handler_fn(|_, exchange| {
+    ///         let subject = exchange.peer_certificates().and_then(|shown| shown.subject());
+    ///         exchange.text(200, &subject.unwrap_or_default());
+    ///     }))?;
+    /// # let [shown, its_key] = shown;
+    /// # let client = dwell_engine::tls::TlsClient::builder().ca_file(trusted);
+    /// # let client = client.certificate_files(shown, its_key).build()?;
+    /// # let (tell, told) = std::sync::mpsc::channel();
+    /// # let mut manager = dwell_engine::manager::Manager::new(move |conn, event| match event {
+    /// #     dwell_engine::manager::Event::Connect => drop(conn.request("GET", "/", &[], b"")),
+    /// #     dwell_engine::manager::Event::HttpMessage(message) => {
+    /// #         tell.send(message.body().to_vec()).expect("the receiver is below");
+    /// #     }
+    /// #     dwell_engine::manager::Event::Error(text) => panic!("{text}"),
+    /// #     _ => {}
+    /// # })?;
+    /// # manager.connect_tls(&format!("https://{}", running.addresses()[0]), &client)?;
+    /// # let mut subject = told.try_recv();
+    /// # while subject.is_err() {
+    /// #     manager.poll(std::time::Duration::from_secs(5))?;
+    /// #     subject = told.try_recv();
+    /// # }
+    /// # assert_eq!(subject?, b"CN=alice,O=Example\\, Inc.\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn client_ca_file(mut self, clients: ClientCertificates, path: impl Into<PathBuf>) -> Self {
+        self.clients = Some((clients, Trusted::File(path.into())));
+        self
+    }
+
+    /// Asks clients for a certificate of an authority in PEM, as
+    /// [`client_ca_file`](Self::client_ca_file) does.
+    ///
+    /// ```
+    /// use dwell_engine::tls::{ClientCertificates, Tls, TlsError};
+    ///
+    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// # let authority = include_bytes!("../../tls/tests/data/client_ca.pem");
+    /// let builder = Tls::builder().certificate_pem(certificate, key);
+    /// builder.clone().client_ca_pem(ClientCertificates::Optional, authority).build()?;
+    /// let wrong = builder.client_ca_pem(ClientCertificates::Optional, "no certificate").build();
+    /// assert!(matches!(wrong, Err(TlsError::Certificate { .. })));
+    /// # Ok::<(), TlsError>(())
+    /// ```
+    pub fn client_ca_pem(mut self, clients: ClientCertificates, pem: impl Into<Vec<u8>>) -> Self {
+        self.clients = Some((clients, Trusted::Pem(pem.into())));
+        self
+    }
+
     /// Sets the number of handshakes that may be under way at once in each loop; beyond it the
     /// oldest gives way. Default 1,000; at least one.
     pub fn handshakes_max(mut self, handshakes: usize) -> Self {
@@ -303,7 +388,16 @@ impl TlsBuilder {
     /// # Errors
     /// [`TlsError`].
     pub fn build(self) -> Result<Tls, TlsError> {
-        let acceptor = Acceptor::new(read(&self.sources)?, self.handshakes_max);
+        let certificates = read(&self.sources)?;
+        let acceptor = match &self.clients {
+            None => Acceptor::new(certificates, self.handshakes_max),
+            Some((clients, trusted)) => {
+                let roots = trusted.read()?;
+                let is_required = *clients == ClientCertificates::Required;
+                Acceptor::verifying(certificates, self.handshakes_max, &roots, is_required)
+                    .map_err(|error| trusted.wrong(error))?
+            }
+        };
         Ok(Tls(Arc::new(Shared {
             acceptor,
             sources: Mutex::new(self.sources),
@@ -424,19 +518,14 @@ impl TlsClientBuilder {
     /// # Errors
     /// [`TlsError`].
     pub fn build(self) -> Result<TlsClient, TlsError> {
-        let (path, roots) = match self.trusted {
-            None => (None, Roots::system()),
-            Some(Trusted::Pem(pem)) => (None, Roots::from_pem(&pem)),
-            Some(Trusted::File(path)) => {
-                let roots = Roots::from_pem(&read_file(&path)?);
-                (Some(path), roots)
-            }
+        let wrong = |source| TlsError::Certificate { path: None, source };
+        let roots = match &self.trusted {
+            None => Roots::system().map_err(wrong)?,
+            Some(trusted) => trusted.read()?,
         };
-        let wrong = |path| move |source| TlsError::Certificate { path, source };
-        let roots = roots.map_err(wrong(path))?;
         let identity = self.identity.as_ref().map(Source::read).transpose()?;
         // Servers that offer no HTTP would refuse its name.
-        let settings = ClientTls::new(&roots, identity.as_ref(), &[]).map_err(wrong(None))?;
+        let settings = ClientTls::new(&roots, identity.as_ref(), &[]).map_err(wrong)?;
         if let Some(name) = &self.server_name {
             settings.connector(name).map_err(TlsError::Name)?;
         }
@@ -444,6 +533,24 @@ impl TlsClientBuilder {
             settings,
             server_name: self.server_name,
         })
+    }
+}
+
+impl Trusted {
+    fn read(&self) -> Result<Roots, TlsError> {
+        let roots = match self {
+            Self::Pem(pem) => Roots::from_pem(pem),
+            Self::File(path) => Roots::from_pem(&read_file(path)?),
+        };
+        roots.map_err(|source| self.wrong(source))
+    }
+
+    fn wrong(&self, source: CertificateError) -> TlsError {
+        let path = match self {
+            Self::Pem(_) => None,
+            Self::File(path) => Some(path.clone()),
+        };
+        TlsError::Certificate { path, source }
     }
 }
 

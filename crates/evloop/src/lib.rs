@@ -72,7 +72,8 @@ pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
     Acceptor, Agreed, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed,
-    HandshakeCounts, HandshakeFailure, Handshaking, ReadOutcome, Stream, TlsFault, server_fault,
+    HandshakeCounts, HandshakeFailure, Handshaking, PeerCertificates, ReadOutcome, Stream,
+    TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
 pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};

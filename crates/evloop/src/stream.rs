@@ -25,7 +25,7 @@ pub use file::{FileSlice, FileTruncated};
 pub use handshakes::HandshakeCounts;
 pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFault, server_fault};
 pub use secure::Handshaking;
-pub use tls::{Acceptor, Connector};
+pub use tls::{Acceptor, Connector, PeerCertificates};
 #[cfg(feature = "tls")]
 pub use tls::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};
 

@@ -1,7 +1,7 @@
 //! Connections whose handshake is over.
 
 use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, Opened, RECORD_BYTES_MAX};
-use crate::{Session, TlsError};
+use crate::{PeerCertificates, Session, TlsError};
 use rustls::Connection;
 use std::io::{Read, Write};
 
@@ -12,16 +12,35 @@ pub enum Established {
     Tls13(Session),
     /// TLS 1.2: that of rustls, some kilobytes.
     Tls12(Box<Tls12>),
+    /// TLS 1.3 with a client that has shown certificates. Other connections are no larger for it.
+    Known(Box<Known>),
+}
+
+/// A connection of TLS 1.3 whose client has shown certificates.
+#[derive(Debug)]
+pub struct Known {
+    pub(crate) session: Session,
+    pub(crate) certificates: PeerCertificates,
 }
 
 /// A connection of TLS 1.2.
 pub struct Tls12 {
     connection: Connection,
+    certificates: Option<PeerCertificates>,
     is_ended: bool,
     is_closed: bool,
 }
 
 impl Established {
+    /// The certificates that a client has shown.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        match self {
+            Self::Tls13(_) => None,
+            Self::Tls12(session) => session.certificates.as_ref(),
+            Self::Known(known) => Some(&known.certificates),
+        }
+    }
+
     /// Opens the records at the front of `input` that are whole, as [`Session::open`] does.
     ///
     /// # Errors
@@ -29,6 +48,7 @@ impl Established {
     pub fn open(&mut self, keys: &mut Keys, input: &mut [u8]) -> Result<Opened, TlsError> {
         match self {
             Self::Tls13(session) => session.open(keys, input),
+            Self::Known(known) => known.session.open(keys, input),
             Self::Tls12(session) => session.open(input),
         }
     }
@@ -45,6 +65,7 @@ impl Established {
     ) -> Result<usize, TlsError> {
         match self {
             Self::Tls13(session) => session.seal(keys, parts, out),
+            Self::Known(known) => known.session.seal(keys, parts, out),
             Self::Tls12(session) => session.seal(parts, out),
         }
     }
@@ -53,6 +74,7 @@ impl Established {
     pub fn is_ended(&self) -> bool {
         match self {
             Self::Tls13(session) => session.is_ended(),
+            Self::Known(known) => known.session.is_ended(),
             Self::Tls12(session) => session.is_ended,
         }
     }
@@ -61,6 +83,7 @@ impl Established {
     pub fn owes(&self) -> bool {
         match self {
             Self::Tls13(session) => session.owes(),
+            Self::Known(known) => known.session.owes(),
             Self::Tls12(session) => session.connection.wants_write(),
         }
     }
@@ -72,6 +95,7 @@ impl Established {
     pub fn answer(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
         match self {
             Self::Tls13(session) => session.answer(keys, out),
+            Self::Known(known) => known.session.answer(keys, out),
             Self::Tls12(session) => session.transmit(out),
         }
     }
@@ -83,6 +107,7 @@ impl Established {
     pub fn close(&mut self, keys: &mut Keys, out: &mut Vec<u8>) -> Result<(), TlsError> {
         match self {
             Self::Tls13(session) => session.close(keys, out),
+            Self::Known(known) => known.session.close(keys, out),
             Self::Tls12(session) => session.close(out),
         }
     }
@@ -99,6 +124,7 @@ impl Established {
     ) -> Result<(), TlsError> {
         match self {
             Self::Tls13(session) => session.abort(keys, error, out),
+            Self::Known(known) => known.session.abort(keys, error, out),
             // rustls has its alert among what it sends.
             Self::Tls12(session) => session.transmit(out),
         }
@@ -110,6 +136,7 @@ impl Established {
     pub fn suite_number(&self) -> u16 {
         match self {
             Self::Tls13(session) => session.suite().number(),
+            Self::Known(known) => known.session.suite().number(),
             Self::Tls12(session) => session.suite_number(),
         }
     }
@@ -122,16 +149,19 @@ impl Established {
 
     /// Drops the keys, as [`Session::forget`] does.
     pub fn forget(&mut self, keys: &mut Keys) {
-        if let Self::Tls13(session) = self {
-            session.forget(keys);
+        match self {
+            Self::Tls13(session) => session.forget(keys),
+            Self::Known(known) => known.session.forget(keys),
+            Self::Tls12(_) => {}
         }
     }
 }
 
 impl Tls12 {
-    pub(crate) fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection, certificates: Option<PeerCertificates>) -> Self {
         Self {
             connection,
+            certificates,
             is_ended: false,
             is_closed: false,
         }

@@ -1,10 +1,10 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
-use crate::established::{Established, Tls12};
+use crate::established::{Established, Known, Tls12};
 use crate::session::Peer;
 use crate::verifier::reason;
 use crate::{Alert, HEADER_BYTES, Keys, RECORD_BYTES_MAX, TlsError, content};
-use crate::{Secrets, Session, Suite};
+use crate::{PeerCertificates, Secrets, Session, Suite};
 use rustls::{CipherSuite, Connection, HandshakeKind, KeyLog, ProtocolVersion};
 use std::cell::RefCell;
 use std::fmt;
@@ -257,8 +257,15 @@ impl Handshake {
         if !self.is_done() {
             return Err(rustls::Error::HandshakeNotComplete.into());
         }
+        // Those of a server are verified, and no more is done with them.
+        let shown = match self.role {
+            Role::Server => self.connection.peer_certificates(),
+            Role::Client(_) => None,
+        };
+        let certificates = shown.and_then(PeerCertificates::new);
         if !self.is_tls13() {
-            return Ok(Established::Tls12(Box::new(Tls12::new(self.connection))));
+            let session = Tls12::new(self.connection, certificates);
+            return Ok(Established::Tls12(Box::new(session)));
         }
         let suite = self.suite()?;
         let extracted = self.connection.dangerous_extract_secrets()?;
@@ -277,7 +284,13 @@ impl Handshake {
         if matches!(self.role, Role::Client(_)) {
             session.peer = Peer::Server;
         }
-        Ok(Established::Tls13(session))
+        Ok(match certificates {
+            None => Established::Tls13(session),
+            Some(certificates) => Established::Known(Box::new(Known {
+                session,
+                certificates,
+            })),
+        })
     }
 }
 

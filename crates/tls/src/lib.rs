@@ -23,6 +23,7 @@ mod keys;
 mod receive;
 mod send;
 mod session;
+mod shown;
 mod suite;
 #[cfg(test)]
 mod tests;
@@ -34,12 +35,13 @@ pub use acceptor::Acceptor;
 pub use certificate::{Certificate, CertificateError};
 pub use connector::{ClientTls, Connector, NameError, Roots};
 pub use error::{Alert, TlsError};
-pub use established::{Established, Tls12};
+pub use established::{Established, Known, Tls12};
 pub use handshake::{Handshake, HandshakeError, HandshakeFault};
 pub use keys::Keys;
 pub use receive::Opened;
 pub use send::sealed_bytes;
 pub use session::{Secrets, Session};
+pub use shown::PeerCertificates;
 pub use suite::Suite;
 pub use tickets::TicketKey;
 

@@ -1,5 +1,7 @@
 //! Fields of X.509 certificates that `webpki` does not give (RFC 5280 section 4.1).
 
+mod name;
+
 /// The fields of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fields {
@@ -42,6 +44,22 @@ pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
         }
     }
     Some(fields)
+}
+
+/// Reads the subject of a DER certificate as text; `None` for anything else.
+pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+    let mut certificate = Der(Der(certificate).expect(SEQUENCE)?);
+    let mut body = Der(certificate.expect(SEQUENCE)?);
+    let mut next = body.next()?;
+    if next.0 == VERSION {
+        next = body.next()?;
+    }
+    // The serial number; then the algorithm, the issuer and the time.
+    (next.0 == INTEGER).then_some(())?;
+    for _ in 0..3 {
+        body.expect(SEQUENCE)?;
+    }
+    name::text_of(body.expect(SEQUENCE)?)
 }
 
 impl Fields {
@@ -218,6 +236,7 @@ mod tests {
             bytes[at % length] = byte;
             bytes.truncate(cut % (length + 1));
             let _ = fields(&bytes);
+            let _ = subject(&bytes);
         }
     }
 }

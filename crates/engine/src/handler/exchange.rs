@@ -115,7 +115,7 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// A copy of the request that owns what it is made of, with its body, for another thread.
     pub fn owned(&mut self, request: &Request<'_>) -> OwnedRequest {
         let body = self.body(request);
-        OwnedRequest::new(request, self.reply.peer_address(), body)
+        OwnedRequest::new(request, self.reply, body)
     }
 
     /// Runs `job` on the worker pool.

@@ -56,7 +56,8 @@ use std::task::{Context, Poll};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// A mark among the extensions of a request that came under TLS.
+/// A mark among the extensions of a request that came under TLS. The certificates that its client
+/// has shown are an extension too, of the type [`PeerCertificates`](crate::PeerCertificates).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -302,6 +303,9 @@ pub(super) fn request_of<B>(
     }
     if request.is_secure {
         typed.extensions_mut().insert(Secure);
+    }
+    if let Some(certificates) = exchange.peer_certificates() {
+        typed.extensions_mut().insert(certificates.clone());
     }
     if head.upgrade.is_some() {
         typed.extensions_mut().insert(OnUpgrade {

@@ -1,7 +1,7 @@
 //! Requests that leave the loop.
 
 use super::body::RequestBody;
-use crate::Request;
+use crate::{PeerCertificates, Reply, Request};
 use dwell_proto::http1::Version;
 use std::net::SocketAddr;
 
@@ -20,13 +20,15 @@ pub struct OwnedRequest {
     pub peer: Option<SocketAddr>,
     /// True of a request that came under TLS.
     pub is_secure: bool,
+    /// The certificates that the client has shown, which were verified.
+    pub peer_certificates: Option<PeerCertificates>,
     /// The body.
     pub body: RequestBody,
     path: (usize, usize),
 }
 
 impl OwnedRequest {
-    pub(super) fn new(request: &Request<'_>, peer: Option<SocketAddr>, body: RequestBody) -> Self {
+    pub(super) fn new(request: &Request<'_>, reply: &Reply<'_>, body: RequestBody) -> Self {
         let head = request.head;
         let fields = head.fields.iter();
         Self {
@@ -36,8 +38,9 @@ impl OwnedRequest {
             fields: fields
                 .map(|(name, value)| (name.into(), value.into()))
                 .collect(),
-            peer,
+            peer: reply.peer_address(),
             is_secure: request.is_secure,
+            peer_certificates: reply.peer_certificates().cloned(),
             body,
             path: place_of(head.path, head.target),
         }

@@ -6,7 +6,7 @@ use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::fan_out::{self, FanOut};
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, Stream, Token};
+use dwell_evloop::{Context, PeerCertificates, Stream, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -95,6 +95,13 @@ impl Http {
             Some(peers) => peers.find(connection, &entry.peer.stream),
             None => entry.peer.stream.peer_address().ok().flatten(),
         }
+    }
+
+    /// Returns the certificates that the client has shown, as
+    /// [`Reply::peer_certificates`](crate::Reply::peer_certificates) does.
+    pub(crate) fn peer_certificates_of(&self, connection: Token) -> Option<&PeerCertificates> {
+        let entry = self.connections.get(connection)?;
+        entry.peer.stream.peer_certificates()
     }
 
     /// Returns the address that the client has connected to, asked of the system at each call.

@@ -2,7 +2,7 @@
 
 use super::StreamLimits;
 use bytes::Bytes;
-use dwell_evloop::{Peer, TlsFault, Token};
+use dwell_evloop::{Peer, PeerCertificates, TlsFault, Token};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -284,6 +284,11 @@ impl StreamRef<'_> {
     /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.connection.peer.stream.peer_address().ok().flatten()
+    }
+
+    /// Returns the certificates that a client under TLS has shown, which were verified.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.connection.peer.stream.peer_certificates()
     }
 
     /// The address of our end; `None` for a unix stream.

@@ -5,7 +5,7 @@ use super::connection::{Connection, State};
 use super::options::{Overflow, WebSocketOptions};
 use super::random::Masks;
 use bytes::Bytes;
-use dwell_evloop::Token;
+use dwell_evloop::{PeerCertificates, Token};
 use dwell_proto::websocket::{
     Broadcast, CloseCode, Deflater, Deflaters, FrameHeader, Mask, MessageKind, Opcode, Role, encode,
 };
@@ -327,6 +327,11 @@ impl WebSocketRef<'_> {
     /// unix.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.connection.peer.stream.peer_address().ok().flatten()
+    }
+
+    /// Returns the certificates that a client under TLS has shown, which were verified.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.connection.peer.stream.peer_certificates()
     }
 
     /// The address of our end; `None` for a unix stream.

@@ -2,9 +2,10 @@
 
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::io::{Read, Write};
+use rustls::{SupportedProtocolVersion, version};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,16 +28,53 @@ pub(crate) fn data(name: &str) -> PathBuf {
     folder.join("../tls/tests/data").join(name)
 }
 
+/// What a client shows, and the version that it speaks.
+pub(crate) struct Shown {
+    identity: Option<(&'static [u8], &'static [u8])>,
+    version: &'static SupportedProtocolVersion,
+}
+
+impl Shown {
+    pub(crate) fn nothing() -> Self {
+        Self {
+            identity: None,
+            version: &version::TLS13,
+        }
+    }
+
+    pub(crate) fn new(certificate: &'static [u8], key: &'static [u8]) -> Self {
+        Self {
+            identity: Some((certificate, key)),
+            ..Self::nothing()
+        }
+    }
+
+    pub(crate) fn by(self, version: &'static SupportedProtocolVersion) -> Self {
+        Self { version, ..self }
+    }
+}
+
 /// A client that trusts `CERTIFICATE` and connects to `dwell.test`.
 pub(crate) fn connect(address: SocketAddr) -> TlsStream {
+    connect_with(address, &Shown::nothing())
+}
+
+fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
     roots.add(certificate).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&[shown.version])
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let config = match shown.identity {
+        None => config.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(key).unwrap();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
     let name = ServerName::try_from("dwell.test").unwrap();
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -49,11 +87,20 @@ pub(crate) fn connect(address: SocketAddr) -> TlsStream {
 /// Sends one request on a connection of its own; returns all that comes until the server closes it
 /// in order.
 pub(crate) fn ask(address: SocketAddr, request: impl AsRef<[u8]>) -> String {
-    let mut client = connect(address);
-    client.write_all(request.as_ref()).unwrap();
+    try_ask(address, request, &Shown::nothing()).unwrap()
+}
+
+/// The same of a client that may be refused.
+pub(crate) fn try_ask(
+    address: SocketAddr,
+    request: impl AsRef<[u8]>,
+    shown: &Shown,
+) -> io::Result<String> {
+    let mut client = connect_with(address, shown);
+    client.write_all(request.as_ref())?;
     let mut answer = Vec::new();
-    client.read_to_end(&mut answer).unwrap();
-    String::from_utf8(answer).unwrap()
+    client.read_to_end(&mut answer)?;
+    Ok(String::from_utf8(answer).unwrap())
 }
 
 pub(crate) fn get(path: &str) -> String {

@@ -1,7 +1,7 @@
 //! The parts of a stream beside its socket, which most streams do not have.
 
 use super::queue::Queue;
-use super::tls::Tls;
+use super::tls::{PeerCertificates, Tls};
 use std::any::Any;
 use std::net::SocketAddr;
 
@@ -80,6 +80,10 @@ impl Beside {
 
     pub(super) fn suite_number(&self) -> Option<u16> {
         self.0.as_ref()?.tls.as_ref()?.suite_number()
+    }
+
+    pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.0.as_ref()?.tls.as_ref()?.peer_certificates()
     }
 
     pub(super) fn is_cut_off(&self) -> bool {

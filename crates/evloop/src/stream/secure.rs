@@ -2,7 +2,7 @@
 
 use super::beside::Place;
 use super::socket::Socket;
-use super::tls::{Acceptor, Connector, Tls, failure};
+use super::tls::{Acceptor, Connector, PeerCertificates, Tls, failure};
 use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream};
 use std::io;
 
@@ -79,6 +79,12 @@ impl Stream {
     /// over: from 0x1301 to 0x1303 for TLS 1.3, another one for TLS 1.2.
     pub fn suite_number(&self) -> Option<u16> {
         self.beside.suite_number()
+    }
+
+    /// Returns the certificates that the client has shown, which were verified, if the stream is
+    /// under TLS and its handshake is over. A stream without any is no larger for it.
+    pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.beside.peer_certificates()
     }
 
     /// Returns true if its handshake is under way.

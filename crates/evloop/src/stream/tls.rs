@@ -11,7 +11,8 @@ use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub(super) use dwell_tls::TlsError as Fault;
 pub use dwell_tls::{
-    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, Roots, TicketKey,
+    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, PeerCertificates,
+    Roots, TicketKey,
 };
 use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
 use dwell_tls::{FRAGMENT_BYTES_MAX, RECORD_BYTES_MAX, TlsError};
@@ -105,6 +106,14 @@ impl Tls {
     pub(super) fn suite_number(&self) -> Option<u16> {
         match &self.state {
             State::Established(established) => Some(established.suite_number()),
+            _ => None,
+        }
+    }
+
+    /// The certificates that a client has shown.
+    pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        match &self.state {
+            State::Established(established) => established.peer_certificates(),
             _ => None,
         }
     }

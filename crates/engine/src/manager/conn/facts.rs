@@ -7,7 +7,7 @@ use crate::manager::state::Origin;
 use crate::reply::Reply;
 use crate::streams::StreamRef;
 use crate::websocket::WebSocketRef;
-use dwell_evloop::{Stream, Token};
+use dwell_evloop::{PeerCertificates, Stream, Token};
 use std::net::SocketAddr;
 
 impl Conn<'_> {
@@ -140,6 +140,29 @@ impl Conn<'_> {
         self.ask(|socket| socket.local_address())?
     }
 
+    /// The certificates that a client under TLS has shown, which were verified; `None` without any,
+    /// and where [`remote_address`](Self::remote_address) is unavailable.
+    ///
+    /// ```
+    /// use dwell_engine::manager::{Conn, Event};
+    ///
+    /// /// Says who a client is, by its certificate.
+    /// fn greet(conn: &mut Conn<'_>, event: Event<'_>) {
+    ///     if let Event::HttpMessage(_) = event {
+    ///         let certificates = conn.peer_certificates();
+    ///         let subject = certificates.and_then(|shown| shown.subject());
+    ///         let name = subject.as_deref().unwrap_or("nobody");
+    ///         conn.reply(200, &[], name.as_bytes()).expect("a response is owed");
+    ///     }
+    /// }
+    /// #
+    /// # let answer = dwell_testkit::manage_once("GET / HTTP/1.0\r\n\r\n", greet);
+    /// # assert!(answer.ends_with("\r\n\r\nnobody"), "{answer}");
+    /// ```
+    pub fn peer_certificates(&mut self) -> Option<PeerCertificates> {
+        self.ask(|socket| socket.peer_certificates().cloned())?
+    }
+
     fn origin(&self) -> Option<Origin> {
         self.record().map(|record| record.origin)
     }
@@ -177,6 +200,7 @@ trait SocketFacts {
     fn queued_bytes(&self) -> usize;
     fn peer_address(&self) -> Option<SocketAddr>;
     fn local_address(&self) -> Option<SocketAddr>;
+    fn peer_certificates(&self) -> Option<&PeerCertificates>;
 }
 
 /// A connection in the table of the HTTP component.
@@ -197,6 +221,10 @@ impl SocketFacts for InHttp<'_> {
     fn local_address(&self) -> Option<SocketAddr> {
         self.http.local_address_of(self.place)
     }
+
+    fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        self.http.peer_certificates_of(self.place)
+    }
 }
 
 impl SocketFacts for Stream {
@@ -210,6 +238,10 @@ impl SocketFacts for Stream {
 
     fn local_address(&self) -> Option<SocketAddr> {
         Stream::local_address(self).ok().flatten()
+    }
+
+    fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        Stream::peer_certificates(self)
     }
 }
 
@@ -227,6 +259,10 @@ macro_rules! socket_facts {
 
             fn local_address(&self) -> Option<SocketAddr> {
                 $holder::local_address(self)
+            }
+
+            fn peer_certificates(&self) -> Option<&PeerCertificates> {
+                $holder::peer_certificates(self)
             }
         }
     )*};

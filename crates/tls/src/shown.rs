@@ -1,0 +1,52 @@
+//! Certificates that clients show.
+
+use crate::x509;
+use rustls::pki_types::CertificateDer;
+use std::fmt;
+use std::sync::Arc;
+
+/// The certificates that a client has shown, as they were verified in its handshake.
+///
+/// Shape: cloned freely; at most 128 KiB.
+///
+/// ```
+/// use dwell_tls::PeerCertificates;
+///
+/// /// The name of a client, for a log.
+/// fn name_of(client: Option<&PeerCertificates>) -> String {
+///     let subject = client.and_then(PeerCertificates::subject);
+///     subject.unwrap_or_else(|| "unknown".to_owned())
+/// }
+/// assert_eq!(name_of(None), "unknown");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct PeerCertificates(Arc<Vec<CertificateDer<'static>>>);
+
+impl PeerCertificates {
+    /// Keeps a chain; `None` of no certificate.
+    pub(crate) fn new(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let own = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();
+        (!chain.is_empty()).then(|| Self(Arc::new(chain.iter().map(own).collect())))
+    }
+
+    /// The certificates in DER: that of the client, then those that vouch for it, as it has sent
+    /// them.
+    pub fn chain(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(|certificate| &**certificate)
+    }
+
+    /// The subject of the client's certificate, as text: `CN=alice,O=Example`. `None` if it cannot
+    /// be read.
+    ///
+    /// Source: RFC 4514.
+    pub fn subject(&self) -> Option<String> {
+        x509::subject(self.chain().next()?)
+    }
+}
+
+/// Says how many there are, and not whose.
+impl fmt::Debug for PeerCertificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerCertificates({})", self.0.len())
+    }
+}
