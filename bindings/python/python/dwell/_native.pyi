@@ -353,6 +353,10 @@ class Connection:
         """Whether it is under TLS."""
 
     @property
+    def peer_certificates(self) -> tuple[bytes, ...]:
+        """Certificates that the client has shown, in DER, its own first; see :class:`TlsOpts`."""
+
+    @property
     def is_udp(self) -> bool:
         """False: there is no UDP."""
 
@@ -679,7 +683,9 @@ class TlsOpts:
     """Certificates of a listener under TLS, or what a connection trusts.
 
     Args:
-        ca: The certificates that a connection trusts, in place of those of the system.
+        ca: The certificates that a connection trusts, in place of those of the system. Of a
+            listener, the authorities that issue certificates of clients: those without such a
+            certificate are refused.
         cert: The certificate of a listener, with those that vouch for it; or one that a connection
             shows to servers that ask for it.
         key: Its private key; without it, `cert` has both.
@@ -710,7 +716,7 @@ class TlsOpts:
 
 @final
 class Tls:
-    """The certificates of a server under TLS.
+    """The certificates of a server under TLS, and which ones it asks clients for.
 
     Processes that are forked later share its tickets, so that clients resume their sessions there.
 
@@ -718,7 +724,13 @@ class Tls:
         ValueError: When a file cannot be used; its text names the file and the reason.
     """
 
-    def __new__(cls, certfile: str, keyfile: str | None = None) -> Tls: ...
+    def __new__(
+        cls,
+        certfile: str,
+        keyfile: str | None = None,
+        ca_certs: str | None = None,
+        cert_reqs: int = 0,
+    ) -> Tls: ...
     def reload(self) -> None:
         """Reads the files again, for clients that connect from now on.
 

@@ -145,6 +145,20 @@ TLS = (
         metavar="PATH",
         is_server=True,
     ),
+    Option(
+        "--ssl-ca-certs",
+        "PEM file with the authorities that issue certificates of clients",
+        str,
+        metavar="PATH",
+        is_server=True,
+    ),
+    Option(
+        "--ssl-cert-reqs",
+        "Whether clients show a certificate: 0, they are not asked; 1, they may; 2, they have to",
+        int,
+        0,
+        is_server=True,
+    ),
 )
 
 APPLICATION = (

@@ -22,11 +22,19 @@ def tls_of(options: dict[str, Any]) -> _native.Tls | None:
     """
     certificate = options.pop("ssl_certfile", None)
     key = options.pop("ssl_keyfile", None)
+    authorities = options.pop("ssl_ca_certs", None)
+    wanted = options.pop("ssl_cert_reqs", None)
     if certificate is None:
-        if key is not None:
-            raise ValueError("ssl_keyfile needs ssl_certfile")
+        others = {"ssl_keyfile": key, "ssl_ca_certs": authorities, "ssl_cert_reqs": wanted or None}
+        for name, value in others.items():
+            if value is not None:
+                raise ValueError(f"{name} needs ssl_certfile")
         return None
-    return _native.Tls(os.fspath(certificate), None if key is None else os.fspath(key))
+    return _native.Tls(os.fspath(certificate), _path(key), _path(authorities), wanted or 0)
+
+
+def _path(file: str | os.PathLike[str] | None) -> str | None:
+    return None if file is None else os.fspath(file)
 
 
 def read_again(tls: _native.Tls | None) -> bool:

@@ -62,7 +62,9 @@ class Server:
             to be, ``"on"``, or ``"off"``.
         socket_mode: Permissions of a unix socket: who may connect.
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
-            put clients under TLS; one file may have both. Limits and timeouts; see the
+            put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
+            (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
+            authority in this file has issued. Limits and timeouts; see the
             documentation.
     """
 
@@ -180,7 +182,9 @@ def serve(
             to be, ``"on"``, or ``"off"``.
         socket_mode: Permissions of a unix socket: who may connect.
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
-            put clients under TLS; one file may have both. Limits and timeouts; see the
+            put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
+            (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
+            authority in this file has issued. Limits and timeouts; see the
             documentation.
 
     Raises:

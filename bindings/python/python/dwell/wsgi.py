@@ -52,7 +52,9 @@ class Server:
         threads: How many requests are handled at once.
         socket_mode: Permissions of a unix socket: who may connect.
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
-            put clients under TLS; one file may have both. Limits and timeouts; see the
+            put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
+            (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
+            authority in this file has issued. Limits and timeouts; see the
             documentation.
 
     Raises:
@@ -153,7 +155,9 @@ def serve(
         graceful_timeout: Seconds that requests under way have to finish when the server stops.
         socket_mode: Permissions of a unix socket: who may connect.
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
-            put clients under TLS; one file may have both. Limits and timeouts; see the
+            put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
+            (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
+            authority in this file has issued. Limits and timeouts; see the
             documentation.
 
     Raises:

@@ -6,6 +6,7 @@ use crate::web::address::Origin;
 use crate::web::answer::{OVERLOADED, WebAnswer};
 use crate::web::head::Head;
 use crate::web::options::Options;
+use crate::web::tls::Secure;
 use bytes::Bytes;
 use dwell_engine::desk::{Attention, End, Face, Ledger, Line, Looped, Owed};
 use dwell_engine::websocket::{
@@ -46,6 +47,7 @@ pub(super) struct Arrival {
     pub(super) owed: Arc<Owed<AsgiLine>>,
     pub(super) head: Arc<Head>,
     pub(super) origin: Origin,
+    pub(super) secure: Option<Secure>,
     /// False for a request without a body.
     pub(super) has_body: bool,
     pub(super) web_socket: Option<Arc<Shared<WebSocketState>>>,
@@ -193,6 +195,7 @@ impl Face for AsgiFace {
             owed,
             head: Arc::new(Head::of(request)),
             origin,
+            secure: Secure::of(reply),
             has_body,
             web_socket,
         });

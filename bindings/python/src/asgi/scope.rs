@@ -4,6 +4,7 @@ use super::face::Arrival;
 use crate::web::address::AddressText;
 use crate::web::head::Head;
 use crate::web::mount::Mount;
+use crate::web::tls::Secure;
 use dwell_proto::http1::{list_tokens, percent_decoded};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -72,6 +73,9 @@ impl Scopes {
             };
             scope.set_item(intern!(py, "scheme"), scheme)?;
         }
+        if let Some(secure) = &arrival.secure {
+            add_tls(py, &scope, secure)?;
+        }
         let (path, raw_path) = self.mount.seen(percent_decoded(head.path()), head.path());
         let path = match str::from_utf8(&path) {
             Ok(path) => PyString::new(py, path),
@@ -115,6 +119,32 @@ impl Scopes {
         }
         lower
     }
+}
+
+/// The extension `tls` of ASGI.
+///
+/// Source: <https://asgi.readthedocs.io/en/latest/specs/tls.html>
+fn add_tls(py: Python<'_>, scope: &Bound<'_, PyDict>, secure: &Secure) -> PyResult<()> {
+    let tls = PyDict::new(py);
+    // The certificate that was offered is not kept for each connection.
+    tls.set_item(intern!(py, "server_cert"), py.None())?;
+    let chain = PyTuple::new(py, secure.chain().collect::<Vec<_>>())?;
+    tls.set_item(intern!(py, "client_cert_chain"), chain)?;
+    tls.set_item(intern!(py, "client_cert_name"), secure.subject())?;
+    // A client with a certificate that is refused never gets as far as a request.
+    tls.set_item(intern!(py, "client_cert_error"), py.None())?;
+    let version = if secure.is_tls13() { 0x0304 } else { 0x0303 };
+    tls.set_item(intern!(py, "tls_version"), version)?;
+    tls.set_item(intern!(py, "cipher_suite"), secure.suite)?;
+    // Those of the base are shared by all scopes.
+    let name = intern!(py, "extensions");
+    let extensions = scope
+        .as_any()
+        .get_item(name)?
+        .cast_into::<PyDict>()?
+        .copy()?;
+    extensions.set_item(intern!(py, "tls"), tls)?;
+    scope.set_item(name, extensions)
 }
 
 /// The subprotocols that the client offers, in its order.

@@ -15,7 +15,7 @@ use super::files;
 use super::frame;
 use super::message::HttpMessage;
 use super::shared::{Shared, Unavailable, lock};
-use super::values::{address_of, bytes_of, fields_of, python_bool, status_of};
+use super::values::{address_of, bytes_of, chain_of, fields_of, python_bool, status_of};
 use super::view::{Snapshot, View};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -24,7 +24,7 @@ use dwell_engine::websocket::{OriginPolicy, UpgradeOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -94,24 +94,6 @@ impl Connection {
 
     fn input_length(&self) -> usize {
         frame::with_input(&self.shared, self.id(), <[u8]>::len).unwrap_or(0)
-    }
-
-    /// Calls `act` with the request that the running handler was shown, and its connection.
-    fn on_request<R>(
-        &self,
-        message: &HttpMessage,
-        act: impl FnOnce(&mut Conn<'_>, &View<'_>) -> R,
-    ) -> PyResult<R> {
-        let shown = frame::with_view(message.loan.serial(), |view| {
-            let act = |conn: &mut Conn<'_>| act(conn, view);
-            self.shared.ask_near(self.id(), act)
-        });
-        match shown {
-            Some(done) => done?.ok_or_else(errors::closed),
-            None => Err(PyValueError::new_err(
-                "HttpMessage is no longer valid: its handler has returned",
-            )),
-        }
     }
 }
 
@@ -210,6 +192,15 @@ impl Connection {
     #[getter]
     fn is_tls(&self) -> PyResult<bool> {
         self.is(|conn| conn.is_secure())
+    }
+
+    /// The certificates that the client has shown, in DER.
+    #[getter]
+    fn peer_certificates<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let shown = self
+            .shared
+            .ask(self.id(), |conn| conn.peer_certificates())?;
+        chain_of(py, shown.flatten().as_ref())
     }
 
     /// False: there is no UDP.
@@ -436,11 +427,12 @@ impl Connection {
         page404: &str,
     ) -> PyResult<()> {
         let fields = files::extra_fields(extra_headers)?;
-        self.on_request(message, |conn, view| {
-            let answer = files::directory(view, &root_dir, mime_types, page404);
-            files::send(conn, answer, &fields)
-        })?
-        .map_err(|error| errors::of_conn(&error))
+        self.shared
+            .on_request(self.id(), message, |conn, view| {
+                let answer = files::directory(view, &root_dir, mime_types, page404);
+                files::send(conn, answer, &fields)
+            })?
+            .map_err(|error| errors::of_conn(&error))
     }
 
     /// Answers the request with a file, as `serve_dir` does.
@@ -453,10 +445,11 @@ impl Connection {
         mime_types: &str,
     ) -> PyResult<()> {
         let fields = files::extra_fields(extra_headers)?;
-        self.on_request(message, |conn, view| {
-            files::send(conn, files::file(view, &path, mime_types), &fields)
-        })?
-        .map_err(|error| errors::of_conn(&error))
+        self.shared
+            .on_request(self.id(), message, |conn, view| {
+                files::send(conn, files::file(view, &path, mime_types), &fields)
+            })?
+            .map_err(|error| errors::of_conn(&error))
     }
 
     /// Upgrades the connection to WebSocket; `WS_OPEN` follows.
@@ -481,7 +474,7 @@ impl Connection {
             },
             ..UpgradeOptions::default()
         };
-        let upgraded = self.on_request(message, |conn, view| {
+        let upgraded = self.shared.on_request(self.id(), message, |conn, view| {
             let View::Http(message) = view else {
                 return Err(ConnError::Protocol);
             };

@@ -5,9 +5,11 @@ use super::cache::Cache;
 use super::errand::{self, Reply};
 use super::errors;
 use super::frame::{self, Reached};
-use super::view::Snapshot;
+use super::message::HttpMessage;
+use super::view::{Snapshot, View};
 use dwell_engine::manager::{self as engine, Conn, Waker, WakeupError};
 use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -275,6 +277,24 @@ impl Shared {
             Ok(answer) => Ok(answer),
             Err(Unavailable::Freed) => Ok(None),
             Err(unavailable) => Err(errors::unavailable(unavailable)),
+        }
+    }
+
+    /// Calls `act` with the request that the running handler was shown, and a connection.
+    pub(super) fn on_request<R>(
+        &self,
+        id: u64,
+        message: &HttpMessage,
+        act: impl FnOnce(&mut Conn<'_>, &View<'_>) -> R,
+    ) -> PyResult<R> {
+        let shown = frame::with_view(message.loan.serial(), |view| {
+            self.ask_near(id, |conn| act(conn, view))
+        });
+        match shown {
+            Some(done) => done?.ok_or_else(errors::closed),
+            None => Err(PyValueError::new_err(
+                "HttpMessage is no longer valid: its handler has returned",
+            )),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Options of TLS, in the form of the reference.
 
-use dwell_engine::tls::{CertificateError, Tls, TlsBuilder, TlsClient, TlsError};
+use dwell_engine::tls::{
+    CertificateError, ClientCertificates, Tls, TlsBuilder, TlsClient, TlsError,
+};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::fmt;
@@ -8,7 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The certificates of a listener, or what a connection trusts.
+/// The certificates of a listener and whose clients it accepts, or what a connection trusts.
 #[pyclass(frozen, module = "dwell")]
 #[derive(Debug)]
 pub(super) struct TlsOpts {
@@ -90,12 +92,14 @@ impl TlsOpts {
         if let Some(tls) = &*server {
             return Ok(tls.clone());
         }
-        if self.ca.is_some() {
-            return Err(PyValueError::new_err(
-                "ca is of connections: certificates of clients are not supported",
-            ));
+        let mut builder = self.offered()?;
+        let required = ClientCertificates::Required;
+        match &self.ca {
+            Some(Source::File(path)) => builder = builder.client_ca_file(required, path),
+            Some(Source::Pem(pem)) => builder = builder.client_ca_pem(required, pem.clone()),
+            None => {}
         }
-        let tls = self.offered()?.build().map_err(|error| refused(&error))?;
+        let tls = builder.build().map_err(|error| refused(&error))?;
         Ok(server.insert(tls).clone())
     }
 

@@ -2,10 +2,11 @@
 
 use super::act::Fields;
 use super::errors::wrong_type;
+use dwell_engine::PeerCertificates;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
@@ -120,4 +121,16 @@ pub(super) fn status_of(status_code: i64) -> PyResult<u16> {
         .ok_or_else(|| {
             PyValueError::new_err(format!("status code is not from 200 to 599: {status_code}"))
         })
+}
+
+/// The certificates that a client has shown, in DER.
+pub(super) fn chain_of<'py>(
+    py: Python<'py>,
+    shown: Option<&PeerCertificates>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let chain = shown.iter().flat_map(|shown| shown.chain());
+    PyTuple::new(
+        py,
+        chain.map(|each| PyBytes::new(py, each)).collect::<Vec<_>>(),
+    )
 }

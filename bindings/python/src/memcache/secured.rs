@@ -43,7 +43,7 @@ impl MemcacheSecured {
         self.secured.as_ref().is_some_and(Secured::is_ended)
     }
 
-    /// What is to be sent, once.
+    /// Returns the bytes that are to be sent, once.
     fn transmit<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let output = self.secured.as_mut().map(Secured::transmit);
         PyBytes::new(py, &output.unwrap_or_default())

@@ -3,6 +3,7 @@
 use super::meeting::Job;
 use crate::web::address::AddressText;
 use crate::web::mount::Mount;
+use crate::web::tls::Secure;
 use dwell_proto::http1::percent_decoded;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -55,6 +56,10 @@ impl Environ {
         }
         if job.origin.is_https {
             environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;
+            environ.set_item(intern!(py, "HTTPS"), intern!(py, "on"))?;
+        }
+        if let Some(secure) = &job.secure {
+            add_tls(py, &environ, secure)?;
         }
         if let Some((address, port)) = job.origin.client {
             environ.set_item(intern!(py, "REMOTE_ADDR"), self.client.of(py, address))?;
@@ -108,6 +113,33 @@ impl Environ {
         }
         key
     }
+}
+
+/// What is known of a client under TLS, by the names of Apache's `mod_ssl`. No field of a request
+/// has such a key.
+fn add_tls(py: Python<'_>, environ: &Bound<'_, PyDict>, secure: &Secure) -> PyResult<()> {
+    let version = if secure.is_tls13() {
+        intern!(py, "TLSv1.3")
+    } else {
+        intern!(py, "TLSv1.2")
+    };
+    environ.set_item(intern!(py, "SSL_PROTOCOL"), version)?;
+    let mut chain = secure.chain();
+    let Some(certificate) = chain.next() else {
+        return environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "NONE"));
+    };
+    environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "SUCCESS"))?;
+    environ.set_item(intern!(py, "SSL_CLIENT_CERT"), certificate)?;
+    for (number, certificate) in chain.enumerate() {
+        environ.set_item(format!("SSL_CLIENT_CERT_CHAIN_{number}"), certificate)?;
+    }
+    if let Some(subject) = secure.subject() {
+        environ.set_item(
+            intern!(py, "SSL_CLIENT_S_DN"),
+            latin1(py, subject.as_bytes()),
+        )?;
+    }
+    Ok(())
 }
 
 /// The key of a field; `None` for one that must not get into the environment: a name with an

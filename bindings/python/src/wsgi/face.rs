@@ -7,6 +7,7 @@ use crate::web::access_log::{AccessLog, Record};
 use crate::web::answer::{OVERLOADED, WebAnswer};
 use crate::web::head::Head;
 use crate::web::options::Options;
+use crate::web::tls::Secure;
 use dwell_engine::desk::{self, DeskLoop, End, Face, Looped, NoSockets};
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, EventLoop, Token};
@@ -200,6 +201,7 @@ impl Face for WsgiFace {
             owed,
             head: Head::of(request),
             origin,
+            secure: Secure::of(reply),
             body: JobBody::Streamed,
         };
         if !request.body_follows {

@@ -13,6 +13,7 @@ use crate::web::address::Origin;
 use crate::web::answer::WebAnswer;
 use crate::web::head::Head;
 use crate::web::options::Options;
+use crate::web::tls::Secure;
 use dwell_engine::desk::{Attention, Line, Owed};
 use dwell_evloop::Sender;
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ pub(super) struct Job {
     pub(super) owed: Arc<Owed<Meeting>>,
     pub(super) head: Head,
     pub(super) origin: Origin,
+    pub(super) secure: Option<Secure>,
     pub(super) body: JobBody,
 }
 
