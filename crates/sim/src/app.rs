@@ -45,6 +45,11 @@ impl Record {
         posts.find_map(|(id, times)| (*times > 1).then_some(&**id))
     }
 
+    /// Returns true if a request with this id has come.
+    pub(crate) fn has_come(&self, id: &str) -> bool {
+        self.posts.contains_key(id)
+    }
+
     /// Notes that an answer for one client has come to it; false if it has come to one already.
     pub(crate) fn deliver(&mut self, serial: u64) -> bool {
         self.delivered.insert(serial)

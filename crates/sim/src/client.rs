@@ -6,22 +6,23 @@ mod several;
 use crate::answer::{self, Answer};
 use crate::app::Record;
 use crate::bounds::Refused;
+use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::plan::{Ask, FIXED, Has, Method};
 use crate::report::Counts;
+use crate::tls::{Side, Who};
 use dwell_evloop::sim::{SimNet, SimStream};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// One client with one connection at a time.
 pub(crate) struct Client {
     number: usize,
-    stream: Option<SimStream>,
+    stream: Option<Connection>,
     output: Vec<u8>,
     input: Vec<u8>,
     asks: VecDeque<Ask>,
@@ -63,6 +64,7 @@ struct Owed {
 }
 
 /// The circumstances of a client, which others decide.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Around<'a> {
     pub(crate) network: &'a SimNet,
     pub(crate) edge: SocketAddr,
@@ -81,6 +83,27 @@ pub(crate) struct Around<'a> {
     pub(crate) is_calm: bool,
     /// Bounds may strike clients, who note it here.
     pub(crate) refused: Option<&'a mut Refused>,
+    /// The clients' side of TLS, if the edge listens under it.
+    pub(crate) side: Option<&'a Side>,
+    /// Writes may be refused although there is room.
+    pub(crate) refuses_writes: bool,
+    /// Until then handshakes may give way to those of a flood.
+    pub(crate) flooded_until: Duration,
+}
+
+impl Around<'_> {
+    /// Begins the connection of a client, under TLS or not.
+    pub(crate) fn connect(&self, who: Who) -> Connection {
+        match self.side.filter(|side| side.has(who)) {
+            Some(side) => side.connect(self.network),
+            None => Connection::plain(self.network.connect(self.edge)),
+        }
+    }
+
+    /// Returns true if handshakes may give way to others.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.network.elapsed() < self.flooded_until
+    }
 }
 
 /// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
@@ -170,7 +193,7 @@ impl Client {
         let Some(stream) = self.stream.take() else {
             return false;
         };
-        leave(&stream);
+        stream.leave(leave);
         self.output.clear();
         self.input.clear();
         self.owed.clear();
@@ -180,8 +203,8 @@ impl Client {
 
     /// Ends its sending side; polls that wait are given up by that.
     pub(crate) fn half_close(&mut self) -> bool {
-        let finish = |stream: &SimStream| stream.shutdown_write().is_ok();
-        let has = self.output.is_empty() && self.stream.as_ref().is_some_and(finish);
+        let finish = |stream: &mut Connection| stream.shutdown_write().is_ok();
+        let has = self.output.is_empty() && self.stream.as_mut().is_some_and(finish);
         self.may_be_cut |= has;
         has
     }
@@ -218,6 +241,10 @@ impl Client {
             self.slow_write_until,
         ];
         self.clear_since = hindrances.into_iter().fold(self.clear_since, Duration::max);
+        if let Some(stream) = &self.stream {
+            let is_read = self.owed.is_empty() && self.output.is_empty();
+            stream.check(now, self.clear_since, is_read)?;
+        }
         self.take_answers(around, now)?;
         if !is_open {
             self.ended(around)?;
@@ -234,7 +261,7 @@ impl Client {
             self.leave(SimStream::close);
         }
         if self.stream.is_none() && !self.asks.is_empty() && !around.ends {
-            self.stream = Some(around.network.connect(around.edge));
+            self.stream = Some(around.connect(Who::Client(self.number)));
             self.used_at = now;
         }
     }
@@ -447,6 +474,14 @@ impl Client {
 
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
+        let is_unconfirmed = self.stream.as_ref().is_some_and(Connection::is_unconfirmed);
+        if is_unconfirmed && around.is_flooded() {
+            // Its handshake has given way to another one: it asks again.
+            let asks = self.owed.drain(..).rev().map(|owed| owed.ask);
+            asks.for_each(|ask| self.asks.push_front(ask));
+            self.leave(SimStream::close);
+            return Ok(());
+        }
         let waits = !self.owed.is_empty() || !self.input.is_empty();
         // Where the application cuts an answer short, that is told by the end of the connection.
         let first = self.owed.front().map(|owed| owed.ask);

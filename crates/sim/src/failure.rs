@@ -24,6 +24,8 @@ pub enum Oracle {
     Map,
     /// (i) No older value comes after a newer one, or after a write that had ended before.
     Order,
+    /// Under TLS, records follow the protocol, and nothing is delivered of a broken one.
+    Record,
     /// A loop that has nothing to do does nothing.
     Silence,
     /// Nothing panics.

@@ -1,13 +1,13 @@
 //! The connection of a client: bytes both ways, quick or slow.
 
+use crate::connection::Connection;
 use dwell_evloop::sim::SimStream;
-use std::io::Write;
 use std::time::Duration;
 
 /// A connection, or the time until the next one.
 #[derive(Default)]
 pub(crate) struct Line {
-    pub(crate) stream: Option<SimStream>,
+    pub(crate) stream: Option<Connection>,
     pub(crate) output: Vec<u8>,
     pub(crate) input: Vec<u8>,
     slow_read_until: Duration,
@@ -28,7 +28,7 @@ const WINDOW: usize = 64 * 1024;
 
 impl Line {
     /// Begins a connection.
-    pub(crate) fn open(&mut self, stream: SimStream, now: Duration) {
+    pub(crate) fn open(&mut self, stream: Connection, now: Duration) {
         *self = Self {
             stream: Some(stream),
             clear_since: now,
@@ -41,7 +41,7 @@ impl Line {
         let Some(stream) = self.stream.take() else {
             return false;
         };
-        leave(&stream);
+        stream.leave(leave);
         self.input.clear();
         self.output.clear();
         self.next_at = back_at;
@@ -49,9 +49,9 @@ impl Line {
     }
 
     /// Ends its sending side, if all is sent.
-    pub(crate) fn finish(&self) -> bool {
-        let finish = |stream: &SimStream| stream.shutdown_write().is_ok();
-        self.output.is_empty() && self.stream.as_ref().is_some_and(finish)
+    pub(crate) fn finish(&mut self) -> bool {
+        let finish = |stream: &mut Connection| stream.shutdown_write().is_ok();
+        self.output.is_empty() && self.stream.as_mut().is_some_and(finish)
     }
 
     /// Reads little until then.

@@ -4,6 +4,7 @@ use crate::bounds::Bounds;
 use crate::chance::random;
 use crate::plan::SEVERAL_MAX;
 use crate::socket::SocketOptions;
+use crate::tls::TlsOptions;
 
 /// A kind of fault, which a seed has or has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +148,8 @@ pub struct Options {
     pub sockets: SocketOptions,
     /// Bounds that clients reach, until nothing goes wrong any more.
     pub bounds: Option<Bounds>,
+    /// TLS, in some runs.
+    pub tls: Option<TlsOptions>,
 }
 
 impl Options {
@@ -156,6 +159,7 @@ impl Options {
         let faults = Fault::ALL.into_iter();
         let faults = faults.filter(|_| random.below(2) == 0).collect();
         let loops = 1 + random.below(3) as usize;
+        let bounds = Bounds::of(seed, loops);
         let keys = 1 + random.below(SEVERAL_MAX as u64) as usize;
         let protocol = |number| match number {
             0 => Protocol::Text,
@@ -179,7 +183,9 @@ impl Options {
                 .map(|_| 1 + random.below(2) as usize * random.below(keys as u64) as usize)
                 .collect(),
             sockets: SocketOptions::of(seed, keys),
-            bounds: Bounds::of(seed, loops),
+            bounds,
+            // Their oracles know nothing of one another.
+            tls: TlsOptions::of(seed).filter(|_| bounds.is_none()),
         }
     }
 

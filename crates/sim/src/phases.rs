@@ -103,7 +103,10 @@ fn settle(world: &mut World) -> Result<(), Failure> {
     let is_idle = |world: &World| {
         let clients = world.clients.iter().all(Client::is_idle);
         let sockets = world.followers.sockets.iter().all(Socket::is_idle);
-        clients && sockets && world.writers.iter().all(Writer::is_idle)
+        world.intruders.is_empty()
+            && clients
+            && sockets
+            && world.writers.iter().all(Writer::is_idle)
     };
     while !is_idle(world) {
         world.pass(SECOND)?;

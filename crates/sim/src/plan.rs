@@ -6,6 +6,7 @@ use crate::chance::random;
 use crate::options::{Fault, Options};
 use crate::reload::Reload;
 use crate::socket::{Act, socket_steps};
+use crate::tls::{Intrusion, TlsFault, intrusion_steps};
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -160,6 +161,8 @@ pub enum Step {
     Reload(Reload),
     /// A WebSocket does something.
     Socket(usize, Act),
+    /// So many connections come that break TLS in this way.
+    Intrude(TlsFault, Intrusion, usize),
 }
 
 /// The steps of a run, with the time after which each comes.
@@ -183,6 +186,12 @@ impl Plan {
             steps.insert(place, (pause, Step::Socket(socket, act)));
         }
         retake::insert(&options, &mut steps);
+        if let Some(tls) = &options.tls {
+            for (place, pause, step) in intrusion_steps(seed, tls, steps.len()) {
+                let place = place.min(steps.len());
+                steps.insert(place, (pause, step));
+            }
+        }
         Self { options, steps }
     }
 }

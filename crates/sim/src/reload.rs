@@ -83,11 +83,12 @@ pub(crate) fn config(
     } else {
         ""
     };
+    let tls = tls(options, changes);
     let text = format!(
         "server.listen = [\"{clients}\"{also}]\nserver.admin = \"off\"\nserver.pollers = {}\n\
          server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
          limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
-         {limits}{upstream}{route}\
+         {limits}{upstream}{tls}{route}\
          [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n",
         options.loops,
         DRAIN.as_secs(),
@@ -99,4 +100,23 @@ pub(crate) fn config(
         bounds.apply(&mut config);
     }
     config
+}
+
+/// The address under TLS.
+pub(crate) const SECURE: ([u8; 4], u16) = ([127, 0, 0, 1], 8443);
+
+/// The lines for TLS. A reload may bring other keys of tickets.
+fn tls(options: &Options, changes: Reload) -> String {
+    let Some(tls) = &options.tls else {
+        return String::new();
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+    let at = SocketAddr::from(SECURE);
+    let tickets = 1 + usize::from(changes.has(Change::Limits));
+    let handshakes = tls.handshakes_max * options.loops;
+    format!(
+        "tls.listen = \"{at}\"\ntls.certificate = \"{folder}/certificate.pem\"\n\
+         tls.key = \"{folder}/key.pem\"\ntls.ticket_keys = \"{folder}/tickets_{tickets}.txt\"\n\
+         tls.handshakes_max = {handshakes}\n"
+    )
 }

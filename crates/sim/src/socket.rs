@@ -15,10 +15,12 @@ pub(crate) use plan::socket_steps;
 use crate::bounds::Refused;
 use crate::chance::random;
 use crate::client::{Around, PROMPT};
+use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::line::Line;
 use crate::options::{Fault, Options};
+use crate::tls::Who;
 use dwell_evloop::Random;
 use dwell_evloop::sim::SimStream;
 use std::collections::VecDeque;
@@ -189,6 +191,11 @@ impl Socket {
         }
         self.send_acts(around, is_paused, now);
         let is_open = self.line.exchange(now, around.hindered_until);
+        if let Some(stream) = &self.line.stream {
+            let is_read = self.is_idle() && self.line.output.is_empty();
+            let checked = stream.check(now, self.line.clear_since, is_read);
+            checked.map_err(|(oracle, reason)| (oracle, self.named(&reason)))?;
+        }
         if self.line.output.is_empty() {
             for owed in self.owed.iter_mut().filter(|owed| owed.sent_at.is_none()) {
                 owed.sent_at = Some(now);
@@ -202,7 +209,8 @@ impl Socket {
     }
 
     fn connect(&mut self, around: &mut Around<'_>, now: Duration) {
-        self.line.open(around.network.connect(around.edge), now);
+        let stream = around.connect(Who::Socket(self.number));
+        self.line.open(stream, now);
         self.phase = Phase::Opening;
         (self.opened_at, self.heard_at) = (now, now);
         let mut target = self.opening.path();
@@ -303,7 +311,9 @@ impl Socket {
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         let is_over = matches!(self.phase, Phase::Closed | Phase::Finished);
-        if !is_over && !self.line.may_be_cut && !Refused::closed(around) {
+        let stream = self.line.stream.as_ref();
+        let gives_way = around.is_flooded() && stream.is_some_and(Connection::is_unconfirmed);
+        if !is_over && !self.line.may_be_cut && !gives_way && !Refused::closed(around) {
             let reason = format!("its connection ends while it is {:?}", self.phase);
             return Err((Oracle::OneAnswer, self.named(&reason)));
         }

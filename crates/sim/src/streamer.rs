@@ -4,17 +4,19 @@ mod followed;
 
 use crate::bounds::Refused;
 use crate::client::{APP_PATIENCE, Around, PROMPT};
+use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::tls::Who;
 use dwell_evloop::sim::SimStream;
 use followed::Followed;
-use std::io::Write;
 use std::time::Duration;
 
 /// One client that follows one key, or several that it names.
 pub(crate) struct Streamer {
+    number: usize,
     keys: Vec<Followed>,
-    stream: Option<SimStream>,
+    stream: Option<Connection>,
     /// Bytes that were not decoded yet.
     input: Vec<u8>,
     /// Text of events that are not whole yet; `None` before the head of the answer.
@@ -38,6 +40,7 @@ impl Streamer {
     pub(crate) fn new(number: usize, count: usize, all: usize) -> Self {
         let key = |place| Followed::new((number + place) % all, count > 1);
         Self {
+            number,
             keys: (0..count).map(key).collect(),
             stream: None,
             input: Vec::new(),
@@ -66,7 +69,7 @@ impl Streamer {
         let Some(stream) = self.stream.take() else {
             return false;
         };
-        leave(&stream);
+        stream.leave(leave);
         self.input.clear();
         self.text = None;
         self.next_at = now + BACK;
@@ -97,6 +100,9 @@ impl Streamer {
             .max(around.hindered_until)
             .max(self.slow_until);
         let is_open = self.read(now);
+        if let Some(stream) = &self.stream {
+            stream.check(now, self.clear_since, self.text.is_some())?;
+        }
         let goes_on = self.take_input(around, now)?;
         if !is_open || !goes_on {
             self.leave(SimStream::close, now);
@@ -106,7 +112,7 @@ impl Streamer {
     }
 
     fn connect(&mut self, around: &mut Around<'_>, now: Duration) {
-        let mut stream = around.network.connect(around.edge);
+        let mut stream = around.connect(Who::Stream(self.number));
         let cursors = self.keys.iter_mut().map(Followed::begin);
         let id: Vec<_> = cursors.collect();
         let id = if id.iter().any(|cursor| !cursor.is_empty()) {

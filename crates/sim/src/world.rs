@@ -12,6 +12,7 @@ use crate::reload::{self, Reload};
 use crate::report::Counts;
 use crate::socket::{Act, Socket};
 use crate::streamer::Streamer;
+use crate::tls::{Intruder, Intrusion, Side, TlsFault};
 use crate::writer::Writer;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
@@ -57,6 +58,11 @@ pub(crate) struct World {
     is_rough: bool,
     /// A `flush_all` waits until no command is under way.
     is_flush_wanted: bool,
+    side: Option<Side>,
+    pub(crate) intruders: Vec<Intruder>,
+    /// Intrusions that are to begin.
+    intrusions: Vec<Intrusion>,
+    flooded_until: Duration,
 }
 
 /// Clients that are told of changes unasked.
@@ -116,6 +122,10 @@ impl World {
             network,
             is_rough: false,
             is_flush_wanted: false,
+            side: Side::new(options, reload::SECURE.into()),
+            intruders: Vec::new(),
+            intrusions: Vec::new(),
+            flooded_until: Duration::ZERO,
         }
     }
 
@@ -201,6 +211,9 @@ impl World {
             Step::Socket(socket, act) => {
                 self.followers.sockets[socket].act(act, &mut self.keys, now)
             }
+            Step::Intrude(fault, intrusion, count) => {
+                return self.intrude(fault, intrusion, count);
+            }
             Step::Flush => {
                 self.is_flush_wanted = true;
                 return;
@@ -258,6 +271,16 @@ impl World {
         if let Some(fault) = name {
             self.counts.strike(fault.name());
         }
+    }
+
+    /// Has so many connections come that break TLS in this way.
+    fn intrude(&mut self, fault: TlsFault, intrusion: Intrusion, count: usize) {
+        if fault == TlsFault::Flood {
+            self.flooded_until = self.now() + FLOODED;
+        }
+        self.intrusions
+            .extend(std::iter::repeat_n(intrusion, count));
+        self.counts.strike(fault.name());
     }
 
     /// Has the one writer of a key write it: a client of the store, or a WebSocket.
@@ -403,6 +426,9 @@ impl World {
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
             refused: may_refuse.then_some(&mut self.refused),
+            side: self.side.as_ref(),
+            refuses_writes: self.is_rough && self.options.has(Fault::Refuse),
+            flooded_until: self.flooded_until,
         };
         for client in &mut self.clients {
             client.attend(&mut around)?;
@@ -413,6 +439,17 @@ impl World {
         let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
         for socket in &mut self.followers.sockets {
             socket.attend(&mut around, is_paused)?;
+        }
+        if let Some(side) = &self.side {
+            let begin = |intrusion| Intruder::new(intrusion, side, &around);
+            self.intruders.extend(self.intrusions.drain(..).map(begin));
+            for intruder in &mut self.intruders {
+                intruder.attend(&around)?;
+            }
+            self.intruders.retain(|intruder| !intruder.is_over());
+            for name in side.reached.take() {
+                around.counts.reach(name);
+            }
         }
         let mut app = self.app_record.borrow_mut();
         for fault in std::mem::take(&mut app.struck) {
@@ -469,6 +506,9 @@ impl World {
 
 /// The time after which a listener without descriptors tries again, and a moment.
 const AGAIN: Duration = Duration::from_millis(1_500);
+
+/// The time for which handshakes may give way after a flood: its own ones have ended by then.
+const FLOODED: Duration = Duration::from_secs(13);
 
 fn start(options: &Options, at: [SocketAddr; 2]) -> Simulated {
     let config = reload::config(options, at, Reload::default(), options.bounds);

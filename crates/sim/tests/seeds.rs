@@ -1,7 +1,7 @@
 //! Seeds that every build plays, and bugs that they must find.
 #![cfg(feature = "sim")]
 
-use dwell_sim::{Counts, Fault, Plan, Planted, plant, play, play_seed, record, shrink};
+use dwell_sim::{Counts, Fault, Plan, Planted, TlsFault, plant, play, play_seed, record, shrink};
 
 /// Seeds that are played.
 const SEEDS: u64 = 480;
@@ -24,7 +24,12 @@ fn no_seed_breaks_a_promise() {
         let has_struck = counts.faults.contains_key(fault.name());
         assert!(has_struck || of_the_whole_run.contains(&fault), "{fault:?}");
     }
+    for fault in TlsFault::ALL {
+        assert!(counts.faults.contains_key(fault.name()), "{fault:?}");
+    }
     let states = [
+        "TLS 1.2",
+        "TLS 1.3",
         "WebSocket",
         "all left",
         "answer of the application",
@@ -34,6 +39,7 @@ fn no_seed_breaks_a_promise() {
         "delete event",
         "deletion frame",
         "drained",
+        "end without close_notify",
         "event",
         "event of several keys",
         "event of several keys, of the application",
@@ -42,14 +48,19 @@ fn no_seed_breaks_a_promise() {
         "frame of the application",
         "get of nothing",
         "get with a value",
+        "key update",
+        "key update of the server",
+        "key update with a request",
         "no such key",
         "ping",
         "pong",
         "publish",
+        "records by hand",
         "refused connection",
         "refused key",
         "refused publish",
         "refused wait",
+        "resumed session",
         "set",
         "several keys unchanged",
         "several keys with the application",

@@ -150,7 +150,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: SIMULATOR,
         inside: &["dwell-edge", "dwell-evloop"],
-        outside: Some(&[]),
+        // Its clients under TLS.
+        outside: Some(&["aws-lc-rs", "rustls"]),
     },
     Layer {
         name: "dwell-tidy",

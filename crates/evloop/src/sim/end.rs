@@ -34,6 +34,8 @@ pub(super) struct End {
     pub(super) is_silenced: bool,
     /// Writes are kept while the connection is not open yet.
     pub(super) writes_early: bool,
+    /// What it sends is sealed by keys that chance has made: the trace has lengths of it alone.
+    pub(super) is_sealed: bool,
 }
 
 /// Bytes that have come to an end, and those on their way.
@@ -180,6 +182,7 @@ impl End {
             resets: false,
             is_silenced: false,
             writes_early: false,
+            is_sealed: false,
         }
     }
 

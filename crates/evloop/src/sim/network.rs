@@ -327,6 +327,7 @@ impl Network {
         let end = self.end(handle).ok_or_else(ended)?;
         let (other, is_open) = (end.other, end.phase == Phase::Open || end.writes_early);
         let is_of_loop = matches!(end.owner, Owner::Loop { .. });
+        let is_sealed = end.is_sealed;
         match end.phase {
             Phase::Failed(io::ErrorKind::ConnectionRefused) => {
                 return Err(io::ErrorKind::ConnectionRefused.into());
@@ -360,7 +361,9 @@ impl Network {
             bytes.extend_from_slice(&part[..length]);
         }
         self.note("write", handle, taken as u64);
-        self.trace.note_bytes(&bytes);
+        if !is_sealed {
+            self.trace.note_bytes(&bytes);
+        }
         self.send_bytes(other, bytes.into());
         Ok(taken)
     }

@@ -43,11 +43,17 @@ pub enum Planted {
     FirstKeyAlone,
     /// A request that names several keys asks for the room of one wait.
     ForgetBound,
+    /// Data under TLS whose records the socket has refused is sealed once more behind them.
+    SealAgain,
+    /// Records that come with the last one of a handshake are forgotten.
+    ForgetBehindHandshake,
+    /// A key update that the peer of a connection under TLS has asked for is not made.
+    KeepKeys,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -64,6 +70,9 @@ impl Planted {
         Self::TrustSince,
         Self::FirstKeyAlone,
         Self::ForgetBound,
+        Self::SealAgain,
+        Self::ForgetBehindHandshake,
+        Self::KeepKeys,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -222,6 +222,26 @@ impl SimStream {
         });
     }
 
+    /// Has the trace take in lengths alone of what is sent on this connection from now on, both
+    /// ways: the bytes are sealed by keys that no seed decides.
+    pub fn seal(&self) {
+        let other = self.socket.with_end(|end| {
+            end.is_sealed = true;
+            end.other
+        });
+        with(|network| {
+            if let Some(other) = other.and_then(|other| network.end(other)) {
+                other.is_sealed = true;
+            }
+        });
+    }
+
+    /// Has the trace take in a sample of bytes that a test has opened on a [sealed](Self::seal)
+    /// connection.
+    pub fn note_opened(&self, bytes: &[u8]) {
+        with(|network| network.trace.note_bytes(bytes));
+    }
+
     /// Reads all that has come; returns false at the end of the connection.
     pub fn read_all(&mut self, into: &mut Vec<u8>) -> bool {
         loop {

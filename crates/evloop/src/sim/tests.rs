@@ -152,6 +152,27 @@ fn one_seed_is_one_order_and_another_another() {
     }
 }
 
+/// A trace of these bytes on a connection that is sealed, with what a test has opened of them.
+fn sealed(bytes: &[u8], opened: &[u8]) -> Trace {
+    let network = SimNet::new(1);
+    let listener = network.listen(([127, 0, 0, 1], 80).into()).unwrap();
+    let mut client = network.connect(listener.address());
+    client.seal();
+    client.write_all(bytes).unwrap();
+    network.pass(SECOND);
+    let mut server = listener.accept().unwrap();
+    server.write_all(bytes).unwrap();
+    client.note_opened(opened);
+    network.trace()
+}
+
+#[test]
+fn a_trace_has_lengths_alone_of_what_is_sealed_and_the_data_that_was_opened() {
+    assert_eq!(sealed(b"abc", b"data"), sealed(b"xyz", b"data"));
+    assert_ne!(sealed(b"abc", b"data"), sealed(b"abcd", b"data"));
+    assert_ne!(sealed(b"abc", b"data"), sealed(b"abc", b"else"));
+}
+
 #[test]
 fn a_deadline_costs_no_time() {
     let (network, mut event_loop, mut echo) = begin(1, Link::default(), ListenOptions::default());

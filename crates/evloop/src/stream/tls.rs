@@ -221,6 +221,10 @@ impl Tls {
         };
         local.output.clear();
         let mut established = handshake.finish().map_err(refused)?;
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::ForgetBehindHandshake.is_in() {
+            self.unread = None;
+        }
         // Records that came with the last one of the handshake are the first data.
         if let Some(unread) = &mut self.unread {
             let opened = established.open(&mut local.keys, &mut unread.record);
@@ -306,6 +310,10 @@ impl Tls {
 
     /// Returns true if an answer to the peer's records is to be sent.
     pub(super) fn owes(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if crate::sim::Planted::KeepKeys.is_in() {
+            return false;
+        }
         matches!(&self.state, State::Established(established) if established.owes())
     }
 
