@@ -516,8 +516,8 @@ pub trait App {
         Some(stream)
     }
 
-    /// Returns true if an accepted connection is to begin with a header of the PROXY protocol, which
-    /// a balancer puts there. Its client then is at the address that the header has.
+    /// Returns true if an accepted connection is to begin with a header of the PROXY protocol,
+    /// which a balancer puts there. Its client then is at the address that the header has.
     ///
     /// Shape: only for connections of balancers that are trusted, as others could be anybody.
     fn expects_proxy_header(&mut self, stream: &Stream) -> bool {

@@ -315,7 +315,8 @@ impl TlsBuilder {
     /// use dwell_engine::tls::{ClientCertificates, Tls};
     ///
     /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/data");
-    /// # let (certificate, key) = (format!("{folder}/certificate.pem"), format!("{folder}/key.pem"));
+    /// # let certificate = format!("{folder}/certificate.pem");
+    /// # let key = format!("{folder}/key.pem");
     /// # let authority = format!("{folder}/client_ca.pem");
     /// # let shown = ["client.pem", "client_key.pem"].map(|name| format!("{folder}/{name}"));
     /// # let trusted = certificate.clone();

@@ -333,8 +333,8 @@ impl<N> Peer<N> {
 }
 
 impl<N: Default> From<Detached> for Peer<N> {
-    /// Its input is the first tail. What TLS has read and nothing has taken is still to be read, and
-    /// a record that has begun is to be looked at, as it has a time for its rest.
+    /// Its input is the first tail. What TLS has read and nothing has taken is still to be read,
+    /// and a record that has begun is to be looked at, as it has a time for its rest.
     fn from(detached: Detached) -> Self {
         let mut peer = Self::new(detached.stream);
         peer.unread = peer.stream.holds_input() || peer.stream.has_begun_record();

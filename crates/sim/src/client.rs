@@ -112,8 +112,8 @@ impl Around<'_> {
 pub(crate) const PROMPT: Duration = Duration::from_millis(2_500);
 /// The time that answers of the application may take beyond that.
 pub(crate) const APP_PATIENCE: Duration = Duration::from_secs(15);
-/// The time for which an idle connection is used again: shorter than any idle timeout of the server,
-/// which would close the connection while the next request is on its way.
+/// The time for which an idle connection is used again: shorter than any idle timeout of the
+/// server, which would close the connection while the next request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time between two small reads or writes of a slow client.
 const PACE: Duration = Duration::from_millis(20);

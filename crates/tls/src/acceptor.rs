@@ -61,8 +61,8 @@ impl Acceptor {
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
     /// which an authority of `roots` has issued. Unless `is_required`, a client may show none.
     ///
-    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would stand for a
-    /// certificate that is not verified again.
+    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would
+    /// stand for a certificate that is not verified again.
     ///
     /// # Errors
     /// When no authority is trusted.
@@ -179,8 +179,8 @@ impl Acceptor {
         self.0.tickets.thaw(frozen)
     }
 
-    /// A digest (SHA-256) of the authorities by which clients are [verified](Self::verifying); `None`
-    /// where they are not. Acceptors with the same digest let the same clients in.
+    /// A digest (SHA-256) of the authorities by which clients are [verified](Self::verifying);
+    /// `None` where they are not. Acceptors with the same digest let the same clients in.
     pub fn client_authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
         self.0.client_authorities
     }

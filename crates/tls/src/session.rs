@@ -134,8 +134,8 @@ impl Session {
     ///
     /// Shape: 90 or 122 bytes, which hold the secrets and are erased when they are dropped. A nonce
     /// is the number of a record under its key, so no record may be sealed here any more: the
-    /// session is taken by value, it cannot be cloned, and its keys are forgotten. What is frozen is
-    /// to be [thawed](Self::thaw) once at most.
+    /// session is taken by value, it cannot be cloned, and its keys are forgotten. What is frozen
+    /// is to be [thawed](Self::thaw) once at most.
     ///
     /// ```
     /// use dwell_tls::{Keys, Secrets, Session, Suite};
@@ -277,9 +277,9 @@ impl Direction {
     }
 }
 
-/// The format of a frozen session: the version, the suite's number (2), flags, records in a row without data, bytes of
-/// a fragment, the fragment (4), the records received and sent (8 each), and the two secrets.
-/// Numbers are big-endian.
+/// The format of a frozen session: the version, the suite's number (2), flags, records in a row
+/// without data, bytes of a fragment, the fragment (4), the records received and sent (8 each), and
+/// the two secrets. Numbers are big-endian.
 const FROZEN_VERSION: u8 = 1;
 const FROZEN_HEAD_BYTES: usize = 26;
 

@@ -167,7 +167,8 @@ impl Stream {
     }
 
     /// Ends TLS here, so that another process goes on with it on the same socket; `None` where that
-    /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the socket.
+    /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the
+    /// socket.
     ///
     /// Shape: some hundred bytes with the secrets, which are erased when they are dropped, and
     /// behind them the input that has come and was not read. From this call on nothing can be read

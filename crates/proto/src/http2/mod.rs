@@ -9,14 +9,14 @@
 //!    [`Window`] has room.
 //!
 //! Everything that a peer may make large has a bound: the bytes and frames of a block
-//! ([`BlockLimits`]), and the bytes and lines of a section ([`SectionLimits`]), where a line that is
-//! only one byte of a block counts as what it says.
+//! ([`BlockLimits`]), and the bytes and lines of a section ([`SectionLimits`]), where a line that
+//! is only one byte of a block counts as what it says.
 //!
 //! ```
 //! use dwell_proto::http1::FieldStorage;
 //! use dwell_proto::http2::{
-//!     BlockLimits, FieldSection, Frame, FrameDecoder, HpackDecoder, PREFACE, SectionLimits, encode,
-//!     request_head,
+//!     BlockLimits, FieldSection, Frame, FrameDecoder, HpackDecoder, PREFACE, SectionLimits,
+//!     encode, request_head,
 //! };
 //!
 //! // GET / of http://a, with three fields of the static table.

@@ -44,7 +44,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn rustls_notices_no_move(suite in 0..SUITES.len(), steps in proptest::collection::vec(step(), 1..24)) {
+    fn rustls_notices_no_move(
+        suite in 0..SUITES.len(),
+        steps in proptest::collection::vec(step(), 1..24),
+    ) {
         let mut pair = Pair::new(SUITES[suite]);
         for (number, step) in steps.into_iter().enumerate() {
             let data = |length: usize| vec![number as u8; length];

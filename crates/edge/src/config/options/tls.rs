@@ -31,8 +31,8 @@ options! {
     "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
      certificate that one of them has issued; others are refused in the handshake."
     "tls".tls.client_auth = Choice(CLIENT_AUTH);
-    "Whether a client without a certificate is refused (`required`) or admitted (`optional`), where \
-     `client_ca` is set. A certificate that cannot be verified is refused in both cases."
+    "Whether a client without a certificate is refused (`required`) or admitted (`optional`), \
+     where `client_ca` is set. A certificate that cannot be verified is refused in both cases."
     "tls".tls.self_signed = Truth;
     "Whether the certificate is made at the start: for localhost, a week, and development."
     "tls".tls.acme_challenge = OrOff(FilePath);

@@ -95,8 +95,9 @@ impl Predecessor {
         std::mem::take(&mut self.sockets)
     }
 
-    /// Takes over with the items, and with the keys of session tickets; returns when only this process serves. Connections that the
-    /// predecessor hands over later are put in the queue of `handoff`.
+    /// Takes over with the items, and with the keys of session tickets; returns when only this
+    /// process serves. Connections that the predecessor hands over later are put in the queue of
+    /// `handoff`.
     ///
     /// # Errors
     /// The predecessor has ended the upgrade and serves on, or a thread cannot be started.

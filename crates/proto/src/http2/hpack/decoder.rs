@@ -64,8 +64,8 @@ impl HpackDecoder {
     /// Takes in a part of a block.
     ///
     /// Shape: the lines go to `section`, which is to be empty before the first part of a block, and
-    /// keeps the beginning of a field that is not complete. A block that is too large is read to its
-    /// end all the same, so that the tables of both sides stay the same.
+    /// keeps the beginning of a field that is not complete. A block that is too large is read to
+    /// its end all the same, so that the tables of both sides stay the same.
     ///
     /// # Errors
     /// [`HpackError`]; close the connection.

@@ -24,8 +24,8 @@ impl Default for SectionLimits {
 /// The field lines of one section, decompressed.
 ///
 /// Shape: names and values stand in one buffer, which is kept for the next section. Cookies that
-/// came in several lines are one line when the block has ended. Of a section that exceeds the limits
-/// nothing is kept.
+/// came in several lines are one line when the block has ended. Of a section that exceeds the
+/// limits nothing is kept.
 ///
 /// ```
 /// use dwell_proto::http2::{FieldSection, HpackDecoder, SectionLimits};
@@ -140,8 +140,8 @@ impl FieldSection {
         self.text.capacity() + self.rest.capacity() + lines
     }
 
-    /// Appends a line: `write` appends the name to the buffer it is given, and the value, and returns
-    /// the length of the name; `None` if they have no room.
+    /// Appends a line: `write` appends the name and the value to the buffer it is given, and
+    /// returns the length of the name; `None` if they have no room.
     pub(super) fn push<E>(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> Result<Option<usize>, E>,

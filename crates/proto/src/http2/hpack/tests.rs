@@ -57,7 +57,8 @@ fn requests_of_the_standard() {
     let coded: [&[u8]; 3] = [
         b"\x82\x86\x84\x41\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
         b"\x82\x86\x84\xbe\x58\x86\xa8\xeb\x10\x64\x9c\xbf",
-        b"\x82\x87\x85\xbf\x40\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf",
+        b"\x82\x87\x85\xbf\x40\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f\
+          \x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf",
     ];
     let expected = [
         lines([
@@ -294,7 +295,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded(fields in vec((vec(any::<u8>(), 0..30), vec(any::<u8>(), 0..60)), 0..9)) {
+    fn what_is_encoded_is_decoded(
+        fields in vec((vec(any::<u8>(), 0..30), vec(any::<u8>(), 0..60)), 0..9),
+    ) {
         let fields: Lines = fields.into_iter().filter(|(name, _)| name != b"cookie").collect();
         let mut block = Vec::new();
         for (name, value) in &fields {
