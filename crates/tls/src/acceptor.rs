@@ -61,8 +61,8 @@ impl Acceptor {
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
     /// which an authority of `roots` has issued. Unless `is_required`, a client may show none.
     ///
-    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would
-    /// stand for a certificate that is not verified again.
+    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket
+    /// would stand for a certificate that is not verified again.
     ///
     /// # Errors
     /// When no authority is trusted.
