@@ -157,7 +157,7 @@ fn another_process_gets_no_client_whose_address_it_would_not_know() {
     assert!(!read(&mut told).1 && !read(&mut untold).1);
     let HttpDriver { http, app } = &mut rig.driver;
     let mut left = Vec::new();
-    http.hand_over(rig.event_loop.context(), app, |_, detached| {
+    http.hand_over(rig.event_loop.context(), app, true, |_, detached| {
         left.push(detached);
     });
     rig.turns();

@@ -385,7 +385,7 @@ fn authorities_are_told_apart_whatever_their_order() {
     let (one, other) = (CERTIFICATE, OTHER_CERTIFICATE);
     let digest = |pem: &[u8]| {
         let roots = Roots::from_pem(pem).unwrap();
-        let acceptor = Acceptor::verifying(Vec::new(), 1, &roots).unwrap();
+        let acceptor = Acceptor::verifying(Vec::new(), 1, &roots, true).unwrap();
         acceptor.client_authorities().unwrap()
     };
     assert_eq!(Acceptor::new(Vec::new(), 1).client_authorities(), None);
