@@ -41,8 +41,8 @@ enum What {
     Flush,
 }
 
-/// Commands that are sent before their replies.
-const PENDING_MAX: usize = 4;
+/// Commands that are sent before their replies: one for each key, and some.
+const PENDING_MAX: usize = 8;
 /// The time after which nothing is left of a connection that was reset: longer than any delay, any
 /// stall and any shortage of descriptors.
 const LOST: Duration = Duration::from_secs(4);
