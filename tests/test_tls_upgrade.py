@@ -204,3 +204,21 @@ def test_verified_clients_alone_go_to_a_process_that_verifies(start_dwell, tmp_p
                 poll(connection, b"value")
             else:
                 assert connection.recv(1) == b""
+
+
+def test_a_client_without_a_certificate_does_not_go_to_a_process_that_requires_one(
+    start_dwell, tmp_path, cleanup
+):
+    ours = make_authority(tmp_path, "ours")
+    optional = {"client_auth": "optional"}
+    secure = Secure(start_dwell, tmp_path, limits=LIMITS, client_ca=str(ours[0]), tls=optional)
+    edge = secure.edge
+    edge.store().set("/poll/a", "value")
+    with secure.connect() as connection:
+        poll(connection, b"value")
+        first = upgrade(edge, cleanup)
+        until(lambda: edge.output().count(ENDED) == 1, "it knows")
+        poll(connection, b"value")
+        edge.rewrite(tls={"client_auth": "required"})
+        upgrade(edge, cleanup, first)
+        assert connection.recv(1) == b""

@@ -91,7 +91,9 @@
 
 pub use dwell_evloop::{CertificateError, NameError};
 
-use dwell_evloop::{Acceptor, Certificate, ClientTls, Connector, Listener, Roots, Stream};
+use dwell_evloop::{
+    Acceptor, Certificate, ClientTls, ClientVerification, Connector, Listener, Roots, Stream,
+};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -394,8 +396,12 @@ impl TlsBuilder {
             None => Acceptor::new(certificates, self.handshakes_max),
             Some((clients, trusted)) => {
                 let roots = trusted.read()?;
-                let is_required = *clients == ClientCertificates::Required;
-                Acceptor::verifying(certificates, self.handshakes_max, &roots, is_required)
+                let clients = ClientVerification {
+                    roots: &roots,
+                    is_required: *clients == ClientCertificates::Required,
+                    keeps_certificates: true,
+                };
+                Acceptor::verifying(certificates, self.handshakes_max, clients)
                     .map_err(|error| trusted.wrong(error))?
             }
         };

@@ -76,7 +76,9 @@ pub use stream::{
     TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
-pub use stream::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};
+pub use stream::{
+    Certificate, CertificateError, ClientTls, ClientVerification, NameError, Roots, TicketKey,
+};
 pub use token::{Id, Token};
 
 #[cfg(not(target_pointer_width = "64"))]

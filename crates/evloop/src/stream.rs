@@ -27,7 +27,9 @@ pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFault, serv
 pub use secure::Handshaking;
 pub use tls::{Acceptor, Connector, PeerCertificates};
 #[cfg(feature = "tls")]
-pub use tls::{Certificate, CertificateError, ClientTls, NameError, Roots, TicketKey};
+pub use tls::{
+    Certificate, CertificateError, ClientTls, ClientVerification, NameError, Roots, TicketKey,
+};
 
 use crate::output::LoopOutput;
 use beside::Beside;

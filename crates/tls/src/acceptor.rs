@@ -44,6 +44,28 @@ struct Shared {
     handshakes_max: usize,
     /// See [`Acceptor::client_authorities`].
     client_authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
+    keeps_certificates: bool,
+}
+
+/// How an acceptor verifies the certificates of clients.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientVerification<'r> {
+    /// The authorities, one of which has to have issued the certificate of a client.
+    pub roots: &'r Roots,
+    /// A client without a certificate is refused.
+    pub is_required: bool,
+    /// Certificates are kept for as long as the connection
+    /// ([`Established::peer_certificates`](crate::Established::peer_certificates)), which takes
+    /// their bytes. Such a connection cannot be frozen.
+    pub keeps_certificates: bool,
+}
+
+/// The parts of an acceptor that concern the certificates of clients.
+#[derive(Default)]
+struct Clients {
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
+    are_kept: bool,
 }
 
 impl Acceptor {
@@ -55,52 +77,48 @@ impl Acceptor {
     /// # Panics
     /// Never: the protocol versions are those that the cryptography supports.
     pub fn new(certificates: Vec<Certificate>, handshakes_max: usize) -> Self {
-        Self::with(certificates, handshakes_max, None, None)
+        Self::with(certificates, handshakes_max, Clients::default())
     }
 
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
-    /// which an authority of `roots` has issued. Unless `is_required`, a client may show none.
+    /// that can be verified, or none unless it is required.
     ///
-    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket
-    /// would stand for a certificate that is not verified again.
+    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would
+    /// stand for a certificate that is not verified again.
     ///
     /// # Errors
     /// When no authority is trusted.
     pub fn verifying(
         certificates: Vec<Certificate>,
         handshakes_max: usize,
-        roots: &Roots,
-        is_required: bool,
+        clients: ClientVerification<'_>,
     ) -> Result<Self, CertificateError> {
+        let authorities = clients.roots.store();
         let provider = Arc::new(provider::default_provider());
-        let mut verifier = WebPkiClientVerifier::builder_with_provider(roots.store(), provider);
-        if !is_required {
+        let mut verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&authorities), provider);
+        if !clients.is_required {
             verifier = verifier.allow_unauthenticated();
         }
         let verifier = verifier
             .build()
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;
-        let authorities = Some(digest_of(&roots.store().roots));
-        Ok(Self::with(
-            certificates,
-            handshakes_max,
-            Some(verifier),
-            authorities,
-        ))
+        let clients = Clients {
+            verifier: Some(verifier),
+            // Among optional ones there are clients that nobody has verified.
+            authorities: clients.is_required.then(|| digest_of(&authorities.roots)),
+            are_kept: clients.keeps_certificates,
+        };
+        Ok(Self::with(certificates, handshakes_max, clients))
     }
 
-    fn with(
-        certificates: Vec<Certificate>,
-        handshakes_max: usize,
-        clients: Option<Arc<dyn ClientCertVerifier>>,
-        client_authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
-    ) -> Self {
-        let resumes = clients.is_none();
+    fn with(certificates: Vec<Certificate>, handshakes_max: usize, clients: Clients) -> Self {
+        let resumes = clients.verifier.is_none();
         let certificates = Arc::new(Certificates::new(certificates));
         let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has suites of both versions");
-        let config = match clients {
+        let config = match clients.verifier {
             Some(verifier) => config.with_client_cert_verifier(verifier),
             None => config.with_no_client_auth(),
         };
@@ -121,7 +139,8 @@ impl Acceptor {
             certificates,
             tickets,
             handshakes_max,
-            client_authorities,
+            client_authorities: clients.authorities,
+            keeps_certificates: clients.are_kept,
         }))
     }
 
@@ -179,8 +198,9 @@ impl Acceptor {
         self.0.tickets.thaw(frozen)
     }
 
-    /// A digest (SHA-256) of the authorities by which clients are [verified](Self::verifying);
-    /// `None` where they are not. Acceptors with the same digest let the same clients in.
+    /// A digest (SHA-256) of the authorities by which every client is [verified](Self::verifying);
+    /// `None` where clients may show no certificate. Acceptors with the same digest let the same
+    /// clients in.
     pub fn client_authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
         self.0.client_authorities
     }
@@ -197,7 +217,10 @@ impl Acceptor {
     pub fn begin(&self) -> Option<Handshake> {
         let connection = ServerConnection::new(Arc::clone(&self.0.config)).ok()?;
         let connection = Connection::Server(connection);
-        Some(Handshake::new(connection, Role::Server))
+        let role = Role::Server {
+            keeps_certificates: self.0.keeps_certificates,
+        };
+        Some(Handshake::new(connection, role))
     }
 }
 

@@ -12,11 +12,11 @@ pub enum Established {
     Tls13(Session),
     /// TLS 1.2: that of rustls, some kilobytes.
     Tls12(Box<Tls12>),
-    /// TLS 1.3 with a client that has shown certificates. Other connections are no larger for it.
+    /// TLS 1.3 with a client whose certificates are kept. Other connections are no larger for it.
     Known(Box<Known>),
 }
 
-/// A connection of TLS 1.3 whose client has shown certificates.
+/// A connection of TLS 1.3 whose client has shown certificates that are kept.
 #[derive(Debug)]
 pub struct Known {
     pub(crate) session: Session,
@@ -32,7 +32,7 @@ pub struct Tls12 {
 }
 
 impl Established {
-    /// The certificates that a client has shown.
+    /// The certificates that a client has shown, if they are kept.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         match self {
             Self::Tls13(_) => None,
@@ -142,7 +142,7 @@ impl Established {
     }
 
     /// Returns true if another process can go on with it: it is of TLS 1.3, whose sessions can be
-    /// [frozen](Session::freeze), and not closed.
+    /// [frozen](Session::freeze), not closed, and without certificates, which would stay here.
     pub fn is_freezable(&self) -> bool {
         matches!(self, Self::Tls13(session) if !session.is_closed)
     }

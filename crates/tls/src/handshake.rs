@@ -30,7 +30,7 @@ pub struct Handshake {
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The server's.
-    Server,
+    Server { keeps_certificates: bool },
     /// The client's; the name of the server.
     Client(Arc<str>),
 }
@@ -128,7 +128,7 @@ impl Handshake {
     }
 
     fn receive_records(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
-        let is_server = matches!(self.role, Role::Server);
+        let is_server = matches!(self.role, Role::Server { .. });
         let mut used = 0;
         while self.connection.is_handshaking() {
             let is_first = self.received == 0;
@@ -166,7 +166,7 @@ impl Handshake {
 
     fn not_tls(&self) -> HandshakeError {
         match &self.role {
-            Role::Server => HandshakeError::NotTls,
+            Role::Server { .. } => HandshakeError::NotTls,
             Role::Client(host) => HandshakeError::ServerNotTls(Arc::clone(host)),
         }
     }
@@ -179,7 +179,7 @@ impl Handshake {
     fn refuse(&mut self, alert: Alert) {
         /// The header of a record that is longer than any may be.
         const REFUSED: [u8; HEADER_BYTES] = [22, 3, 3, 0xff, 0xff];
-        let is_server = matches!(self.role, Role::Server);
+        let is_server = matches!(self.role, Role::Server { .. });
         if is_server && !self.secrets.server.is_empty() {
             let secrets = Secrets::new(&self.secrets.client, &self.secrets.server);
             let mut keys = Keys::new(1);
@@ -259,8 +259,10 @@ impl Handshake {
         }
         // Those of a server are verified, and no more is done with them.
         let shown = match self.role {
-            Role::Server => self.connection.peer_certificates(),
-            Role::Client(_) => None,
+            Role::Server {
+                keeps_certificates: true,
+            } => self.connection.peer_certificates(),
+            _ => None,
         };
         let certificates = shown.and_then(PeerCertificates::new);
         if !self.is_tls13() {
@@ -271,7 +273,7 @@ impl Handshake {
         let extracted = self.connection.dangerous_extract_secrets()?;
         let Captured { client, server } = &self.secrets;
         let (receiving, sending) = match self.role {
-            Role::Server => (client, server),
+            Role::Server { .. } => (client, server),
             Role::Client(_) => (server, client),
         };
         let secrets = Secrets {

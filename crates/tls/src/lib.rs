@@ -31,7 +31,7 @@ mod tickets;
 mod verifier;
 mod x509;
 
-pub use acceptor::Acceptor;
+pub use acceptor::{Acceptor, ClientVerification};
 pub use certificate::{Certificate, CertificateError};
 pub use connector::{ClientTls, Connector, NameError, Roots};
 pub use error::{Alert, TlsError};

@@ -9,7 +9,7 @@ use super::error::RunError;
 use crate::config::{ClientAuth, Config};
 use crate::log::write_rfc3339;
 use crate::metrics::Metrics;
-use dwell_evloop::{Acceptor, Certificate, CertificateError, Roots};
+use dwell_evloop::{Acceptor, Certificate, CertificateError, ClientVerification, Roots};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -88,9 +88,15 @@ pub(super) fn acceptor(
     };
     let file = (&**path, "tls.client_ca");
     let authorities = Roots::from_pem(&content(file)?);
-    let is_required = config.tls.client_auth == ClientAuth::Required;
-    let acceptor = authorities
-        .and_then(|roots| Acceptor::verifying(certificates, handshakes_max, &roots, is_required));
+    let acceptor = authorities.and_then(|roots| {
+        let clients = ClientVerification {
+            roots: &roots,
+            is_required: config.tls.client_auth == ClientAuth::Required,
+            // Nothing here asks who a client is, and connections are to go over in an upgrade.
+            keeps_certificates: false,
+        };
+        Acceptor::verifying(certificates, handshakes_max, clients)
+    });
     acceptor.map_err(|error| unusable(file, error.to_string()))
 }
 

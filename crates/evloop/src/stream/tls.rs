@@ -11,8 +11,8 @@ use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub(super) use dwell_tls::TlsError as Fault;
 pub use dwell_tls::{
-    Acceptor, Certificate, CertificateError, ClientTls, Connector, NameError, PeerCertificates,
-    Roots, TicketKey,
+    Acceptor, Certificate, CertificateError, ClientTls, ClientVerification, Connector, NameError,
+    PeerCertificates, Roots, TicketKey,
 };
 use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
 use dwell_tls::{FRAGMENT_BYTES_MAX, RECORD_BYTES_MAX, TlsError};

@@ -2,8 +2,8 @@
 
 use super::{CERTIFICATE, KEY};
 use crate::{
-    Acceptor, Certificate, CertificateError, Established, Handshake, HandshakeError,
-    HandshakeFault, Keys, Roots, TicketKey, TlsError, content,
+    Acceptor, Certificate, CertificateError, ClientVerification, Established, Handshake,
+    HandshakeError, HandshakeFault, Keys, Roots, TicketKey, TlsError, content,
 };
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
@@ -380,15 +380,26 @@ fn a_certificate_that_is_of_no_use_is_refused() {
     }
 }
 
+fn verifying(roots: &Roots, is_required: bool) -> Acceptor {
+    let clients = ClientVerification {
+        roots,
+        is_required,
+        keeps_certificates: false,
+    };
+    Acceptor::verifying(Vec::new(), 1, clients).unwrap()
+}
+
 #[test]
 fn authorities_are_told_apart_whatever_their_order() {
     let (one, other) = (CERTIFICATE, OTHER_CERTIFICATE);
     let digest = |pem: &[u8]| {
         let roots = Roots::from_pem(pem).unwrap();
-        let acceptor = Acceptor::verifying(Vec::new(), 1, &roots, true).unwrap();
-        acceptor.client_authorities().unwrap()
+        verifying(&roots, true).client_authorities().unwrap()
     };
     assert_eq!(Acceptor::new(Vec::new(), 1).client_authorities(), None);
+    // Some clients of such an acceptor were verified by nobody.
+    let optional = verifying(&Roots::from_pem(one).unwrap(), false);
+    assert_eq!(optional.client_authorities(), None);
     let [first, second] = [digest(one), digest(other)];
     assert_ne!(first, second);
     assert_eq!(digest(&[b"# a comment\n", one].concat()), first);
