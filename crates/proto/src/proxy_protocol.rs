@@ -2,8 +2,8 @@
 //!
 //! Source: `HAProxy`, `doc/proxy-protocol.txt`, sections 2.1 and 2.2.
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The header that a connection has begun with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

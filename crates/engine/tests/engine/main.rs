@@ -13,6 +13,7 @@ mod lifecycle;
 mod limits;
 mod moving;
 mod pipelining;
+#[cfg(feature = "sim")]
 mod proxy_protocol;
 mod refused;
 mod streaming;
