@@ -22,7 +22,7 @@ pub struct TlsConfig {
     /// Authorities, one of which has to have issued the certificates of clients; `None` asks for
     /// none.
     pub client_ca: Option<PathBuf>,
-    /// Whether clients have to show a certificate, where there are authorities.
+    /// The certificates of clients, where there are authorities.
     pub client_auth: ClientAuth,
     /// A certificate for localhost is made, for development.
     pub self_signed: bool,

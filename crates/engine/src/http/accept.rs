@@ -1,7 +1,7 @@
 //! The beginnings of connections, and the end of the component.
 
 use super::Http;
-use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
+use super::visit::{FIRST_REQUEST_TIMEOUT, Fate, HANDSHAKE_TIMEOUT};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Phase};
@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// Listeners of one component.
 pub(super) const LISTENERS_MAX: usize = 64;
-/// Time for the handshake of TLS, and for the header of the PROXY protocol before it.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Batches of accepts when listening ends; enough for a full backlog of 4096 and more.
 const LAST_BATCHES_MAX: usize = 64;
 

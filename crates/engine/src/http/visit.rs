@@ -12,6 +12,7 @@
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
+use super::preface::take_header;
 use crate::app::{App, ExchangeId, HttpEvent, ProxyHeaderFailure};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
@@ -23,6 +24,8 @@ use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for the handshake of TLS, and for the header of the PROXY protocol before it.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the head of a request that has begun when the server drains, or for a handshake of TLS.
 const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -183,8 +186,36 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
+    /// Looks for the header of the PROXY protocol. `is_reset` says that the connection has failed.
+    fn preface(&mut self, is_reset: bool) -> Fate {
+        if is_reset {
+            return self.preface_failed(ProxyHeaderFailure::Closed);
+        }
+        match take_header(&mut self.connection.peer) {
+            Ok(true) => {}
+            Ok(false) => return Fate::Keep,
+            Err(failure) => return self.preface_failed(failure),
+        }
+        let stream = &mut self.connection.peer.stream;
+        if !self.app.identified(self.context, stream) {
+            return Fate::Close;
+        }
+        self.connection.leave_preface();
+        if self.connection.phase == Phase::Handshake {
+            self.context.arm(self.token, HANDSHAKE_TIMEOUT);
+            return self.handshake(false);
+        }
+        self.established()
+    }
+
+    fn preface_failed(&mut self, why: ProxyHeaderFailure) -> Fate {
+        let from = self.connection.peer.stream.peer_address().ok().flatten();
+        self.app.event(HttpEvent::ProxyHeaderFailed { why, from });
+        Fate::Close
+    }
+
     /// Goes on with the handshake of TLS. `is_reset` says that the connection has failed.
-    pub(super) fn handshake(&mut self, is_reset: bool) -> Fate {
+    fn handshake(&mut self, is_reset: bool) -> Fate {
         if is_reset {
             return self.handshake_failed(HandshakeFailure::Reset);
         }
@@ -212,7 +243,7 @@ impl<A: App> Visit<'_, A> {
     }
 
     /// The first request may come.
-    pub(super) fn established(&mut self) -> Fate {
+    fn established(&mut self) -> Fate {
         // What came behind the handshake is read by now, and no readiness tells of it.
         self.connection.peer.set_unread();
         self.receive(true);
