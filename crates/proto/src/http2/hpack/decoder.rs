@@ -157,8 +157,11 @@ impl HpackDecoder {
             let mut fits = match name {
                 Name::Indexed(index) => {
                     let (name, _) = entry(table, index)?;
-                    text.extend_from_slice(name);
-                    true
+                    let fits = name.len() <= room;
+                    if fits {
+                        text.extend_from_slice(name);
+                    }
+                    fits
                 }
                 Name::Written(name) => name.decode(text, start + room)?,
             };

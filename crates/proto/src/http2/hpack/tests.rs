@@ -191,6 +191,23 @@ fn a_bomb_of_one_byte_references_takes_no_memory() {
 }
 
 #[test]
+fn a_name_of_the_table_that_has_no_room_is_not_copied() {
+    let limits = SectionLimits {
+        section_bytes_max: 100,
+        field_count_max: 2,
+    };
+    let mut decoder = HpackDecoder::new(4_096);
+    let block = literal(&[b'n'; 4_000], b"", true, false);
+    decode_with(&mut decoder, &block, limits).expect("a field");
+    // Each takes three bytes: the name of entry 62, and a value of none.
+    let block = b"\x0f\x2f\0".repeat(20_000);
+    let section = decode_with(&mut decoder, &block, limits).expect("fields");
+    assert!(section.is_too_large());
+    let bytes = section.capacity_bytes();
+    assert!(bytes < 1_000, "{bytes}");
+}
+
+#[test]
 fn cookies_are_one_line() {
     let mut decoder = HpackDecoder::new(0);
     let mut block = vec![0x82];
