@@ -4,5 +4,5 @@ mod memcached;
 mod scripted;
 
 pub use dwell_evloop::sim::{Link, Peer, SimListener, SimNet, SimServer, SimStream, Trace};
-pub use memcached::SimMemcached;
+pub use memcached::{MemcachedOptions, MemcachedProcess, Quirks, SimMemcached, Stored, Struck};
 pub use scripted::SimScripted;

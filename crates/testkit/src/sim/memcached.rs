@@ -1,8 +1,12 @@
 //! A model of memcached.
 
-use dwell_evloop::sim::{Peer, SimNet, SimServer, SimStream};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+mod process;
+mod quirks;
+
+pub use process::{MemcachedOptions, MemcachedProcess, Stored};
+pub use quirks::{Quirks, Struck};
+
+use dwell_evloop::sim::{SimNet, SimServer};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -10,9 +14,9 @@ use std::time::Duration;
 
 /// A memcached that is simulated: version 1.6.18 as clients of the text and meta commands see it.
 ///
-/// Shape: it has `get`, `gets`, `mg`, `mn`, `set`, `delete`, `version`, `stats` and `watch`, and
-/// answers `ERROR` to everything else. Items neither expire nor are evicted. Watchers are told of
-/// what is stored, not of what is deleted.
+/// Shape: it has `get`, `gets`, `mg`, `mn`, `set`, `add`, `delete`, `version`, `stats` and `watch`,
+/// and answers `ERROR` to everything else. Items neither expire nor are evicted. Watchers are told
+/// of what is stored, not of what is deleted.
 ///
 /// ```
 /// use dwell_testkit::sim::{SimMemcached, SimNet};
@@ -120,196 +124,12 @@ impl SimMemcached {
 }
 
 fn serve(network: &SimNet, at: SocketAddr, has_cas: bool) -> SimServer {
-    let model = Model {
+    let options = MemcachedOptions {
         has_cas,
-        ..Model::default()
+        ..MemcachedOptions::default()
     };
-    match network.serve(at, model) {
+    match MemcachedProcess::new(options).serve(network, at) {
         Ok(server) => server,
         Err(error) => panic!("the model of memcached cannot listen on {at}: {error}"),
-    }
-}
-
-/// The process: its items and its connections.
-#[derive(Debug, Default)]
-struct Model {
-    has_cas: bool,
-    last_cas: u64,
-    items: BTreeMap<String, Item>,
-    sets: u64,
-    deletes: u64,
-    connections: BTreeMap<u32, Connection>,
-}
-
-#[derive(Debug)]
-struct Item {
-    flags: String,
-    value: Vec<u8>,
-    cas: u64,
-}
-
-#[derive(Debug, Default)]
-struct Connection {
-    input: Vec<u8>,
-    /// Replies that have not been taken yet.
-    output: Vec<u8>,
-    is_watching: bool,
-}
-
-impl Connection {
-    /// Writes what there is, as far as it is taken.
-    fn flush(&mut self, stream: &mut SimStream) {
-        let taken = stream.write(&self.output).unwrap_or(0);
-        self.output.drain(..taken);
-    }
-}
-
-impl Peer for Model {
-    fn serve(&mut self, stream: &mut SimStream) {
-        let mut connection = self.connections.remove(&stream.id()).unwrap_or_default();
-        let is_open = stream.read_all(&mut connection.input);
-        while let Some(length) = self.command(&mut connection, stream) {
-            connection.input.drain(..length);
-        }
-        connection.flush(stream);
-        if is_open {
-            self.connections.insert(stream.id(), connection);
-        } else {
-            stream.close();
-        }
-    }
-}
-
-impl Model {
-    /// Carries out the next command; returns its length if it has come whole.
-    fn command(&mut self, connection: &mut Connection, stream: &SimStream) -> Option<usize> {
-        let end = connection.input.windows(2).position(|two| two == b"\r\n")?;
-        let line = String::from_utf8_lossy(&connection.input[..end]).into_owned();
-        let mut length = end + 2;
-        let words: Vec<&str> = line.split(' ').collect();
-        let reply = match words[..] {
-            ["get", ref keys @ ..] => self.get(keys, false),
-            ["gets", ref keys @ ..] => self.get(keys, true),
-            ["mg", key, ref flags @ ..] => self.meta_get(key, flags),
-            ["mn"] => b"MN\r\n".to_vec(),
-            ["set", key, flags, _, bytes] => {
-                let bytes: usize = bytes.parse().ok()?;
-                let value = connection.input.get(length..length + bytes + 2)?;
-                length += value.len();
-                self.set(key, flags, &value[..bytes]);
-                self.tell(stream, key);
-                b"STORED\r\n".to_vec()
-            }
-            ["delete", key] if self.items.remove(key).is_some() => {
-                self.deletes += 1;
-                b"DELETED\r\n".to_vec()
-            }
-            ["delete", _] => b"NOT_FOUND\r\n".to_vec(),
-            ["version"] => b"VERSION 1.6.18\r\n".to_vec(),
-            ["stats"] => self.stats(),
-            // This version knows no `deletions`, and refuses all of the words for one.
-            ["watch", ref kinds @ ..]
-                if kinds
-                    .iter()
-                    .all(|kind| ["mutations", "evictions"].contains(kind)) =>
-            {
-                connection.is_watching = true;
-                b"OK\r\n".to_vec()
-            }
-            _ => b"ERROR\r\n".to_vec(),
-        };
-        connection.output.extend_from_slice(&reply);
-        Some(length)
-    }
-
-    fn get(&self, keys: &[&str], with_cas: bool) -> Vec<u8> {
-        let mut reply = Vec::new();
-        for (key, item) in keys.iter().filter_map(|key| self.items.get_key_value(*key)) {
-            let Item { flags, value, cas } = item;
-            let mut line = format!("VALUE {key} {flags} {}", value.len());
-            if with_cas {
-                // Writing to a string does not fail.
-                let _ = write!(line, " {cas}");
-            }
-            reply.extend_from_slice(line.as_bytes());
-            reply.extend_from_slice(b"\r\n");
-            reply.extend_from_slice(value);
-            reply.extend_from_slice(b"\r\n");
-        }
-        reply.extend_from_slice(b"END\r\n");
-        reply
-    }
-
-    fn meta_get(&self, key: &str, flags: &[&str]) -> Vec<u8> {
-        let item = self.items.get(key);
-        if item.is_none() && flags.contains(&"q") {
-            return Vec::new();
-        }
-        let value = item
-            .map(|item| &item.value)
-            .filter(|_| flags.contains(&"v"));
-        let mut reply = match (item, value) {
-            (None, _) => "EN".to_owned(),
-            (_, Some(value)) => format!("VA {}", value.len()),
-            (_, None) => "HD".to_owned(),
-        };
-        for flag in flags {
-            let _ = match (*flag, item) {
-                ("k", _) => write!(reply, " k{key}"),
-                (flag, _) if flag.starts_with('O') => write!(reply, " {flag}"),
-                ("c", Some(item)) => write!(reply, " c{}", item.cas),
-                ("f", Some(item)) => write!(reply, " f{}", item.flags),
-                ("s", Some(item)) => write!(reply, " s{}", item.value.len()),
-                _ => Ok(()),
-            };
-        }
-        let mut reply = reply.into_bytes();
-        reply.extend_from_slice(b"\r\n");
-        if let Some(value) = value {
-            reply.extend_from_slice(value);
-            reply.extend_from_slice(b"\r\n");
-        }
-        reply
-    }
-
-    fn set(&mut self, key: &str, flags: &str, value: &[u8]) {
-        self.sets += 1;
-        self.last_cas += u64::from(self.has_cas);
-        let item = Item {
-            flags: flags.to_owned(),
-            value: value.to_vec(),
-            cas: self.last_cas,
-        };
-        self.items.insert(key.to_owned(), item);
-    }
-
-    /// Tells the watchers, which are other connections than the one that has stored.
-    fn tell(&mut self, stream: &SimStream, key: &str) {
-        let line = format!(
-            "ts=1.0 gid={} type=item_store key={key} status=stored cmd=set ttl=0 clsid=1 cfd=1\n",
-            self.sets
-        );
-        for (id, connection) in &mut self.connections {
-            if connection.is_watching {
-                connection.output.extend_from_slice(line.as_bytes());
-                connection.flush(&mut stream.beside(*id));
-            }
-        }
-    }
-
-    fn stats(&self) -> Vec<u8> {
-        let figures = [
-            ("pid", 1),
-            ("uptime", 1),
-            ("curr_items", self.items.len() as u64),
-            ("cmd_set", self.sets),
-            ("cmd_flush", 0),
-            ("delete_hits", self.deletes),
-            ("incr_hits", 0),
-            ("decr_hits", 0),
-            ("log_worker_dropped", 0),
-        ];
-        let lines = figures.map(|(name, figure)| format!("STAT {name} {figure}\r\n"));
-        (lines.concat() + "END\r\n").into_bytes()
     }
 }
