@@ -9,6 +9,8 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// The client may come back after a while.
     pub(crate) retries: bool,
+    /// It says that it is a value of before, since nobody knows the one of now.
+    pub(crate) is_stale: bool,
     /// The server closes the connection behind it.
     pub(crate) closes: bool,
 }
@@ -50,6 +52,7 @@ pub(crate) fn take(input: &mut Vec<u8>, is_head: bool) -> Result<Option<Answer>,
         cursor: field("Poll-Cursor").map(ToOwned::to_owned),
         body: Vec::new(),
         retries: field("Retry-After").is_some(),
+        is_stale: field("Cache-Status").is_some_and(is_stale),
         closes: field("Connection") == Some("close"),
     };
     let begin = end + 4;
@@ -59,4 +62,9 @@ pub(crate) fn take(input: &mut Vec<u8>, is_head: bool) -> Result<Option<Answer>,
     let body = input[begin..begin + length].to_vec();
     input.drain(..begin + length);
     Ok(Some(Answer { body, ..answer }))
+}
+
+/// Returns true if a `Cache-Status` is that of a value which was known before.
+fn is_stale(status: &str) -> bool {
+    status.contains("fwd=stale") || status.contains("ttl=-")
 }

@@ -16,6 +16,8 @@ pub(crate) struct Record {
     faults: Vec<Fault>,
     /// Nothing goes wrong any more.
     pub(crate) is_calm: bool,
+    /// Its answers for all may be stored.
+    is_stored: bool,
     /// Answers so far.
     serial: u64,
     /// Requests that may not be repeated, by their ids, with the times that they have come.
@@ -32,6 +34,7 @@ impl Record {
             random: random(options.seed, 4),
             faults: options.faults.clone(),
             is_calm: false,
+            is_stored: (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills),
             serial: 0,
             posts: BTreeMap::new(),
             delivered: BTreeSet::new(),
@@ -78,6 +81,8 @@ impl Record {
             let is_private = self.random.below(4) == 0;
             if is_private {
                 fields.push_str("Cache-Control: private\r\n");
+            } else if self.is_stored {
+                fields.push_str("Cache-Control: max-age=3600\r\n");
             }
             let kind = if is_private { "private" } else { "shared" };
             let (path, client) = (&request.path, &request.client);

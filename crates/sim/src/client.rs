@@ -2,6 +2,7 @@
 
 mod checks;
 mod several;
+mod unlooked;
 
 use crate::answer::{self, Answer};
 use crate::app::Record;
@@ -75,6 +76,8 @@ pub(crate) struct Around<'a> {
     pub(crate) pipeline: usize,
     /// Until then a loop stands still, or no descriptor is left.
     pub(crate) hindered_until: Duration,
+    /// The values are in memcached, where lookups may fail until then.
+    pub(crate) fails_until: Option<Duration>,
     /// The process ends: it may close connections and end waits.
     pub(crate) ends: bool,
     /// The application, if there is one.
@@ -353,22 +356,29 @@ impl Client {
         else {
             return (self.other_request(ask), None);
         };
-        let (mut query, mut fields) = (format!("/poll/k{key}?x=1"), self.identity());
+        let (mut query, mut fields) = (format!("/poll/k{key}"), self.identity());
+        // The answer to a request with a parameter that is not in its key is never stored.
+        let mut mark = '?';
+        if !self.number.is_multiple_of(3) {
+            query.push_str("?x=1");
+            mark = '&';
+        }
         let known = self.has[key].as_ref();
         // Writing to a string does not fail.
         let _ = match (has, known) {
-            (Has::Garbage, _) => write!(query, "&since=nonsense"),
+            (Has::Garbage, _) => write!(query, "{mark}since=nonsense"),
             (Has::Tag, Some((_, cursor))) if method != Method::Post => {
                 write!(fields, "If-None-Match: \"{cursor}\"\r\n")
             }
-            (Has::Since | Has::Tag, Some((_, cursor))) => write!(query, "&since={cursor}"),
+            (Has::Since | Has::Tag, Some((_, cursor))) => write!(query, "{mark}since={cursor}"),
             _ => Ok(()),
         };
         if !wait.is_zero() {
+            let mark = if query.contains('?') { '&' } else { '?' };
             let _ = if has == Has::Tag && wait.subsec_millis() == 0 {
                 write!(fields, "Prefer: wait={}\r\n", wait.as_secs())
             } else {
-                write!(query, "&wait={}ms", wait.as_millis())
+                write!(query, "{mark}wait={}ms", wait.as_millis())
             };
         }
         let (name, body) = match method {

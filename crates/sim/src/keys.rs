@@ -86,6 +86,13 @@ impl Key {
         }
     }
 
+    /// The key has another state from now on, and whoever changed it knows that; returns its place.
+    pub(crate) fn becomes(&mut self, value: Option<Vec<u8>>, now: Duration) -> usize {
+        let state = self.issue(value, 0, now);
+        self.acknowledge(state, now);
+        state
+    }
+
     /// The oldest state that a read which begins now may see.
     pub(crate) fn floor(&self) -> usize {
         self.known
@@ -102,6 +109,9 @@ impl Key {
 
     /// The state whose value this is.
     pub(crate) fn place_of(&self, value: &[u8]) -> Result<usize, Broken> {
+        if let Some(place) = self.place_of_answer(value) {
+            return Ok(place);
+        }
         let text = String::from_utf8_lossy(&value[..value.len().min(60)]);
         let mut parts = text.split('#');
         if parts.next() != Some(&self.name) {
@@ -117,10 +127,34 @@ impl Key {
             .ok_or_else(|| (Oracle::Map, format!("{text:?} was never stored whole")))
     }
 
+    /// The state whose value is this answer of the application, if it was stored.
+    pub(crate) fn place_of_answer(&self, value: &[u8]) -> Option<usize> {
+        if !value.contains(&b'@') {
+            return None;
+        }
+        let is_it = |state: &State| state.value.as_deref() == Some(value);
+        self.states.iter().rposition(is_it)
+    }
+
+    /// The state whose value is the answer of the application with this number, if it was stored.
+    pub(crate) fn place_of_number(&self, number: u64) -> Option<usize> {
+        let is_it = |state: &State| {
+            let value = state.value.as_deref().unwrap_or_default();
+            number_of(&String::from_utf8_lossy(value)) == Some(number)
+        };
+        self.states.iter().rposition(is_it)
+    }
+
+    /// Returns true if this was the state at some time since then.
+    pub(crate) fn was_there_since(&self, place: usize, time: Duration) -> bool {
+        let next = self.states.get(place + 1);
+        next.is_none_or(|next| next.issued_at >= time)
+    }
+
     /// Checks that a value may be read now: by a read that has begun at `floor`, of a client that
     /// has read `last`.
     pub(crate) fn saw_value(
-        &mut self,
+        &self,
         place: usize,
         floor: usize,
         last: usize,
@@ -230,4 +264,9 @@ impl Key {
         self.is_unsure = false;
         (self.known, self.known_at, self.newest) = (place, now, place);
     }
+}
+
+/// The number of an answer of the application.
+pub(crate) fn number_of(answer: &str) -> Option<u64> {
+    answer.split('@').nth(2)?.parse().ok()
 }

@@ -2,6 +2,7 @@
 
 use crate::bounds::Bounds;
 use crate::chance::random;
+use crate::memcached::MemcachedOptions;
 use crate::plan::SEVERAL_MAX;
 use crate::socket::SocketOptions;
 use crate::tls::TlsOptions;
@@ -150,6 +151,8 @@ pub struct Options {
     pub bounds: Option<Bounds>,
     /// TLS, in some runs.
     pub tls: Option<TlsOptions>,
+    /// The memcached servers that have the values, if the store in the process has not.
+    pub memcached: Option<MemcachedOptions>,
 }
 
 impl Options {
@@ -159,7 +162,6 @@ impl Options {
         let faults = Fault::ALL.into_iter();
         let faults = faults.filter(|_| random.below(2) == 0).collect();
         let loops = 1 + random.below(3) as usize;
-        let bounds = Bounds::of(seed, loops);
         let keys = 1 + random.below(SEVERAL_MAX as u64) as usize;
         let protocol = |number| match number {
             0 => Protocol::Text,
@@ -168,6 +170,12 @@ impl Options {
         };
         let writers = 1 + random.below(3);
         let writers = (0..writers).map(|_| protocol(random.below(3))).collect();
+        let memcached = MemcachedOptions::of(seed);
+        let bounds = Bounds::of(seed, loops).filter(|_| memcached.is_none());
+        let mut sockets = SocketOptions::of(seed, keys);
+        if memcached.is_some() {
+            sockets.publish_nothing();
+        }
         Self {
             seed,
             faults,
@@ -181,11 +189,14 @@ impl Options {
             steps: 20 + random.below(60) as usize,
             streams: (0..random.below(4))
                 .map(|_| 1 + random.below(2) as usize * random.below(keys as u64) as usize)
+                // What memcached may not know is checked of one key at a time.
+                .map(|count| if memcached.is_some() { 1 } else { count })
                 .collect(),
-            sockets: SocketOptions::of(seed, keys),
+            sockets,
             bounds,
             // Their oracles know nothing of one another.
-            tls: TlsOptions::of(seed).filter(|_| bounds.is_none()),
+            tls: TlsOptions::of(seed).filter(|_| bounds.is_none() && memcached.is_none()),
+            memcached,
         }
     }
 

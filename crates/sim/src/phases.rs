@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
+use crate::options::Options;
 use crate::plan::{Ask, Has, Method, Order, Plan};
 use crate::reload::DRAIN;
 use crate::report::Counts;
@@ -31,11 +32,29 @@ const SECOND: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_secs(20);
 /// The time after which no value is left that expires.
 const EXPIRED: Duration = Duration::from_secs(8);
-/// The time within which a change comes to all that wait for it on a calm network.
+/// The time that the calm network takes to bring a change to all that wait for it.
 const TOLD: Duration = Duration::from_millis(300);
 /// The time after which a connection is closed whose client is gone without a word, or has left
 /// while it was sent something.
 const FORGOTTEN: Duration = Duration::from_secs(300);
+
+/// The time within which a change comes to all that wait for it on a calm network.
+fn told(options: &Options) -> Duration {
+    let interval = options.memcached.as_ref().map(|it| it.sweep_interval);
+    TOLD + interval.unwrap_or_default()
+}
+
+/// Turns that loops need to look at keys in memcached for so long: one to ask, two for what each
+/// server has to say, and as many for the statistics of those that are watched.
+fn looks(options: &Options, time: Duration) -> u64 {
+    let Some(memcached) = &options.memcached else {
+        return 0;
+    };
+    let sweeps = time.as_millis() / memcached.sweep_interval.as_millis() + 1;
+    let statistics = u128::from(memcached.watches) * u128::from(time.as_secs());
+    let loops = options.loops as u128;
+    ((sweeps * loops + statistics) * (2 + 2 * memcached.servers as u128)) as u64
+}
 
 /// Plays the plan of a seed.
 pub fn play_seed(seed: u64) -> Outcome {
@@ -69,7 +88,13 @@ fn play_with(plan: &Plan, is_recorded: bool) -> Outcome {
 }
 
 fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
-    let at_start = world.edge.figures();
+    let mut at_start = world.edge.figures();
+    if plan.options.memcached.is_some() {
+        // The loops connect to memcached, and all are connected in the end.
+        for (_, number) in at_start.iter_mut().filter(|(name, _)| *name == "deadlines") {
+            *number = 0;
+        }
+    }
     world.set_rough(true);
     for (pause, step) in &plan.steps {
         world.pass(*pause)?;
@@ -152,13 +177,13 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
         }
         client.ask(get(key, Has::Since, SECOND * 30));
     }
-    world.pass(TOLD)?;
+    world.pass(told(&world.options))?;
     if let Some(number) = world.clients.iter().position(|client| !client.is_waiting()) {
         let reason = format!("client {number} does not wait for the last change");
         return Err(world.failure((Oracle::Newest, reason)));
     }
     change_all(world);
-    world.pass(TOLD)?;
+    world.pass(told(&world.options))?;
     for (number, client) in world.clients.iter().enumerate() {
         let key = number % keys;
         let (has, newest) = (client.read_last(key), world.keys[key].newest());
@@ -205,7 +230,7 @@ fn be_quiet(world: &mut World) -> Result<(), Failure> {
     let before = world.turns;
     world.pass(SECOND * 10)?;
     let (turns, loops) = (world.turns - before, world.options.loops as u64);
-    if turns > loops * 40 {
+    if turns > loops * 40 + looks(&world.options, SECOND * 10) {
         let reason = format!("{turns} turns of {loops} loops in 10 quiet seconds");
         return Err(world.failure((Oracle::Silence, reason)));
     }
@@ -215,8 +240,9 @@ fn be_quiet(world: &mut World) -> Result<(), Failure> {
 /// All leave; nothing is left of them, and the loops do nothing at all.
 fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Failure> {
     for key in 0..world.keys.len() {
-        let writer = key % world.writers.len();
-        world.writers[writer].order(key, Order::Delete);
+        if let Some(writer) = key.checked_rem(world.writers.len()) {
+            world.writers[writer].order(key, Order::Delete);
+        }
     }
     world.pass(SECOND)?;
     for (number, client) in world.clients.iter_mut().enumerate() {
@@ -256,7 +282,7 @@ fn drain(world: &mut World) -> Result<(), Failure> {
     for (number, client) in world.clients.iter_mut().enumerate() {
         client.ask(get(number % keys, Has::Since, SECOND * 30));
     }
-    world.pass(TOLD)?;
+    world.pass(told(&world.options))?;
     world.ends = true;
     let signalled = world.edge.signal(SIGTERM);
     signalled.map_err(|error| world.failure((Oracle::Panic, error.to_string())))?;

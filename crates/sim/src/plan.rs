@@ -3,6 +3,7 @@
 mod retake;
 
 use crate::chance::random;
+use crate::memcached::{MemcachedAct, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::reload::Reload;
 use crate::socket::{Act, socket_steps};
@@ -163,6 +164,8 @@ pub enum Step {
     Socket(usize, Act),
     /// So many connections come that break TLS in this way.
     Intrude(TlsFault, Intrusion, usize),
+    /// Something befalls a memcached server.
+    Memcached(usize, MemcachedAct),
 }
 
 /// The steps of a run, with the time after which each comes.
@@ -192,6 +195,10 @@ impl Plan {
                 steps.insert(place, (pause, step));
             }
         }
+        for (place, pause, server, act) in memcached_steps(&options) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Memcached(server, act)));
+        }
         Self { options, steps }
     }
 }
@@ -209,8 +216,14 @@ fn pause(random: &mut Random) -> Duration {
 fn step(random: &mut Random, options: &Options) -> Step {
     let client = random.below(options.clients as u64) as usize;
     let key = random.below(options.keys as u64) as usize;
+    // What memcached may not know is checked of one key at a time.
+    let together = if options.memcached.is_some() {
+        1
+    } else {
+        options.keys
+    };
     match random.below(20) {
-        0..9 => Step::Ask(client, ask(random, key, options.keys)),
+        0..9 => Step::Ask(client, ask(random, key, together)),
         9..15 => Step::Write(key, order(random)),
         15 if random.below(4) == 0 => Step::Flush,
         _ => disturbance(random, options, client).unwrap_or(Step::Write(key, order(random))),

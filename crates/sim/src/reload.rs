@@ -1,6 +1,7 @@
 //! Configurations of the process, and what a reload changes in them.
 
 use crate::bounds::Bounds;
+use crate::memcached::{self, MemcachedOptions};
 use crate::options::Options;
 use dwell_edge::config::{self, Config};
 use dwell_evloop::Random;
@@ -84,12 +85,18 @@ pub(crate) fn config(
         ""
     };
     let tls = tls(options, changes);
+    let values = match &options.memcached {
+        Some(memcached) => servers(memcached),
+        None => format!("store.listen = \"{store}\"\n"),
+    };
+    let fills = (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills);
     let text = format!(
         "server.listen = [\"{clients}\"{also}]\nserver.admin = \"off\"\nserver.pollers = {}\n\
-         server.io_uring = \"off\"\nstore.listen = \"{store}\"\n\
+         server.io_uring = \"off\"\n{values}\
          limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
          {limits}{upstream}{tls}{route}\
-         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n",
+         [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n\
+         fill = {fills}\n",
         options.loops,
         DRAIN.as_secs(),
         options.sockets.publishes,
@@ -118,5 +125,18 @@ fn tls(options: &Options, changes: Reload) -> String {
         "tls.listen = \"{at}\"\ntls.certificate = \"{folder}/certificate.pem\"\n\
          tls.key = \"{folder}/key.pem\"\ntls.ticket_keys = \"{folder}/tickets_{tickets}.txt\"\n\
          tls.handshakes_max = {handshakes}\n"
+    )
+}
+
+/// The memcached servers that have the values.
+fn servers(options: &MemcachedOptions) -> String {
+    let servers: Vec<_> = memcached::addresses(options)
+        .map(|at| format!("\"{at}\""))
+        .collect();
+    format!(
+        "memcached.servers = [{}]\nmemcached.watch = {}\nmemcached.sweep_interval = \"{}ms\"\n",
+        servers.join(", "),
+        options.watches,
+        options.sweep_interval.as_millis(),
     )
 }

@@ -220,6 +220,10 @@ impl Streamer {
 
     /// Checks one event.
     fn event(&mut self, text: &str, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
+        let key = self.keys.first().map_or(0, |one| one.key);
+        around
+            .network
+            .remark(|| format!("stream of {key} is told {text:.70?}"));
         let field = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(": "));
             lines.find_map(|(known, value)| (known == name).then_some(value))
@@ -263,11 +267,13 @@ impl Streamer {
     /// Checks that it was told of the newest states.
     fn check_patience(&self, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
         let patience = PROMPT + around.app.map_or(Duration::ZERO, |_| APP_PATIENCE);
-        // An application that fails says nothing of one key of several.
-        let may_lack = self.names_keys() && around.app.is_some();
+        // An application that fails says nothing of one key of several, and leaves a stream with
+        // what memcached had before.
+        let may_keep = self.names_keys() || around.fails_until.is_some();
+        let may_lack = may_keep && around.app.is_some();
         for one in &self.keys {
-            let has = one.told().1;
             let model = &around.keys[one.key];
+            let has = one.has_now(model);
             if let Some((state, since)) = model.is_news_since(has, around.keeps_waiting || may_lack)
                 && now > self.clear_since.max(since) + patience
             {

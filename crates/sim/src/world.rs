@@ -6,6 +6,7 @@ use crate::chance::random;
 use crate::client::{Around, Client, PROMPT};
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
+use crate::memcached::{MemcachedAct, RECOVERY, Servers};
 use crate::options::{Fault, Options};
 use crate::plan::{Order, Step};
 use crate::reload::{self, Reload};
@@ -43,6 +44,8 @@ pub(crate) struct World {
     shortage_until: Duration,
     hindered_until: Duration,
     app: Option<[SimServer; 2]>,
+    /// The servers that have the values, where the process has no store.
+    memcached: Option<Servers>,
     pub(crate) app_record: Rc<RefCell<Record>>,
     app_back_at: Duration,
     /// Nothing goes wrong any more, and what has is over.
@@ -96,11 +99,16 @@ impl World {
         let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let edge = start(options, at);
         let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
+        let memcached = options.memcached.as_ref();
+        let memcached = memcached.map(|it| Servers::new(it, options.seed));
+        // What is in memcached is changed there.
+        let writers = options.writers.iter().filter(|_| memcached.is_none());
+        let writers = writers.copied();
         Self {
             edge,
             clients: clients.collect(),
             followers: Followers::new(options),
-            writers: options.writers.iter().copied().map(Writer::new).collect(),
+            writers: writers.map(Writer::new).collect(),
             keys: (0..options.keys).map(Key::new).collect(),
             counts: Counts::default(),
             options: options.clone(),
@@ -112,6 +120,7 @@ impl World {
             shortage_until: Duration::ZERO,
             hindered_until: Duration::ZERO,
             app: None,
+            memcached,
             app_record: Record::new(options),
             app_back_at: Duration::ZERO,
             is_calm: false,
@@ -148,6 +157,10 @@ impl World {
             self.lift_bounds();
         }
         self.app_record.borrow_mut().is_calm = !is_rough;
+        let now = self.now();
+        if let Some(memcached) = &mut self.memcached {
+            memcached.set_rough(is_rough, now);
+        }
         self.follow_app();
         self.follow_link();
     }
@@ -214,10 +227,8 @@ impl World {
             Step::Intrude(fault, intrusion, count) => {
                 return self.intrude(fault, intrusion, count);
             }
-            Step::Flush => {
-                self.is_flush_wanted = true;
-                return;
-            }
+            Step::Flush => return self.drop_all(),
+            Step::Memcached(server, act) => return self.befall(server, act),
             Step::Reset(client) => self.leave(client, SimStream::reset).then_some(Fault::Reset),
             Step::Leave(client) => self.leave(client, SimStream::close).then_some(Fault::Leave),
             Step::Silence(client) => {
@@ -255,8 +266,11 @@ impl World {
                 Some(Fault::Wall)
             }
             Step::WriterReset(writer) => {
-                self.writers[writer].reset(&mut self.keys, now);
-                Some(Fault::WriterReset)
+                let writer = self.writers.get_mut(writer);
+                writer.map(|writer| {
+                    writer.reset(&mut self.keys, now);
+                    Fault::WriterReset
+                })
             }
             Step::Reload(changes) => {
                 let config = reload::config(&self.options, self.at, changes, self.bounds);
@@ -283,9 +297,31 @@ impl World {
         self.counts.strike(fault.name());
     }
 
+    /// Has all items dropped, at once or when no command is under way.
+    fn drop_all(&mut self) {
+        let now = self.now();
+        match &self.memcached {
+            Some(memcached) => memcached.flush_all(&mut self.keys, now),
+            None => self.is_flush_wanted = true,
+        }
+    }
+
+    /// Something befalls a memcached server.
+    fn befall(&mut self, server: usize, act: MemcachedAct) {
+        let now = self.now();
+        let memcached = self.memcached.as_mut();
+        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, now));
+        if let Some(fault) = fault {
+            self.counts.strike(fault.name());
+        }
+    }
+
     /// Has the one writer of a key write it: a client of the store, or a WebSocket.
     pub(crate) fn write(&mut self, key: usize, order: Order) {
         let now = self.now();
+        if let Some(memcached) = &mut self.memcached {
+            return memcached.write(key, order, &mut self.keys, now);
+        }
         match (self.options.sockets.publishers[key], order) {
             (Some(socket), Order::Set { length, .. }) => {
                 let act = Act::Publish { key, length };
@@ -395,12 +431,14 @@ impl World {
         let sockets = self.followers.sockets.iter().map(Socket::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
+        let memcached = self.memcached.iter().filter_map(|it| it.next_at(now));
         let shortage = [self.shortage_until, self.app_back_at].into_iter();
         let later = clients
             .chain(streamers)
             .chain(sockets)
             .chain(writers)
             .chain(keys)
+            .chain(memcached)
             .chain(shortage);
         later.filter(|at| *at > now).for_each(earlier);
         next.map(|next| next.max(now))
@@ -408,6 +446,10 @@ impl World {
 
     /// Has clients and writers do what they can.
     fn attend(&mut self) -> Result<(), Broken> {
+        if let Some(memcached) = &mut self.memcached {
+            memcached.attend(&self.network, &mut self.keys, &mut self.counts)?;
+        }
+        let (hindered_until, fails_until) = self.hindrances();
         let pipeline = if self.is_rough && self.options.has(Fault::Pipeline) {
             4
         } else {
@@ -421,7 +463,8 @@ impl World {
             counts: &mut self.counts,
             keeps_waiting: self.options.keeps_waiting,
             pipeline,
-            hindered_until: self.hindered_until,
+            hindered_until,
+            fails_until,
             ends: self.ends,
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
@@ -475,6 +518,23 @@ impl World {
         }
         self.flush();
         Ok(())
+    }
+
+    /// Until when something hinders clients, and lookups in memcached may fail.
+    fn hindrances(&self) -> (Duration, Option<Duration>) {
+        let Some(memcached) = &self.memcached else {
+            return (self.hindered_until, None);
+        };
+        // A lookup has half a second, and what a loop needs for it may take longer.
+        let is_slow = self.is_rough && self.options.has(Fault::Delay);
+        let own = if is_slow {
+            self.now()
+        } else {
+            self.hindered_until
+        };
+        let own = if own.is_zero() { own } else { own + RECOVERY };
+        let until = own.max(memcached.hindered_until);
+        (until, Some(until))
     }
 
     /// Has a client of the store read what has become of values of WebSockets that were lost.

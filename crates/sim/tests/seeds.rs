@@ -1,7 +1,9 @@
 //! Seeds that every build plays, and bugs that they must find.
 #![cfg(feature = "sim")]
 
-use dwell_sim::{Counts, Fault, Plan, Planted, TlsFault, plant, play, play_seed, record, shrink};
+use dwell_sim::{
+    Counts, Fault, MemcachedFault, Plan, Planted, TlsFault, plant, play, play_seed, record, shrink,
+};
 
 /// Seeds that are played.
 const SEEDS: u64 = 480;
@@ -24,6 +26,9 @@ fn no_seed_breaks_a_promise() {
         let has_struck = counts.faults.contains_key(fault.name());
         assert!(has_struck || of_the_whole_run.contains(&fault), "{fault:?}");
     }
+    for fault in MemcachedFault::ALL {
+        assert!(counts.faults.contains_key(fault.name()), "{fault:?}");
+    }
     for fault in TlsFault::ALL {
         assert!(counts.faults.contains_key(fault.name()), "{fault:?}");
     }
@@ -33,6 +38,7 @@ fn no_seed_breaks_a_promise() {
         "WebSocket",
         "all left",
         "answer of the application",
+        "answer stored",
         "answer to no poll",
         "close frame",
         "delete",
@@ -51,6 +57,7 @@ fn no_seed_breaks_a_promise() {
         "key update",
         "key update of the server",
         "key update with a request",
+        "memcached does not answer",
         "no such key",
         "ping",
         "pong",
@@ -66,6 +73,7 @@ fn no_seed_breaks_a_promise() {
         "several keys with the application",
         "several keys without the application",
         "several keys, one gone",
+        "stale value",
         "unchanged",
         "value",
         "value frame",

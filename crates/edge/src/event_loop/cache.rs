@@ -209,7 +209,14 @@ impl Cache {
             };
             let tag = FILL.to_bits();
             // A value without room is not stored: the next miss fetches it again.
-            let _ = client.store(StoreVerb::Add, &fill.name, &fill.body, options, tag);
+            let verb = StoreVerb::Add;
+            #[cfg(feature = "sim")]
+            let verb = if dwell_evloop::sim::Planted::FillReplaces.is_in() {
+                StoreVerb::Set
+            } else {
+                verb
+            };
+            let _ = client.store(verb, &fill.name, &fill.body, options, tag);
         }
         flush(client, context, polls, http);
     }

@@ -149,7 +149,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: SIMULATOR,
-        inside: &["dwell-edge", "dwell-evloop"],
+        inside: &["dwell-edge", "dwell-evloop", "dwell-memcache", TESTKIT],
         // Its clients under TLS.
         outside: Some(&["aws-lc-rs", "rustls"]),
     },
@@ -165,7 +165,8 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// The one member that others may name, and only among their dev-dependencies.
+/// The one member that others may name, and only among their dev-dependencies; the simulator, of
+/// which no program is made, has its servers.
 const TESTKIT: &str = "dwell-testkit";
 
 /// The member that plays the whole edge on a simulated network, and no program is made of.

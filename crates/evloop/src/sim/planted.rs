@@ -49,11 +49,19 @@ pub enum Planted {
     ForgetBehindHandshake,
     /// A key update that the peer of a connection under TLS has asked for is not made.
     KeepKeys,
+    /// A lookup in memcached that has failed is a miss.
+    ErrorIsMiss,
+    /// A line of a watched server counts as a read of its key.
+    HintIsRead,
+    /// A reply of memcached goes to the request whose turn it is, whatever key it names.
+    ReplyByOrder,
+    /// An answer of the application is stored over what memcached has.
+    FillReplaces,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -73,6 +81,10 @@ impl Planted {
         Self::SealAgain,
         Self::ForgetBehindHandshake,
         Self::KeepKeys,
+        Self::ErrorIsMiss,
+        Self::HintIsRead,
+        Self::ReplyByOrder,
+        Self::FillReplaces,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -308,6 +308,10 @@ impl Batch {
 
     /// Returns the first operation on `key` without a result.
     fn find(&self, key: &[u8]) -> Result<usize, Failure> {
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::ReplyByOrder.is_in() && self.next < self.operations.len() {
+            return Ok(self.next);
+        }
         let rest = &self.operations[self.next..];
         let found = rest
             .iter()

@@ -3,7 +3,7 @@
 use super::metrics::{HintOutcome, ResyncReason, WatchMetrics};
 use super::waited::WaitedKeys;
 use dwell_proto::memcache::{KeyScratch, WatchLine, WatchedKey};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Everything on one server that polls wait for has to be looked at again.
@@ -21,7 +21,7 @@ pub struct Resync {
 pub(super) struct Found {
     /// The keys that may have changed, for each loop; a key is in it once, however often it was
     /// written.
-    pub(super) hints: Vec<HashSet<Box<[u8]>>>,
+    pub(super) hints: Vec<BTreeSet<Box<[u8]>>>,
     pub(super) resyncs: Vec<Resync>,
 }
 
@@ -97,7 +97,7 @@ impl Findings<'_> {
 impl Found {
     pub(super) fn new(loops: usize) -> Self {
         Self {
-            hints: vec![HashSet::new(); loops],
+            hints: vec![BTreeSet::new(); loops],
             resyncs: Vec::new(),
         }
     }

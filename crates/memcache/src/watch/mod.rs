@@ -161,7 +161,7 @@ impl ChangeFeed {
     pub fn hints(&mut self) -> impl Iterator<Item = (usize, Box<[Box<[u8]>]>)> {
         let hints = self.found.hints.iter_mut().enumerate();
         let hints = hints.filter(|(_, names)| !names.is_empty());
-        hints.map(|(of_loop, names)| (of_loop, names.drain().collect()))
+        hints.map(|(of_loop, names)| (of_loop, std::mem::take(names).into_iter().collect()))
     }
 
     /// The servers of which all loops have to look at everything that they wait for.

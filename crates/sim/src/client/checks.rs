@@ -38,6 +38,9 @@ impl Client {
                 wait,
             } => (key, method, has, wait),
         };
+        if let Some(checked) = self.check_unlooked(owed, answer, key, around) {
+            return checked;
+        }
         if let Some(app) = around.app
             && let Some(checked) = self.check_of_app(owed, answer, key, app, around)
         {
@@ -149,10 +152,16 @@ impl Client {
             _ => return None,
         }
         let (now, last) = (around.network.elapsed(), self.seen[key]);
+        if around.keys[key].place_of_answer(&answer.body).is_some() {
+            // It is stored.
+            return None;
+        }
+        let may_fail = owed.may_fail(around);
         let seen = match around.keys[key].saw_nothing(owed.floor, last, now) {
             Ok(seen) => seen,
             // So it was not for want of a value.
-            Err(_) if answer.status == 204 => return None,
+            Err(_) if answer.status == 204 && !may_fail => return None,
+            Err(_) if may_fail => last,
             Err(broken) => return Some(Err(broken)),
         };
         self.seen[key] = seen;
@@ -196,6 +205,10 @@ impl Client {
         let last = self.seen[key];
         let is_still_there = owed.has.is_some_and(|has| has >= owed.floor.max(last));
         let may_lack = !has_condition || around.keeps_waiting;
+        // With what was known before, or with nothing, it may have waited for the first lookup.
+        if owed.may_be_stale(around) && owed.waits() && (owed.has.is_some() || !has_condition) {
+            return Ok(());
+        }
         if is_still_there || may_lack && model.saw_nothing(owed.floor, last, now).is_ok() {
             return Ok(());
         }

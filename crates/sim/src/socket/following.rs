@@ -2,7 +2,7 @@
 
 use crate::client::{APP_PATIENCE, Around, PROMPT};
 use crate::failure::Oracle;
-use crate::keys::Broken;
+use crate::keys::{Broken, number_of};
 use crate::plan::Pick;
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ pub(super) enum Repeats {
 pub(super) enum What {
     Nothing,
     State(usize),
-    /// A value of the application.
-    OfApp,
+    /// The answer of the application with this number.
+    OfApp(u64),
 }
 
 impl Follow {
@@ -87,7 +87,7 @@ impl Following {
     pub(super) fn told(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
         let told = |follow: &Follow| match follow.has {
             What::State(state) => (follow.key, Some(state)),
-            What::Nothing | What::OfApp => (follow.key, None),
+            What::Nothing | What::OfApp(_) => (follow.key, None),
         };
         self.follows.iter().filter(|one| !one.is_ending()).map(told)
     }
@@ -163,7 +163,7 @@ impl Following {
         let follow = &mut self.follows[place];
         let key = follow.key;
         let last = self.seen[key];
-        self.seen[key] = around.keys[key].saw_nothing(follow.floor, last, now)?;
+        self.seen[key] = around.is_told_nothing(key, follow.floor, last, now)?;
         let before = std::mem::replace(&mut follow.has, What::Nothing);
         let may_repeat = follow.take_repeat();
         self.note(key, None);
@@ -189,10 +189,12 @@ impl Following {
         let follow = &mut self.follows[place];
         let key = follow.key;
         let (model, last) = (&mut around.keys[key], self.seen[key]);
-        if around.app.is_some() && value.starts_with(&format!("{}@", model.name)) {
+        let is_stored = model.place_of_answer(value.as_bytes()).is_some();
+        let is_of_app = value.starts_with(&format!("{}@", model.name)) && !is_stored;
+        if around.app.is_some() && is_of_app {
             around.counts.reach("frame of the application");
-            self.seen[key] = model.saw_nothing(follow.floor, last, now)?;
-            follow.has = What::OfApp;
+            self.seen[key] = around.is_told_nothing(key, follow.floor, last, now)?;
+            follow.has = What::OfApp(number_of(value).unwrap_or_default());
             follow.take_repeat();
             self.note(key, None);
             return Ok(());
@@ -200,10 +202,10 @@ impl Following {
         around.counts.reach("value frame");
         let state = model.place_of(value.as_bytes())?;
         model.note_cursor(cursor, state)?;
-        model.saw_value(state, follow.floor, last, now)?;
+        let seen = around.is_told_value(key, state, follow.floor, last, now)?;
         let before = std::mem::replace(&mut follow.has, What::State(state));
         let may_repeat = follow.take_repeat();
-        self.seen[key] = state;
+        self.seen[key] = seen;
         self.note(key, Some((state, cursor.to_owned())));
         if before == What::State(state) && !may_repeat {
             return Err((Oracle::Order, format!("{label:?} is state {state} again")));
@@ -222,7 +224,9 @@ impl Following {
         for follow in self.follows.iter().filter(|it| !it.is_ending()) {
             let has = match follow.has {
                 What::State(state) => Some(state),
-                What::Nothing | What::OfApp => None,
+                What::Nothing => None,
+                // It may have been stored since.
+                What::OfApp(number) => around.keys[follow.key].place_of_number(number),
             };
             let model = &around.keys[follow.key];
             // An application that fails says nothing of a key that is gone.

@@ -103,6 +103,12 @@ impl SocketOptions {
             publishers,
         }
     }
+
+    /// The route allows nothing to be published.
+    pub(crate) fn publish_nothing(&mut self) {
+        self.publishes = false;
+        self.publishers.fill(None);
+    }
 }
 
 fn opening(random: &mut Random, keys: usize) -> Opening {

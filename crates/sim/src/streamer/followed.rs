@@ -2,7 +2,7 @@
 
 use crate::client::Around;
 use crate::failure::Oracle;
-use crate::keys::Broken;
+use crate::keys::{Broken, Key, number_of};
 use std::time::Duration;
 
 /// A key that a stream follows.
@@ -13,6 +13,8 @@ pub(super) struct Followed {
     is_named: bool,
     /// The state that it was told last.
     has: Option<usize>,
+    /// The number of the application's answer that it was told last, if nothing has come since.
+    of_app: Option<u64>,
     /// The cursor of what it was told last, which may be of the application.
     cursor: String,
     /// The newest state that it has seen.
@@ -28,6 +30,7 @@ impl Followed {
             label: format!("k{key}"),
             is_named,
             has: None,
+            of_app: None,
             cursor: String::new(),
             seen: 0,
             floor: 0,
@@ -41,6 +44,12 @@ impl Followed {
 
     pub(super) fn told(&self) -> (usize, Option<usize>) {
         (self.key, self.has)
+    }
+
+    /// The state that it has: an answer of the application may have been stored since.
+    pub(super) fn has_now(&self, model: &Key) -> Option<usize> {
+        let stored = self.of_app.and_then(|number| model.place_of_number(number));
+        self.has.or(stored)
     }
 
     /// The cursor that is its part of an id.
@@ -59,8 +68,8 @@ impl Followed {
     /// It is told that there is no value.
     pub(super) fn gone(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         around.counts.reach("delete event");
-        self.seen = around.keys[self.key].saw_nothing(self.floor, self.seen, now)?;
-        self.has = None;
+        self.seen = around.is_told_nothing(self.key, self.floor, self.seen, now)?;
+        (self.has, self.of_app) = (None, None);
         self.cursor.clear();
         if self.is_named && around.keeps_waiting {
             let reason = format!("{} is gone, and its route keeps that to itself", self.label);
@@ -79,14 +88,16 @@ impl Followed {
     ) -> Result<(), Broken> {
         let model = &mut around.keys[self.key];
         cursor.clone_into(&mut self.cursor);
-        if around.app.is_some() && data.starts_with(&format!("{}@", model.name)) {
+        let is_stored = model.place_of_answer(data.as_bytes()).is_some();
+        let is_of_app = data.starts_with(&format!("{}@", model.name)) && !is_stored;
+        if around.app.is_some() && is_of_app {
             if self.is_named {
                 around
                     .counts
                     .reach("event of several keys, of the application");
             }
-            self.seen = model.saw_nothing(self.floor, self.seen, now)?;
-            self.has = None;
+            self.seen = around.is_told_nothing(self.key, self.floor, self.seen, now)?;
+            (self.has, self.of_app) = (None, number_of(data));
             return Ok(());
         }
         around.counts.reach(if self.is_named {
@@ -96,13 +107,13 @@ impl Followed {
         });
         let place = model.place_of(data.as_bytes())?;
         model.note_cursor(cursor, place)?;
-        let before = self.has.replace(place);
-        if place < self.floor.max(self.seen) || before == Some(place) {
-            let (name, seen) = (&model.name, self.seen);
-            let reason = format!("a stream of {name} gives {place}, after {seen}");
+        self.seen = around.is_told_value(self.key, place, self.floor, self.seen, now)?;
+        self.of_app = None;
+        if self.has.replace(place) == Some(place) {
+            let name = &around.keys[self.key].name;
+            let reason = format!("a stream of {name} gives {place} again");
             return Err((Oracle::Order, reason));
         }
-        self.seen = place;
         Ok(())
     }
 }

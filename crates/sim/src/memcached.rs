@@ -1,0 +1,9 @@
+//! External memcached servers: models whose items writers change directly, and what befalls them.
+
+mod options;
+mod plan;
+mod servers;
+
+pub use options::{MemcachedAct, MemcachedFault, MemcachedOptions};
+pub(crate) use plan::memcached_steps;
+pub(crate) use servers::{RECOVERY, Servers, addresses};

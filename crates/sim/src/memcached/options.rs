@@ -1,0 +1,124 @@
+//! The options of memcached servers, and what befalls them.
+
+use crate::chance::random;
+use std::time::Duration;
+
+/// A kind of fault of memcached servers, which a seed has or has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemcachedFault {
+    /// A server starts anew, without its items and with its cas uniques.
+    Restart,
+    /// A server stands still: its sockets take bytes, and nothing answers.
+    Pause,
+    /// A server is not there for a while, and refuses connections.
+    Down,
+    /// A server resets its connections.
+    Reset,
+    /// A server drops an item.
+    Eviction,
+    /// Replies come in two pieces, with a while between them.
+    TornReplies,
+    /// Lines of watched servers are lost.
+    LostLines,
+    /// A server has no memory for a value.
+    NoMemory,
+}
+
+impl MemcachedFault {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Restart,
+        Self::Pause,
+        Self::Down,
+        Self::Reset,
+        Self::Eviction,
+        Self::TornReplies,
+        Self::LostLines,
+        Self::NoMemory,
+    ];
+
+    /// The name under which it is counted.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Restart => "memcached restart",
+            Self::Pause => "memcached pause",
+            Self::Down => "memcached down",
+            Self::Reset => "memcached reset",
+            Self::Eviction => "eviction",
+            Self::TornReplies => "torn reply",
+            Self::LostLines => "lost watch line",
+            Self::NoMemory => "no memory for a value",
+        }
+    }
+}
+
+/// One thing that befalls a memcached server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemcachedAct {
+    /// It starts anew, empty. Where it `refills`, each key that was there gets its next value at
+    /// once, with the cas unique that it had before.
+    Restart {
+        /// The keys are stored again.
+        refills: bool,
+    },
+    /// It stands still for so long.
+    Pause(Duration),
+    /// It is not there for so long.
+    Down(Duration),
+    /// It resets its connections.
+    Reset,
+    /// It drops the item of a key that it has.
+    Evict,
+}
+
+/// The memcached servers of a seed.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of memcached, or of the edge"
+)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemcachedOptions {
+    /// Their number.
+    pub servers: usize,
+    /// The kinds of faults that they have.
+    pub faults: Vec<MemcachedFault>,
+    /// They are asked to tell of changes (`memcached.watch`).
+    pub watches: bool,
+    /// They tell of deletions, too.
+    pub tells_deletions: bool,
+    /// They count cas uniques.
+    pub has_cas: bool,
+    /// A server that starts anew has another process number.
+    pub has_pids: bool,
+    /// The interval at which keys are looked at (`memcached.sweep_interval`).
+    pub sweep_interval: Duration,
+    /// Answers of the application are stored (`fill`).
+    pub fills: bool,
+}
+
+impl MemcachedOptions {
+    /// Those of a seed, if its values are in memcached servers.
+    pub(crate) fn of(seed: u64) -> Option<Self> {
+        let mut random = random(seed, 11);
+        if random.below(3) > 0 {
+            return None;
+        }
+        let faults = MemcachedFault::ALL.into_iter();
+        let faults = faults.filter(|_| random.below(2) == 0).collect();
+        Some(Self {
+            servers: 1 + random.below(3) as usize,
+            faults,
+            watches: random.below(2) == 0,
+            tells_deletions: random.below(2) == 0,
+            has_cas: random.below(8) > 0,
+            has_pids: random.below(2) == 0,
+            sweep_interval: Duration::from_millis([100, 250, 1_000][random.below(3) as usize]),
+            fills: random.below(2) == 0,
+        })
+    }
+
+    /// Returns true if they have faults of this kind.
+    pub(crate) fn has(&self, fault: MemcachedFault) -> bool {
+        self.faults.contains(&fault)
+    }
+}
