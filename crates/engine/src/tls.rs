@@ -89,15 +89,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod source;
+
 pub use dwell_evloop::{CertificateError, NameError};
 
-use dwell_evloop::{
-    Acceptor, Certificate, ClientTls, ClientVerification, Connector, Listener, Roots, Stream,
-};
+use dwell_evloop::{Acceptor, ClientTls, ClientVerification, Connector, Listener, Roots, Stream};
+use source::{Source, Trusted, read};
 use std::fmt;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// TLS of listeners: the certificates that they offer, and the handle that replaces them.
@@ -182,13 +182,6 @@ pub enum ClientCertificates {
     Required,
     /// They are served like the others. A certificate that is shown is verified all the same.
     Optional,
-}
-
-/// A certificate chain and its key: in files, or in memory.
-#[derive(Clone)]
-enum Source {
-    Files { chain: PathBuf, key: PathBuf },
-    Pem { chain: Vec<u8>, key: Vec<u8> },
 }
 
 /// An error of certificates or keys. Nothing has changed then.
@@ -458,12 +451,6 @@ pub struct TlsClientBuilder {
     server_name: Option<String>,
 }
 
-#[derive(Clone, Debug)]
-enum Trusted {
-    File(PathBuf),
-    Pem(Vec<u8>),
-}
-
 impl TlsClient {
     /// Makes a builder that trusts what the system trusts.
     pub fn builder() -> TlsClientBuilder {
@@ -540,73 +527,6 @@ impl TlsClientBuilder {
             settings,
             server_name: self.server_name,
         })
-    }
-}
-
-impl Trusted {
-    fn read(&self) -> Result<Roots, TlsError> {
-        let roots = match self {
-            Self::Pem(pem) => Roots::from_pem(pem),
-            Self::File(path) => Roots::from_pem(&read_file(path)?),
-        };
-        roots.map_err(|source| self.wrong(source))
-    }
-
-    fn wrong(&self, source: CertificateError) -> TlsError {
-        let path = match self {
-            Self::Pem(_) => None,
-            Self::File(path) => Some(path.clone()),
-        };
-        TlsError::Certificate { path, source }
-    }
-}
-
-fn read(sources: &[Source]) -> Result<Vec<Certificate>, TlsError> {
-    if sources.is_empty() {
-        return Err(TlsError::NoCertificate);
-    }
-    sources.iter().map(Source::read).collect()
-}
-
-impl Source {
-    fn read(&self) -> Result<Certificate, TlsError> {
-        match self {
-            Self::Pem { chain, key } => {
-                let certificate = Certificate::from_pem(chain, key);
-                certificate.map_err(|source| TlsError::Certificate { path: None, source })
-            }
-            Self::Files { chain, key } => {
-                let certificate = Certificate::from_pem(&read_file(chain)?, &read_file(key)?);
-                certificate.map_err(|source| TlsError::Certificate {
-                    path: Some(match source {
-                        CertificateError::Certificate(_) => chain.clone(),
-                        _ => key.clone(),
-                    }),
-                    source,
-                })
-            }
-        }
-    }
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|source| TlsError::Read {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-/// Keys are in no log.
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Files { chain, key } => f
-                .debug_struct("Files")
-                .field("chain", chain)
-                .field("key", key)
-                .finish(),
-            Self::Pem { .. } => f.write_str("Pem"),
-        }
     }
 }
 

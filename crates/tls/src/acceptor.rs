@@ -83,8 +83,8 @@ impl Acceptor {
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
     /// that can be verified, or none unless it is required.
     ///
-    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket would
-    /// stand for a certificate that is not verified again.
+    /// Shape: a client with another certificate gets an alert. No session is resumed: a ticket
+    /// would stand for a certificate that is not verified again.
     ///
     /// # Errors
     /// When no authority is trusted.
