@@ -4,6 +4,7 @@ use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, Opened, RECORD_BYTES_MAX};
 use crate::{PeerCertificates, Session, TlsError};
 use rustls::Connection;
 use std::io::{Read, Write};
+use zeroize::Zeroizing;
 
 /// The record layer of a connection whose handshake is over.
 #[derive(Debug)]
@@ -145,6 +146,17 @@ impl Established {
     /// [frozen](Session::freeze), not closed, and without certificates, which would stay here.
     pub fn is_freezable(&self) -> bool {
         matches!(self, Self::Tls13(session) if !session.is_closed)
+    }
+
+    /// Freezes the session, as [`Session::freeze`] does; `None` unless it
+    /// [is freezable](Self::is_freezable).
+    ///
+    /// Shape: the secrets are erased here, and nothing can be sealed or opened any more.
+    pub fn freeze(&mut self, keys: &mut Keys) -> Option<Zeroizing<Vec<u8>>> {
+        match self {
+            Self::Tls13(session) if !session.is_closed => Some(session.freeze_in_place(keys)),
+            _ => None,
+        }
     }
 
     /// Drops the keys, as [`Session::forget`] does.

@@ -3,7 +3,7 @@
 use crate::keys::{Keys, Place};
 use crate::suite::{Secret, Suite};
 use crate::{Alert, TlsError};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// The record layer of one established TLS 1.3 connection.
 ///
@@ -154,6 +154,12 @@ impl Session {
     /// # Ok::<(), dwell_tls::TlsError>(())
     /// ```
     pub fn freeze(mut self, keys: &mut Keys) -> Zeroizing<Vec<u8>> {
+        self.freeze_in_place(keys)
+    }
+
+    /// Freezes where the session is, as moving it would leave a copy of its secrets there. Nothing
+    /// can be sealed or opened by what is left, which has no secrets.
+    pub(crate) fn freeze_in_place(&mut self, keys: &mut Keys) -> Zeroizing<Vec<u8>> {
         self.forget(keys);
         let secret_bytes = self.suite.secret_bytes();
         // All of its room at once, so that no copy of a secret is left behind.
@@ -177,6 +183,9 @@ impl Session {
         for Direction { secret, .. } in directions {
             frozen.extend_from_slice(secret.bytes(self.suite));
         }
+        self.receiving.secret.zeroize();
+        self.sending.secret.zeroize();
+        (self.is_closed, self.is_ended) = (true, true);
         frozen
     }
 

@@ -8,6 +8,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -67,12 +68,18 @@ const KINDS: [FrameKind; 12] = [
 ];
 
 /// A frame that was received.
-#[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
     pub(crate) mark: u8,
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptor: Option<OwnedFd>,
+}
+
+/// Says how long the bytes are, which may be secrets.
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({:?}, {} bytes)", self.kind, self.bytes.len())
+    }
 }
 
 impl Frame {

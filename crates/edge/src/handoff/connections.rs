@@ -5,6 +5,7 @@ use super::channel::{Channel, FrameKind};
 use super::listeners::Role;
 use super::secure;
 use dwell_evloop::Stream;
+use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -83,7 +84,6 @@ impl HandoffSender {
 }
 
 /// A connection from the predecessor.
-#[derive(Debug)]
 pub(crate) struct HandedConnection {
     pub(crate) role: Role,
     /// Its memcached client is authenticated.
@@ -92,6 +92,14 @@ pub(crate) struct HandedConnection {
     pub(crate) frozen: Option<Zeroizing<Vec<u8>>>,
     pub(crate) input: Vec<u8>,
     pub(crate) descriptor: OwnedFd,
+}
+
+/// Shows neither secrets nor what a client has sent.
+impl fmt::Debug for HandedConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (role, input) = (self.role, self.input.len());
+        write!(f, "HandedConnection({role:?}, {input} bytes)")
+    }
 }
 
 /// Connections from the predecessor that no loop has taken yet, by loop.

@@ -136,7 +136,11 @@ mod tests {
     fn both_parts_of_a_frame_come_back_and_a_short_one_is_refused() {
         let bytes = to_bytes(b"frozen", b"GET");
         assert_eq!(bytes.len(), bytes.capacity());
-        let handed = HandedConnection::secure(frame(0, &bytes)).unwrap();
+        let came = frame(0, &bytes);
+        assert_eq!(format!("{came:?}"), "Frame(SecureConnection, 13 bytes)");
+        let handed = HandedConnection::secure(came).unwrap();
+        let shown = "HandedConnection(Client, 3 bytes)";
+        assert_eq!(format!("{handed:?}"), shown, "no secret is shown");
         assert_eq!(
             handed.frozen.as_deref().map(|frozen| &frozen[..]),
             Some(&b"frozen"[..])

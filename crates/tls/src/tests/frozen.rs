@@ -3,7 +3,7 @@
 use super::{Pair, SUITES, UPDATE_REQUESTED, ends, opened, record};
 use crate::content::{DATA, HANDSHAKE};
 use crate::session::Peer;
-use crate::{FRAGMENT_BYTES_MAX, Keys, Secrets, Session, Suite, TlsError};
+use crate::{Established, FRAGMENT_BYTES_MAX, Keys, Secrets, Session, Suite, TlsError};
 use proptest::prelude::*;
 
 /// What happens on a connection.
@@ -147,6 +147,32 @@ fn a_frozen_session_has_one_form_and_its_keys_are_gone() {
         assert!(keys.is_empty());
         assert_eq!((frozen.len(), frozen.capacity()), (bytes, bytes));
     }
+}
+
+#[test]
+fn no_secret_stays_where_a_session_was() {
+    let (mut keys, mut ours, mut theirs) = ends(Suite::Aes256Gcm);
+    let mut wire = Vec::new();
+    ours.seal(&mut keys, &[b"data"], &mut wire).unwrap();
+    let mut input = Vec::new();
+    theirs
+        .seal(&mut keys, &[b"for the other"], &mut input)
+        .unwrap();
+    theirs.forget(&mut keys);
+    let mut established = Established::Tls13(ours);
+    assert!(established.freeze(&mut keys).is_some() && keys.is_empty());
+    let Established::Tls13(left) = &established else {
+        panic!("{established:?}");
+    };
+    for direction in [&left.receiving, &left.sending] {
+        assert_eq!(direction.secret.bytes(left.suite), [0; 48]);
+    }
+    let length = wire.len();
+    assert_eq!(established.seal(&mut keys, &[b"more"], &mut wire), Ok(0));
+    assert_eq!(wire.len(), length, "nothing is sealed by what is left");
+    let opened = established.open(&mut keys, &mut input).unwrap();
+    assert_eq!((opened.data, keys.len()), (0, 0), "and nothing is opened");
+    assert!(established.freeze(&mut keys).is_none(), "it goes once");
 }
 
 #[test]

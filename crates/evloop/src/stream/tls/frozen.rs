@@ -10,21 +10,19 @@ const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 9;
 
 impl Tls {
-    /// Returns true if TLS 1.3 is established and has not been closed.
+    /// Returns true if TLS 1.3 is established without certificates that are kept, and has not been
+    /// closed.
     pub(in crate::stream) fn can_freeze(&self) -> bool {
         matches!(&self.state, State::Established(established) if established.is_freezable())
     }
 
     /// Takes the session out, and what was not read; `None` where it cannot go.
     pub(in crate::stream) fn freeze(&mut self) -> Option<Zeroizing<Vec<u8>>> {
-        if !self.can_freeze() {
-            return None;
-        }
-        let state = std::mem::replace(&mut self.state, State::Failed);
-        let State::Established(Established::Tls13(session)) = state else {
+        let State::Established(established) = &mut self.state else {
             return None;
         };
-        let session = LOCAL.with_borrow_mut(|local| session.freeze(&mut local.keys));
+        let session = LOCAL.with_borrow_mut(|local| established.freeze(&mut local.keys))?;
+        self.state = State::Failed;
         let unread = self.unread.take().unwrap_or_default();
         let (record, data) = (&unread.record, &unread.data[unread.read..]);
         // All of its room at once, so that no copy of a secret is left behind.
