@@ -148,9 +148,7 @@ impl Tls {
     fn feed(&mut self, mut record: &[u8], stream: &mut SimStream, into: &mut Vec<u8>) {
         let was_shaking = self.is_shaking();
         self.is_confirmed |= !was_shaking;
-        if record.len() == UPDATE && !was_shaking && self.asked_at.take().is_some() {
-            self.reach("key update of the server");
-        }
+        let (length, before) = (record.len(), into.len());
         while !record.is_empty() && self.fault.is_none() {
             // Reading from memory fails only where rustls takes no more.
             let taken = self.session.read_tls(&mut record);
@@ -161,6 +159,11 @@ impl Tls {
             }
             // An end that was told is none that was cut off.
             let _ = self.session.reader().read_to_end(into);
+        }
+        // A record with as many bytes of data is as long.
+        let is_update = length == UPDATE && into.len() == before && self.fault.is_none();
+        if is_update && !was_shaking && self.asked_at.take().is_some() {
+            self.reach("key update of the server");
         }
         if self.sealer.is_none() {
             self.collect();
