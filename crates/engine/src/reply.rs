@@ -170,8 +170,8 @@ impl Reply<'_> {
         self.stream.suite_number()
     }
 
-    /// Returns the certificates that a client under TLS has shown, which were verified. See
-    /// [`TlsBuilder`](crate::tls::TlsBuilder).
+    /// Returns the certificates that a client under TLS has shown, of which the first was verified.
+    /// See [`TlsBuilder`](crate::tls::TlsBuilder).
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.stream.peer_certificates()
     }

@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// The certificates that a client has shown, as they were verified in its handshake.
+/// The certificates that a client has shown. The first one was verified in its handshake.
 ///
 /// Shape: cloned freely; at most 128 KiB.
 ///
@@ -29,8 +29,8 @@ impl PeerCertificates {
         (!chain.is_empty()).then(|| Self(Arc::new(chain.iter().map(own).collect())))
     }
 
-    /// The certificates in DER: that of the client, then those that vouch for it, as it has sent
-    /// them.
+    /// The certificates in DER: that of the client, which was verified, then the others that it
+    /// has sent. The client chooses those, and they need not vouch for the first.
     pub fn chain(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.0.iter().map(|certificate| &**certificate)
     }

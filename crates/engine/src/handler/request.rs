@@ -20,7 +20,7 @@ pub struct OwnedRequest {
     pub peer: Option<SocketAddr>,
     /// True of a request that came under TLS.
     pub is_secure: bool,
-    /// The certificates that the client has shown, which were verified.
+    /// The certificates that the client has shown, of which the first was verified.
     pub peer_certificates: Option<PeerCertificates>,
     /// The body.
     pub body: RequestBody,

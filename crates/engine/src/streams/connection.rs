@@ -286,7 +286,7 @@ impl StreamRef<'_> {
         self.connection.peer.stream.peer_address().ok().flatten()
     }
 
-    /// Returns the certificates that a client under TLS has shown, which were verified.
+    /// Returns the certificates that a client under TLS has shown, of which the first was verified.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.connection.peer.stream.peer_certificates()
     }

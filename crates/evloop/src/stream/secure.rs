@@ -69,8 +69,8 @@ impl Stream {
     }
 
     /// Returns true if the stream can be [frozen](Self::freeze) once its output is out: it is under
-    /// TLS 1.3 whose handshake is over, and no address of its peer was
-    /// [set](Self::set_peer_address), which would stay here. Streams of TLS 1.2 cannot.
+    /// TLS 1.3 whose handshake is over, and neither certificates of its peer nor an address that
+    /// was [set](Self::set_peer_address) would stay here. Streams of TLS 1.2 cannot.
     pub fn can_freeze(&self) -> bool {
         self.beside.can_freeze()
     }
@@ -81,8 +81,8 @@ impl Stream {
         self.beside.suite_number()
     }
 
-    /// Returns the certificates that the client has shown, which were verified, if the stream is
-    /// under TLS and its handshake is over. A stream without any is no larger for it.
+    /// Returns the certificates that the client has shown, of which the first was verified, if the
+    /// stream is under TLS and its handshake is over. A stream without any is no larger for it.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.beside.peer_certificates()
     }

@@ -140,8 +140,8 @@ impl Conn<'_> {
         self.ask(|socket| socket.local_address())?
     }
 
-    /// The certificates that a client under TLS has shown, which were verified; `None` without any,
-    /// and where [`remote_address`](Self::remote_address) is unavailable.
+    /// The certificates that a client under TLS has shown, of which the first was verified; `None`
+    /// without any, and where [`remote_address`](Self::remote_address) is unavailable.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, Event};
