@@ -7,7 +7,8 @@ use crate::keys::Broken;
 use crate::plan::Ask;
 use std::time::Duration;
 
-/// The time for which a value stands in for one that cannot be had (`stale_if_error`), and a moment.
+/// The time for which a value stands in for one that cannot be had (`stale_if_error`), and a
+/// moment.
 const STALE: Duration = Duration::from_secs(62);
 
 impl Owed {
