@@ -494,15 +494,7 @@ impl World {
                 around.counts.reach(name);
             }
         }
-        let mut app = self.app_record.borrow_mut();
-        for fault in std::mem::take(&mut app.struck) {
-            self.counts.strike(fault.name());
-        }
-        if let Some(id) = app.repeated() {
-            let reason = format!("the POST {id} has come twice");
-            return Err((Oracle::OneRequest, reason));
-        }
-        drop(app);
+        self.check_app()?;
         if self.ends {
             return Ok(());
         }
@@ -518,6 +510,19 @@ impl World {
         }
         self.flush();
         Ok(())
+    }
+
+    /// Counts the faults of the application, and checks that no POST has come twice.
+    fn check_app(&mut self) -> Result<(), Broken> {
+        let mut app = self.app_record.borrow_mut();
+        for fault in std::mem::take(&mut app.struck) {
+            self.counts.strike(fault.name());
+        }
+        let repeated = app.repeated().map(|id| {
+            let reason = format!("the POST {id} has come twice");
+            (Oracle::OneRequest, reason)
+        });
+        repeated.map_or(Ok(()), Err)
     }
 
     /// Until when something hinders clients, and lookups in memcached may fail.
