@@ -1,5 +1,6 @@
 //! The state that all handshakes of a listener share: certificates and tickets.
 
+use crate::clients::BoundedChains;
 use crate::handshake::{Capture, Handshake, Role};
 use crate::tickets::Tickets;
 use crate::{Certificate, CertificateError, Roots, TicketKey, TlsError};
@@ -104,7 +105,7 @@ impl Acceptor {
             .build()
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;
         let clients = Clients {
-            verifier: Some(verifier),
+            verifier: Some(Arc::new(BoundedChains(verifier))),
             // Among optional ones there are clients that nobody has verified.
             authorities: clients.is_required.then(|| digest_of(&authorities.roots)),
             are_kept: clients.keeps_certificates,

@@ -15,6 +15,7 @@
 
 mod acceptor;
 mod certificate;
+mod clients;
 mod connector;
 mod error;
 mod established;

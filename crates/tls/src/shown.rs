@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The certificates that a client has shown. The first one was verified in its handshake.
 ///
-/// Shape: cloned freely; at most 128 KiB.
+/// Shape: cloned freely; at most 16 KiB, or the client is refused.
 ///
 /// ```
 /// use dwell_tls::PeerCertificates;
