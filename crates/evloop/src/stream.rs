@@ -3,6 +3,7 @@
 mod beside;
 mod blocking;
 mod descriptor;
+mod fault;
 mod file;
 mod handshakes;
 mod outcome;
@@ -21,9 +22,10 @@ mod tls;
 
 pub use blocking::BlockingStream;
 pub use descriptor::Detached;
+pub use fault::TlsFault;
 pub use file::{FileSlice, FileTruncated};
 pub use handshakes::HandshakeCounts;
-pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFault, server_fault};
+pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, server_fault};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, Connector, PeerCertificates};
 #[cfg(feature = "tls")]

@@ -1,8 +1,6 @@
 //! Bounds that a seed sets so low that clients meet them, and what is checked of them.
 
-use crate::answer::Answer;
 use crate::chance::random;
-use crate::client::Around;
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use dwell_edge::config::{self, Config};
@@ -95,45 +93,19 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// A connection is closed without an answer; returns true if a bound may be why.
-    pub(crate) fn closed(around: &mut Around<'_>) -> bool {
-        let Some(refused) = around.refused.as_deref_mut() else {
-            return false;
-        };
-        around.counts.reach("refused connection");
-        refused.closed += 1;
-        true
+    /// A connection was closed without an answer.
+    pub(crate) fn note_closed(&mut self) {
+        self.closed += 1;
     }
 
-    /// An answer is 503; returns true if a bound is why.
-    pub(crate) fn busy(answer: &Answer, around: &mut Around<'_>) -> bool {
-        if answer.body.is_empty() && around.app.is_some() {
-            // An application that fails may be why, so it is not counted.
-            return answer.retries && around.refused.is_some();
-        }
-        let is_reason = answer.body.is_empty() || answer.body.starts_with(TOO_MANY.as_bytes());
-        answer.retries && is_reason && Self::refuses(around)
+    /// A request got 503.
+    pub(crate) fn note_busy(&mut self) {
+        self.busy += 1;
     }
 
-    /// A request is refused; returns true if a bound may be why.
-    pub(crate) fn refuses(around: &mut Around<'_>) -> bool {
-        let Some(refused) = around.refused.as_deref_mut() else {
-            return false;
-        };
-        around.counts.reach("refused wait");
-        refused.busy += 1;
-        true
-    }
-
-    /// A message of a WebSocket is refused; returns true if a bound is why.
-    pub(crate) fn message(why: &str, around: &mut Around<'_>) -> bool {
-        let refused = around.refused.as_deref_mut();
-        let Some(refused) = refused.filter(|_| why.starts_with(TOO_MANY)) else {
-            return false;
-        };
-        around.counts.reach("refused key");
-        refused.messages += 1;
-        true
+    /// A message of a WebSocket was refused.
+    pub(crate) fn note_message(&mut self) {
+        self.messages += 1;
     }
 
     /// Checks that the process has counted all of that.
@@ -181,5 +153,3 @@ impl Excess {
 
 /// The time within which the slowest clients are cut off: messages to other loops, and a tick.
 const CUT: Duration = Duration::from_millis(300);
-/// The beginning of a reason.
-const TOO_MANY: &str = "too many ";

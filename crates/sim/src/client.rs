@@ -1,23 +1,22 @@
 //! A client that polls, and checks each answer against the model.
 
 mod checks;
+mod part;
 mod several;
 mod unlooked;
 
+use self::part::Part;
 use crate::answer::{self, Answer};
-use crate::app::Record;
-use crate::bounds::Refused;
+use crate::around::Around;
 use crate::connection::Connection;
 use crate::failure::Oracle;
-use crate::keys::{Broken, Key};
-use crate::plan::{Ask, FIXED, Has, Method};
-use crate::report::Counts;
-use crate::tls::{Side, Who};
-use dwell_evloop::sim::{SimNet, SimStream};
-use std::cell::RefCell;
+use crate::keys::Broken;
+use crate::patience::{APP_PATIENCE, PROMPT};
+use crate::step::{Ask, FIXED, Has, Method};
+use crate::tls::Who;
+use dwell_evloop::sim::SimStream;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// One client with one connection at a time.
@@ -55,7 +54,7 @@ struct Owed {
     /// The oldest state that the answer may tell of.
     floor: usize,
     /// The keys of a poll of several.
-    parts: Vec<several::Part>,
+    parts: Vec<Part>,
     /// The mark of the request, if it has one.
     mark: u64,
     /// The moment at which its first byte could be written.
@@ -64,57 +63,6 @@ struct Owed {
     sent_at: Option<Duration>,
 }
 
-/// The circumstances of a client, which others decide.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(crate) struct Around<'a> {
-    pub(crate) network: &'a SimNet,
-    pub(crate) edge: SocketAddr,
-    pub(crate) keys: &'a mut [Key],
-    pub(crate) counts: &'a mut Counts,
-    pub(crate) keeps_waiting: bool,
-    /// Requests that are sent before the answers to those before.
-    pub(crate) pipeline: usize,
-    /// Until then a loop stands still, or no descriptor is left.
-    pub(crate) hindered_until: Duration,
-    /// The values are in memcached, where lookups may fail until then.
-    pub(crate) fails_until: Option<Duration>,
-    /// The process ends: it may close connections and end waits.
-    pub(crate) ends: bool,
-    /// The application, if there is one.
-    pub(crate) app: Option<&'a RefCell<Record>>,
-    /// Nothing goes wrong any more, and what has is over.
-    pub(crate) is_calm: bool,
-    /// Bounds may strike clients, who note it here.
-    pub(crate) refused: Option<&'a mut Refused>,
-    /// The clients' side of TLS, if the edge listens under it.
-    pub(crate) side: Option<&'a Side>,
-    /// Writes may be refused although there is room.
-    pub(crate) refuses_writes: bool,
-    /// Until then handshakes may give way to those of a flood.
-    pub(crate) flooded_until: Duration,
-}
-
-impl Around<'_> {
-    /// Begins the connection of a client, under TLS or not.
-    pub(crate) fn connect(&self, who: Who) -> Connection {
-        match self.side.filter(|side| side.has(who)) {
-            Some(side) => side.connect(self.network),
-            None => Connection::plain(self.network.connect(self.edge)),
-        }
-    }
-
-    /// Returns true if handshakes may give way to others.
-    pub(crate) fn is_flooded(&self) -> bool {
-        self.network.elapsed() < self.flooded_until
-    }
-}
-
-/// The time within which a client hears of a change, or gets an answer, once nothing hinders that:
-/// longer than all delays of the network together, and shorter than any interval at which the
-/// server looks again by itself.
-pub(crate) const PROMPT: Duration = Duration::from_millis(2_500);
-/// The time that answers of the application may take beyond that.
-pub(crate) const APP_PATIENCE: Duration = Duration::from_secs(15);
 /// The time for which an idle connection is used again: shorter than any idle timeout of the
 /// server, which would close the connection while the next request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -336,7 +284,7 @@ impl Client {
     }
 
     /// The text of a request, and the state whose cursor is in it.
-    fn request(&mut self, ask: &Ask, parts: &[several::Part]) -> (String, Option<usize>) {
+    fn request(&mut self, ask: &Ask, parts: &[Part]) -> (String, Option<usize>) {
         if let Ask::Several {
             several,
             method,
@@ -497,7 +445,7 @@ impl Client {
         let first = self.owed.front().map(|owed| owed.ask);
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
         let is_excused = self.may_be_cut || around.ends || is_cut && !around.is_calm;
-        if waits && !is_excused && !Refused::closed(around) {
+        if waits && !is_excused && !around.refuses_connection() {
             let reason = format!("client {}: its connection ends instead", self.number);
             return Err((Oracle::OneAnswer, reason));
         }
@@ -544,7 +492,7 @@ impl Client {
         });
         let waits_for_several = !owed.parts.is_empty() && !wait.is_zero();
         let news = match news {
-            None if waits_for_several => several::news(owed, around),
+            None if waits_for_several => owed.news(around),
             news => news,
         };
         match news {

@@ -4,6 +4,7 @@ mod options;
 mod plan;
 mod servers;
 
+pub(crate) use options::addresses;
 pub use options::{MemcachedAct, MemcachedFault, MemcachedOptions};
 pub(crate) use plan::memcached_steps;
-pub(crate) use servers::{RECOVERY, Servers, addresses};
+pub(crate) use servers::{RECOVERY, Servers};

@@ -3,7 +3,7 @@
 use crate::bounds::Bounds;
 use crate::chance::random;
 use crate::memcached::MemcachedOptions;
-use crate::plan::SEVERAL_MAX;
+use crate::pick::SEVERAL_MAX;
 use crate::socket::SocketOptions;
 use crate::tls::TlsOptions;
 

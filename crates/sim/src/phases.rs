@@ -3,10 +3,11 @@
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
 use crate::options::Options;
-use crate::plan::{Ask, Has, Method, Order, Plan};
+use crate::plan::Plan;
 use crate::reload::DRAIN;
 use crate::report::Counts;
 use crate::socket::Socket;
+use crate::step::{Ask, Has, Method, Order};
 use crate::world::World;
 use crate::writer::Writer;
 use dwell_evloop::sim::{SimStream, Trace};

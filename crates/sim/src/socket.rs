@@ -12,14 +12,14 @@ use frames::{Frame, Told};
 pub use options::{Act, BREACHES, Opening, SocketOptions};
 pub(crate) use plan::socket_steps;
 
-use crate::bounds::Refused;
+use crate::around::Around;
 use crate::chance::random;
-use crate::client::{Around, PROMPT};
 use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::line::Line;
 use crate::options::{Fault, Options};
+use crate::patience::PROMPT;
 use crate::tls::Who;
 use dwell_evloop::Random;
 use dwell_evloop::sim::SimStream;
@@ -292,7 +292,7 @@ impl Socket {
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
             let is_busy = head.starts_with("HTTP/1.1 503 ");
-            let is_excused = is_busy && (around.ends || Refused::refuses(around));
+            let is_excused = is_busy && (around.ends || around.refuses_request());
             if is_excused {
                 self.leave(SimStream::close, around.keys, now);
                 return Ok(false);
@@ -313,7 +313,7 @@ impl Socket {
         let is_over = matches!(self.phase, Phase::Closed | Phase::Finished);
         let stream = self.line.stream.as_ref();
         let gives_way = around.is_flooded() && stream.is_some_and(Connection::is_unconfirmed);
-        if !is_over && !self.line.may_be_cut && !gives_way && !Refused::closed(around) {
+        if !is_over && !self.line.may_be_cut && !gives_way && !around.refuses_connection() {
             let reason = format!("its connection ends while it is {:?}", self.phase);
             return Err((Oracle::OneAnswer, self.named(&reason)));
         }
@@ -414,7 +414,7 @@ impl Socket {
                 model.acknowledge(state, now);
                 model.note_cursor(cursor, state)
             }
-            Told::Refused { why, label } if Refused::message(why, around) => {
+            Told::Refused { why, label } if around.refuses_message(why) => {
                 // Not a reply: those to the messages behind it come as well.
                 let is_followed = self.keys.refuse(label);
                 let reason = || unasked(format!("{why:?} of {label:?}"));

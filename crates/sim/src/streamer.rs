@@ -2,11 +2,11 @@
 
 mod followed;
 
-use crate::bounds::Refused;
-use crate::client::{APP_PATIENCE, Around, PROMPT};
+use crate::around::Around;
 use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::patience::{APP_PATIENCE, PROMPT};
 use crate::tls::Who;
 use dwell_evloop::sim::SimStream;
 use followed::Followed;
@@ -188,7 +188,7 @@ impl Streamer {
         // For several keys the application is asked later.
         let is_of_app = around.app.is_some() && !self.names_keys();
         let is_busy = head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: ");
-        if around.ends || is_of_app || is_busy && Refused::refuses(around) {
+        if around.ends || is_of_app || is_busy && around.refuses_request() {
             return Ok(false);
         }
         let label = self.keys[0].label();

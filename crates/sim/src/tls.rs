@@ -1,6 +1,7 @@
 //! Clients under TLS: rustls makes the handshake and opens what the server sends, so it checks all
 //! of that. What a client sends is sealed by rustls, or by hand in records that rustls never makes.
 
+mod config;
 mod intruder;
 mod options;
 mod sealer;
@@ -11,15 +12,15 @@ pub(crate) use options::intrusion_steps;
 pub use options::{Habits, Intrusion, TlsFault, TlsOptions};
 pub(crate) use side::{Side, Who};
 
-use crate::client::PROMPT;
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::patience::PROMPT;
+use config::Reached;
 use dwell_evloop::Random;
 use dwell_evloop::sim::SimStream;
 use rustls::client::ClientConnection;
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
 use sealer::{ALERT, DATA, Sealer};
-use side::Reached;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +63,7 @@ impl Tls {
         random: Random,
         (reached, began_at): (Reached, Duration),
     ) -> Self {
-        let session = ClientConnection::new(config, side::name());
+        let session = ClientConnection::new(config, config::name());
         let mut session = session.expect("the configuration is right");
         session.set_buffer_limit(None);
         let mut tls = Self {
@@ -190,7 +191,7 @@ impl Tls {
         }
         if self.habits.is_own && is_tls13 {
             let suite = self.session.negotiated_cipher_suite();
-            let secret = side::take_secret();
+            let secret = config::take_secret();
             let sealer = suite.zip(secret);
             self.sealer = sealer.and_then(|(suite, secret)| Sealer::new(suite.suite(), secret));
             self.reach("records by hand");

@@ -1,17 +1,19 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
 use crate::app::{App, Record};
+use crate::around::Around;
 use crate::bounds::{Bounds, Excess, Refused};
 use crate::chance::random;
-use crate::client::{Around, Client, PROMPT};
+use crate::client::Client;
 use crate::failure::{Failure, Oracle};
 use crate::keys::{Broken, Key};
 use crate::memcached::{MemcachedAct, RECOVERY, Servers};
 use crate::options::{Fault, Options};
-use crate::plan::{Order, Step};
+use crate::patience::PROMPT;
 use crate::reload::{self, Reload};
 use crate::report::Counts;
 use crate::socket::{Act, Socket};
+use crate::step::{Order, Step};
 use crate::streamer::Streamer;
 use crate::tls::{Intruder, Intrusion, Side, TlsFault};
 use crate::writer::Writer;

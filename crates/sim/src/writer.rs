@@ -3,8 +3,8 @@
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::options::Protocol;
-use crate::plan::Order;
 use crate::report::Counts;
+use crate::step::Order;
 use crate::wire::{self, Command, Reply};
 use dwell_evloop::sim::{SimNet, SimStream};
 use std::collections::VecDeque;

@@ -48,7 +48,7 @@ struct Shared {
     keeps_certificates: bool,
 }
 
-/// How an acceptor verifies the certificates of clients.
+/// The way in which an acceptor verifies the certificates of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientVerification<'r> {
     /// The authorities, one of which has to have issued the certificate of a client.

@@ -34,7 +34,7 @@ pub(super) struct End {
     pub(super) is_silenced: bool,
     /// Writes are kept while the connection is not open yet.
     pub(super) writes_early: bool,
-    /// What it sends is sealed by keys that chance has made: the trace has lengths of it alone.
+    /// Its output is sealed by keys that chance has made: the trace has lengths of it alone.
     pub(super) is_sealed: bool,
 }
 

@@ -33,7 +33,7 @@ impl HandshakeCounts {
         }
     }
 
-    /// Those that are done.
+    /// The handshakes that are done.
     pub fn done(&self) -> u64 {
         self.done
     }

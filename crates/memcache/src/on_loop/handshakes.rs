@@ -6,12 +6,12 @@ use dwell_evloop::{HandshakeCounts, HandshakeFailure, Handshaking, server_fault}
 
 use super::Failure;
 
-/// How the handshakes with one server have ended.
+/// The ends of the handshakes with one server.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     /// The reason for which the last one failed, if it did.
     error: Option<Box<str>>,
-    /// Those since the counts were taken last.
+    /// The ends since the counts were taken last.
     counts: HandshakeCounts,
 }
 

@@ -167,9 +167,6 @@ impl PeerError {
                 ErrorCode::ENHANCE_YOUR_CALM
             }
             Self::WindowOverflow { .. } => ErrorCode::FLOW_CONTROL_ERROR,
-            Self::Setting { id, .. } if id == super::settings::INITIAL_WINDOW_SIZE => {
-                ErrorCode::FLOW_CONTROL_ERROR
-            }
             Self::Compression(_) => ErrorCode::COMPRESSION_ERROR,
             _ => ErrorCode::PROTOCOL_ERROR,
         }

@@ -42,15 +42,15 @@ impl FrameType {
 
 /// Flags of frames.
 pub(super) mod flags {
-    /// Of SETTINGS and PING: it answers one.
+    /// SETTINGS and PING: the frame answers one.
     pub(in super::super) const ACK: u8 = 0x1;
-    /// Of DATA and HEADERS: the last of the stream.
+    /// DATA and HEADERS: the last of the stream.
     pub(in super::super) const END_STREAM: u8 = 0x1;
-    /// Of HEADERS and CONTINUATION: the last of the block.
+    /// HEADERS and CONTINUATION: the last of the block.
     pub(in super::super) const END_HEADERS: u8 = 0x4;
-    /// Of DATA and HEADERS: padding follows.
+    /// DATA and HEADERS: padding follows.
     pub(in super::super) const PADDED: u8 = 0x8;
-    /// Of HEADERS: a priority stands before the block.
+    /// HEADERS: a priority stands before the block.
     pub(in super::super) const PRIORITY: u8 = 0x20;
 }
 

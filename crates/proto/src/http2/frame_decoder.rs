@@ -81,7 +81,7 @@ pub struct FrameDecoder {
     limits: BlockLimits,
 }
 
-/// What comes next.
+/// The part of a connection that comes next.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// The preface, of which so many bytes have come.
@@ -89,7 +89,7 @@ enum State {
     /// The frame that must be the first.
     FirstHeader,
     Header,
-    /// What stands before the content of a frame.
+    /// The length of the padding and the like, before the content of a frame.
     Prefix(FrameHeader),
     Content(Content),
     /// Bytes that mean nothing.
@@ -310,7 +310,7 @@ impl Content {
     }
 }
 
-/// What comes behind a frame that has so many bytes left that mean nothing.
+/// The state behind a frame that has so many bytes left that mean nothing.
 fn after(left: u32) -> State {
     match left {
         0 => State::Header,

@@ -21,7 +21,7 @@ pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 /// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218 section 2.1).
 pub const NO_RFC7540_PRIORITIES: u16 = 0x9;
 
-/// What the other side has said that it takes.
+/// The bounds that the other side has set.
 ///
 /// Shape: begins with the values of the standard; settings without a name here are ignored.
 ///
@@ -70,14 +70,16 @@ impl PeerSettings {
     /// Takes one setting in.
     ///
     /// # Errors
-    /// [`PeerError::Setting`] if it may not have this value.
+    /// [`PeerError::Setting`] or [`PeerError::WindowOverflow`] if it may not have this value.
     pub fn apply(&mut self, id: u16, value: u32) -> Result<(), PeerError> {
         let refused = PeerError::Setting { id, value };
         match id {
             HEADER_TABLE_SIZE => self.header_table_size = value,
             ENABLE_PUSH | NO_RFC7540_PRIORITIES if value > 1 => return Err(refused),
             MAX_CONCURRENT_STREAMS => self.max_concurrent_streams = Some(value),
-            INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => return Err(refused),
+            INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => {
+                return Err(PeerError::WindowOverflow { stream: 0 });
+            }
             INITIAL_WINDOW_SIZE => self.initial_window_size = value,
             MAX_FRAME_SIZE if !(FRAME_BYTES_MAX..=FRAME_BYTES_CEILING).contains(&value) => {
                 return Err(refused);
@@ -114,7 +116,6 @@ mod tests {
         ];
         let refused = [
             (ENABLE_PUSH, 2),
-            (INITIAL_WINDOW_SIZE, WINDOW_BYTES_MAX + 1),
             (MAX_FRAME_SIZE, 16_383),
             (MAX_FRAME_SIZE, 16_777_216),
             (ENABLE_CONNECT_PROTOCOL, 2),
@@ -129,6 +130,11 @@ mod tests {
         for (id, value) in refused {
             assert_eq!(peer.apply(id, value), Err(PeerError::Setting { id, value }));
         }
+        let overflow = Err(PeerError::WindowOverflow { stream: 0 });
+        assert_eq!(
+            peer.apply(INITIAL_WINDOW_SIZE, WINDOW_BYTES_MAX + 1),
+            overflow
+        );
         assert_eq!(peer, before);
         assert!(peer.enable_connect_protocol);
     }

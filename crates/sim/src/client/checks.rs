@@ -1,12 +1,12 @@
 //! The answers that a request may get.
 
-use super::{Around, Client, Owed};
+use super::{Client, Owed};
 use crate::answer::Answer;
 use crate::app::Record;
-use crate::bounds::Refused;
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
-use crate::plan::{Ask, FIXED, Has, Method};
+use crate::step::{Ask, FIXED, Has, Method};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Client {
         around: &mut Around<'_>,
         now: Duration,
     ) -> Result<(), Broken> {
-        if answer.status == 503 && Refused::busy(answer, around) {
+        if answer.status == 503 && around.refuses_answer(answer) {
             return Ok(());
         }
         let (key, method, has, wait) = match owed.ask {
@@ -38,7 +38,8 @@ impl Client {
                 wait,
             } => (key, method, has, wait),
         };
-        if let Some(checked) = self.check_unlooked(owed, answer, key, around) {
+        let has_last = &mut self.has[key];
+        if let Some(checked) = owed.check_unlooked(has_last, answer, key, around) {
             return checked;
         }
         if let Some(app) = around.app

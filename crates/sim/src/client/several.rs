@@ -1,33 +1,16 @@
 //! Polls of several keys: what is asked, and the answers that they may get.
 
-use super::{Around, Client, Owed};
+use super::part::Part;
+use super::{Client, Owed};
 use crate::answer::Answer;
-use crate::client::{APP_PATIENCE, PROMPT};
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
-use crate::plan::{Ask, Has, Method, Pick, Several};
+use crate::patience::{APP_PATIENCE, PROMPT};
+use crate::pick::Pick;
+use crate::step::{Ask, Has, Method, Several};
 use std::fmt::Write as _;
 use std::time::Duration;
-
-/// One key of a poll of several.
-pub(super) struct Part {
-    key: usize,
-    label: String,
-    /// The state whose cursor was sent.
-    pub(super) has: Option<usize>,
-    /// That cursor; empty where none was sent.
-    cursor: String,
-    /// The cursor that was sent is none.
-    is_garbage: bool,
-    /// The oldest state that the answer may tell of.
-    floor: usize,
-}
-
-impl Part {
-    fn knows_nothing(&self) -> bool {
-        self.has.is_none() && !self.is_garbage
-    }
-}
 
 /// The texts of an answer: the cursor, and for each key that is named its value and cursor, or
 /// nothing where it has gone.
@@ -275,23 +258,25 @@ impl Client {
     }
 }
 
-/// A state that a poll which waits must be told of now, since when, and how long that may take.
-pub(super) fn news(owed: &Owed, around: &Around<'_>) -> Option<(usize, Duration, Duration)> {
-    // What the application is asked for comes first.
-    let has_stayed = |part: &Part| around.keys[part.key].has_stayed(part.floor);
-    let is_asked = around.app.is_some() && !owed.parts.iter().all(has_stayed);
-    let patience = if is_asked {
-        PROMPT + APP_PATIENCE
-    } else {
-        PROMPT
-    };
-    let news = owed.parts.iter().filter(|part| !part.is_garbage);
-    let news = news.filter_map(|part| {
-        let keeps_waiting = around.keeps_waiting || around.app.is_some();
-        around.keys[part.key].is_news_since(part.has, keeps_waiting)
-    });
-    let first = news.min_by_key(|(_, since)| *since)?;
-    Some((first.0, first.1, patience))
+impl Owed {
+    /// A state that a poll which waits must be told of now, since when, and how long that may take.
+    pub(super) fn news(&self, around: &Around<'_>) -> Option<(usize, Duration, Duration)> {
+        // What the application is asked for comes first.
+        let has_stayed = |part: &Part| around.keys[part.key].has_stayed(part.floor);
+        let is_asked = around.app.is_some() && !self.parts.iter().all(has_stayed);
+        let patience = if is_asked {
+            PROMPT + APP_PATIENCE
+        } else {
+            PROMPT
+        };
+        let news = self.parts.iter().filter(|part| !part.is_garbage);
+        let news = news.filter_map(|part| {
+            let keeps_waiting = around.keeps_waiting || around.app.is_some();
+            around.keys[part.key].is_news_since(part.has, keeps_waiting)
+        });
+        let first = news.min_by_key(|(_, since)| *since)?;
+        Some((first.0, first.1, patience))
+    }
 }
 
 fn wrong(reason: &str) -> Broken {

@@ -1,10 +1,12 @@
 //! Answers of a poll whose lookup in memcached may have failed.
 
-use super::{APP_PATIENCE, Around, Client, Owed};
+use super::Owed;
 use crate::answer::Answer;
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::Broken;
-use crate::plan::Ask;
+use crate::patience::APP_PATIENCE;
+use crate::step::Ask;
 use std::time::Duration;
 
 /// The time for which a value stands in for one that cannot be had (`stale_if_error`), and a
@@ -32,49 +34,49 @@ impl Owed {
     }
 }
 
-impl Client {
+impl Owed {
     /// Checks the answer to a poll, if it is one that only a failure excuses.
     pub(super) fn check_unlooked(
-        &mut self,
-        owed: &Owed,
+        &self,
+        has: &mut Option<(usize, String)>,
         answer: &Answer,
         key: usize,
         around: &mut Around<'_>,
     ) -> Option<Result<(), Broken>> {
-        if answer.status == 503 && around.app.is_none() && owed.may_fail(around) {
+        if answer.status == 503 && around.app.is_none() && self.may_fail(around) {
             around.counts.reach("memcached does not answer");
             return Some(Ok(()));
         }
         let is_stored = around.keys[key].place_of_answer(&answer.body).is_some();
         let is_of_app = answer.body.contains(&b'@') && !is_stored;
-        if !answer.is_stale || !owed.may_be_stale(around) || is_of_app {
+        if !answer.is_stale || !self.may_be_stale(around) || is_of_app {
             return None;
         }
         around.counts.reach("stale value");
-        Some(self.check_stale(answer, key, around))
+        Some(check_stale(has, answer, key, around))
     }
+}
 
-    /// Checks a value of before.
-    fn check_stale(
-        &mut self,
-        answer: &Answer,
-        key: usize,
-        around: &mut Around<'_>,
-    ) -> Result<(), Broken> {
-        let (model, now) = (&mut around.keys[key], around.network.elapsed());
-        if answer.status != 200 || answer.body.is_empty() {
-            return Ok(());
-        }
-        let place = model.place_of(&answer.body)?;
-        let cursor = answer.cursor.as_deref().unwrap_or_default();
-        model.note_cursor(cursor, place)?;
-        self.has[key] = Some((place, cursor.to_owned()));
-        if model.was_there_since(place, now.saturating_sub(STALE)) {
-            return Ok(());
-        }
-        let reason = format!("state {place} was over more than {STALE:?} ago");
-        Err((Oracle::Order, reason))
+/// Checks a value of before.
+fn check_stale(
+    has: &mut Option<(usize, String)>,
+    answer: &Answer,
+    key: usize,
+    around: &mut Around<'_>,
+) -> Result<(), Broken> {
+    let (model, now) = (&mut around.keys[key], around.network.elapsed());
+    if answer.status != 200 || answer.body.is_empty() {
+        return Ok(());
     }
+    let place = model.place_of(&answer.body)?;
+    let cursor = answer.cursor.as_deref().unwrap_or_default();
+    model.note_cursor(cursor, place)?;
+    *has = Some((place, cursor.to_owned()));
+    if model.was_there_since(place, now.saturating_sub(STALE)) {
+        return Ok(());
+    }
+    let reason = format!("state {place} was over more than {STALE:?} ago");
+    Err((Oracle::Order, reason))
 }
 
 impl Around<'_> {

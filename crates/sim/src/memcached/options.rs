@@ -1,6 +1,7 @@
 //! The options of memcached servers, and what befalls them.
 
 use crate::chance::random;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A kind of fault of memcached servers, which a seed has or has not.
@@ -97,7 +98,7 @@ pub struct MemcachedOptions {
 }
 
 impl MemcachedOptions {
-    /// Those of a seed, if its values are in memcached servers.
+    /// The options of a seed, if its values are in memcached servers.
     pub(crate) fn of(seed: u64) -> Option<Self> {
         let mut random = random(seed, 11);
         if random.below(3) > 0 {
@@ -122,3 +123,12 @@ impl MemcachedOptions {
         self.faults.contains(&fault)
     }
 }
+
+/// Their addresses.
+pub(crate) fn addresses(options: &MemcachedOptions) -> impl Iterator<Item = SocketAddr> {
+    let ports = FIRST_PORT..FIRST_PORT + options.servers as u16;
+    ports.map(|port| ([127, 0, 0, 1], port).into())
+}
+
+/// The first port.
+const FIRST_PORT: u16 = 11_311;

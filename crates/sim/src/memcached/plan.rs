@@ -1,4 +1,4 @@
-//! What befalls memcached servers, drawn before the run begins.
+//! The faults of memcached servers, drawn before the run begins.
 
 use super::{MemcachedAct, MemcachedFault};
 use crate::chance::random;

@@ -1,11 +1,11 @@
 //! The memcached servers of a run, with the writers that change their items.
 
-use super::{MemcachedAct, MemcachedFault, MemcachedOptions};
+use super::{MemcachedAct, MemcachedFault, MemcachedOptions, addresses};
 use crate::chance::random;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
-use crate::plan::Order;
 use crate::report::Counts;
+use crate::step::Order;
 use dwell_evloop::Random;
 use dwell_evloop::sim::{SimNet, SimServer};
 use dwell_memcache::{Ring, RingServer};
@@ -31,7 +31,7 @@ pub(crate) struct Servers {
 struct Server {
     at: SocketAddr,
     process: MemcachedProcess,
-    /// Where it listens; none while it is down.
+    /// Its listener; none while it is down.
     place: Option<SimServer>,
     /// It starts again then.
     back_at: Duration,
@@ -44,8 +44,6 @@ struct Server {
     processes: u64,
 }
 
-/// The first port.
-const FIRST_PORT: u16 = 11_311;
 /// The time after the end of a fault within which the edge is connected again, and has looked at
 /// everything: the longest wait before an attempt, and two timeouts.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(3);
@@ -320,12 +318,6 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// Their addresses.
-pub(crate) fn addresses(options: &MemcachedOptions) -> impl Iterator<Item = SocketAddr> {
-    let ports = FIRST_PORT..FIRST_PORT + options.servers as u16;
-    ports.map(|port| ([127, 0, 0, 1], port).into())
 }
 
 fn process(options: &MemcachedOptions, pid: u64, random: &mut Random) -> MemcachedProcess {

@@ -1,9 +1,10 @@
 //! Steps by which a WebSocket gives a key up and takes it up again, while the key changes.
 
-use super::{Order, Pick, Step};
 use crate::chance::random;
 use crate::options::Options;
+use crate::pick::Pick;
 use crate::socket::Act;
+use crate::step::{Order, Step};
 use dwell_evloop::Random;
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Messages and frames that a WebSocket sends.
 
 use super::{Act, BREACHES, Follow, Opening, Owed, Phase, Repeats, Reply, Socket, What, frames};
-use crate::client::Around;
+use crate::around::Around;
 use crate::options::Fault;
-use crate::plan::Pick;
+use crate::pick::Pick;
 use std::time::Duration;
 
 /// Replies that are owed at one time.

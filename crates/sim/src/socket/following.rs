@@ -1,9 +1,10 @@
 //! The keys that a WebSocket follows, and the frames that tell of them.
 
-use crate::client::{APP_PATIENCE, Around, PROMPT};
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::{Broken, number_of};
-use crate::plan::Pick;
+use crate::patience::{APP_PATIENCE, PROMPT};
+use crate::pick::Pick;
 use std::time::Duration;
 
 /// The keys that a WebSocket follows, and what it was told.

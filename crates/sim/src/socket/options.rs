@@ -1,7 +1,7 @@
 //! The options of WebSockets, and their acts.
 
 use crate::chance::random;
-use crate::plan::Pick;
+use crate::pick::Pick;
 use dwell_evloop::Random;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::{Act, BREACHES};
 use crate::chance::random;
 use crate::options::{Fault, Options};
-use crate::plan::Pick;
+use crate::pick::Pick;
 use dwell_evloop::Random;
 use std::time::Duration;
 

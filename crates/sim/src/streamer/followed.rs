@@ -1,6 +1,6 @@
 //! One key of an event stream, and what is told of it.
 
-use crate::client::Around;
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key, number_of};
 use std::time::Duration;

@@ -2,9 +2,10 @@
 
 use super::options::{BREACHES, Intrusion};
 use super::{Side, Tls};
-use crate::client::{Around, PROMPT};
+use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::patience::PROMPT;
 use dwell_evloop::sim::SimStream;
 use rustls::{AlertDescription, Error};
 use std::time::Duration;
@@ -14,7 +15,7 @@ pub(crate) struct Intruder {
     intrusion: Intrusion,
     stream: SimStream,
     tls: Tls,
-    /// What has come, as it came or opened.
+    /// The bytes that have come, as they came or opened.
     input: Vec<u8>,
     began_at: Duration,
     /// The moment from which it waits for the end of its connection.

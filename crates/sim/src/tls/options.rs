@@ -2,7 +2,6 @@
 
 use super::sealer::{ALERT, DATA, HANDSHAKE, Sealer};
 use crate::chance::random;
-use crate::plan::Step;
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -211,7 +210,7 @@ pub(crate) fn intrusion_steps(
     seed: u64,
     options: &TlsOptions,
     steps: usize,
-) -> Vec<(usize, Duration, Step)> {
+) -> Vec<(usize, Duration, (TlsFault, Intrusion, usize))> {
     let mut random = random(seed, 43);
     let mut drawn = Vec::new();
     for number in 0..6 {
@@ -219,7 +218,7 @@ pub(crate) fn intrusion_steps(
         let pause = Duration::from_micros(random.below(500));
         if let Some((fault, intrusion)) = options.intrusion(&mut random) {
             let count = if fault == TlsFault::Flood { FLOOD } else { 1 };
-            drawn.push((place, pause, Step::Intrude(fault, intrusion, count)));
+            drawn.push((place, pause, (fault, intrusion, count)));
         }
     }
     drawn

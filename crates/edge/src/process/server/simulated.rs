@@ -136,7 +136,7 @@ impl Simulated {
         self.server.reloader.take(config).map(|_| ())
     }
 
-    /// What a loop has of everything that options bound; nothing where it has ended.
+    /// The use that a loop makes of everything that options bound; nothing where it has ended.
     pub fn load(&mut self, index: usize) -> Option<LoopLoad> {
         let turned = self.loops.get_mut(index)?.as_mut()?;
         let upstream = turned.edge.upstreams.take_figures(|_, _| {});

@@ -28,7 +28,7 @@ struct Entry {
     name_length: usize,
 }
 
-/// What an entry takes beside its bytes.
+/// Bytes that count for an entry beside its own.
 pub(super) const ENTRY_OVERHEAD: usize = 32;
 
 impl Entry {

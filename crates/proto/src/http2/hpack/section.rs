@@ -53,7 +53,7 @@ pub struct FieldSection {
     pub(super) has_begun: bool,
 }
 
-/// Where the parts of a line stand in the buffer.
+/// The places of a line in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     start: usize,
@@ -61,7 +61,7 @@ struct Line {
     end: usize,
 }
 
-/// What a line takes beside its bytes.
+/// Bytes that count for a line beside its own.
 const LINE_OVERHEAD: usize = 32;
 
 impl FieldSection {

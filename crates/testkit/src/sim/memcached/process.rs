@@ -36,7 +36,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct MemcachedProcess(Rc<RefCell<Model>>);
 
-/// How a [`MemcachedProcess`] was started.
+/// The command line by which a [`MemcachedProcess`] was started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemcachedOptions {
     /// Its number; in a container all have the same.

@@ -1,4 +1,4 @@
-//! What a memcached does beside answering.
+//! The oddities of a memcached beside its answers.
 
 use dwell_evloop::Random;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct Quirks {
     pub lacks_memory_one_in: u64,
 }
 
-/// How often each of the [`Quirks`] has struck.
+/// The number of times that each of the [`Quirks`] has struck.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Struck {
     /// Writes that left in two pieces.
@@ -55,7 +55,7 @@ impl Chance {
         (first, Some(self.random.spread(PIECES_APART)))
     }
 
-    /// Whether a line is lost, and if so, whether its watcher is told how many were.
+    /// Decides if a line is lost, and if so, if its watcher is told how many were.
     pub(super) fn loses_line(&mut self) -> Option<bool> {
         let is_lost = self.strikes(self.quirks.loses_lines_one_in);
         self.struck.lost_lines += u64::from(is_lost);
