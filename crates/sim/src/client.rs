@@ -1,7 +1,9 @@
 //! A client that polls, and checks each answer against the model.
 
 mod checks;
+mod pace;
 mod part;
+mod reader;
 mod several;
 mod unlooked;
 
@@ -15,27 +17,21 @@ use crate::patience::{APP_PATIENCE, PROMPT};
 use crate::step::{Ask, FIXED, Has, Method};
 use crate::tls::Who;
 use dwell_evloop::sim::SimStream;
+use pace::Pace;
+use reader::Reader;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// One client with one connection at a time.
 pub(crate) struct Client {
-    number: usize,
+    reader: Reader,
     stream: Option<Connection>,
     output: Vec<u8>,
     input: Vec<u8>,
     asks: VecDeque<Ask>,
     owed: VecDeque<Owed>,
-    /// The state of each key that it has read last, and the cursor of that.
-    has: Vec<Option<(usize, String)>>,
-    /// The one that it has read before that.
-    older: Vec<Option<(usize, String)>>,
-    /// The newest state of each key that it has seen, values and deletions.
-    seen: Vec<usize>,
-    slow_read_until: Duration,
-    slow_write_until: Duration,
-    next_at: Duration,
+    pace: Pace,
     /// It has ended its sending side, or reads so slowly that the server may let it go.
     may_be_cut: bool,
     /// The last moment at which something hindered its answers.
@@ -66,8 +62,6 @@ struct Owed {
 /// The time for which an idle connection is used again: shorter than any idle timeout of the
 /// server, which would close the connection while the next request is on its way.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The time between two small reads or writes of a slow client.
-const PACE: Duration = Duration::from_millis(20);
 /// Bytes of a small read or write.
 const LITTLE: usize = 32;
 /// The window of one that is not slow.
@@ -78,18 +72,13 @@ const SMALL_WINDOW: usize = 512;
 impl Client {
     pub(crate) fn new(number: usize, keys: usize) -> Self {
         Self {
-            number,
+            reader: Reader::new(number, keys),
             stream: None,
             output: Vec::new(),
             input: Vec::new(),
             asks: VecDeque::new(),
             owed: VecDeque::new(),
-            has: vec![None; keys],
-            older: vec![None; keys],
-            seen: vec![0; keys],
-            slow_read_until: Duration::ZERO,
-            slow_write_until: Duration::ZERO,
-            next_at: Duration::ZERO,
+            pace: Pace::default(),
             may_be_cut: false,
             clear_since: Duration::ZERO,
             used_at: Duration::ZERO,
@@ -121,22 +110,14 @@ impl Client {
         !self.owed.is_empty()
     }
 
-    /// It has read a state of a key, with its cursor, or that there is none.
-    fn note(&mut self, key: usize, has: Option<(usize, String)>) {
-        if self.has[key] != has {
-            self.older[key] = std::mem::replace(&mut self.has[key], has);
-        }
-    }
-
     /// The state of a key that it has read last.
     pub(crate) fn read_last(&self, key: usize) -> Option<usize> {
-        self.has[key].as_ref().map(|(state, _)| *state)
+        self.reader.has[key].as_ref().map(|(state, _)| *state)
     }
 
     /// The moment at which it goes on by itself.
     pub(crate) fn next_at(&self, now: Duration) -> Option<Duration> {
-        let is_slow = now < self.slow_read_until || now < self.slow_write_until;
-        is_slow.then_some(self.next_at)
+        self.pace.next_at(now)
     }
 
     /// Leaves, and gives up what it is owed; `leave` is the way of that.
@@ -166,13 +147,13 @@ impl Client {
             return false;
         };
         stream.set_window(SMALL_WINDOW);
-        self.slow_read_until = until;
+        self.pace.slow_read(until);
         true
     }
 
     /// Writes little until then.
     pub(crate) fn slow_write(&mut self, until: Duration) {
-        self.slow_write_until = until;
+        self.pace.slow_write(until);
     }
 
     /// Sends what it may, takes in what has come, and checks that nothing is late.
@@ -180,18 +161,12 @@ impl Client {
         let now = around.network.elapsed();
         self.connect(around);
         self.send_asks(around, now);
-        let is_paced = now < self.next_at;
+        let is_paced = self.pace.is_paced(now);
         self.write(now, is_paced);
         let is_open = self.read(now, is_paced);
-        if !is_paced && self.next_at(now).is_some() {
-            self.next_at = now + PACE;
-        }
-        let hindrances = [
-            around.hindered_until,
-            self.slow_read_until,
-            self.slow_write_until,
-        ];
-        self.clear_since = hindrances.into_iter().fold(self.clear_since, Duration::max);
+        self.pace.go_on(now);
+        let hindered_until = around.hindered_until.max(self.pace.slow_until());
+        self.clear_since = self.clear_since.max(hindered_until);
         if let Some(stream) = &self.stream {
             let is_read = self.owed.is_empty() && self.output.is_empty();
             stream.check(now, self.clear_since, is_read)?;
@@ -212,7 +187,7 @@ impl Client {
             self.leave(SimStream::close);
         }
         if self.stream.is_none() && !self.asks.is_empty() && !around.ends {
-            self.stream = Some(around.connect(Who::Client(self.number)));
+            self.stream = Some(around.connect(Who::Client(self.reader.number)));
             self.used_at = now;
         }
     }
@@ -224,7 +199,7 @@ impl Client {
             && let Some(ask) = self.asks.pop_front()
         {
             let parts = match ask {
-                Ask::Several { several, has, .. } => self.parts(several, has, around.keys),
+                Ask::Several { several, has, .. } => self.reader.parts(several, has, around.keys),
                 _ => Vec::new(),
             };
             let (text, has) = self.request(&ask, &parts);
@@ -232,7 +207,7 @@ impl Client {
                 Ask::Poll { key, .. } => around.keys[key].floor(),
                 Ask::Several { .. } | Ask::Fixed(_) | Ask::Elsewhere { .. } => 0,
             };
-            let number = self.number;
+            let number = self.reader.number;
             around
                 .network
                 .remark(|| format!("client {number} asks {ask:?} has {has:?}"));
@@ -250,20 +225,9 @@ impl Client {
         }
     }
 
-    /// The fields by which the application knows it, where a request is not shared.
-    fn identity(&self) -> String {
-        let number = self.number;
-        let cookie = if number % 2 == 1 {
-            "Cookie: c=1\r\n"
-        } else {
-            ""
-        };
-        format!("X-Client: {number}\r\n{cookie}")
-    }
-
     /// The text of a request that is no poll.
     fn other_request(&mut self, ask: &Ask) -> String {
-        let number = self.number;
+        let number = self.reader.number;
         let line = match ask {
             Ask::Fixed(place) => FIXED[*place].0.to_owned(),
             Ask::Elsewhere { is_post } => {
@@ -293,7 +257,7 @@ impl Client {
         } = *ask
         {
             let how = (several.is_long, method, has, wait);
-            return (self.several_request(parts, how), None);
+            return (self.reader.several_request(parts, how), None);
         }
         let Ask::Poll {
             key,
@@ -304,14 +268,14 @@ impl Client {
         else {
             return (self.other_request(ask), None);
         };
-        let (mut query, mut fields) = (format!("/poll/k{key}"), self.identity());
+        let (mut query, mut fields) = (format!("/poll/k{key}"), self.reader.identity());
         // The answer to a request with a parameter that is not in its key is never stored.
         let mut mark = '?';
-        if !self.number.is_multiple_of(3) {
+        if !self.reader.number.is_multiple_of(3) {
             query.push_str("?x=1");
             mark = '&';
         }
-        let known = self.has[key].as_ref();
+        let known = self.reader.has[key].as_ref();
         // Writing to a string does not fail.
         let _ = match (has, known) {
             (Has::Garbage, _) => write!(query, "{mark}since=nonsense"),
@@ -343,7 +307,7 @@ impl Client {
     }
 
     fn write(&mut self, now: Duration, is_paced: bool) {
-        let is_slow = now < self.slow_write_until;
+        let is_slow = self.pace.is_slow_writer(now);
         let Some(stream) = self.stream.as_mut().filter(|_| !self.output.is_empty()) else {
             return;
         };
@@ -366,7 +330,7 @@ impl Client {
         let Some(stream) = self.stream.as_mut().filter(|it| it.is_readable()) else {
             return true;
         };
-        if now >= self.slow_read_until {
+        if !self.pace.is_slow_reader(now) {
             stream.set_window(WINDOW);
             return stream.read_all(&mut self.input);
         }
@@ -384,7 +348,7 @@ impl Client {
                 let text = String::from_utf8_lossy(&self.input).into_owned();
                 let reason = format!(
                     "client {} is sent what it did not ask: {text:?}",
-                    self.number
+                    self.reader.number
                 );
                 return Err((Oracle::OneAnswer, reason));
             };
@@ -406,7 +370,7 @@ impl Client {
             let Some(owed) = self.owed.pop_front() else {
                 return Ok(());
             };
-            let number = self.number;
+            let number = self.reader.number;
             around.network.remark(|| {
                 let Answer { status, cursor, .. } = &answer;
                 format!(
@@ -446,7 +410,7 @@ impl Client {
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
         let is_excused = self.may_be_cut || around.ends || is_cut && !around.is_calm;
         if waits && !is_excused && !around.refuses_connection() {
-            let reason = format!("client {}: its connection ends instead", self.number);
+            let reason = format!("client {}: its connection ends instead", self.reader.number);
             return Err((Oracle::OneAnswer, reason));
         }
         self.leave(SimStream::close);
@@ -471,7 +435,7 @@ impl Client {
         let of_app = around.app.map_or(Duration::ZERO, |_| APP_PATIENCE);
         // A wait is up to a sixteenth longer.
         if now > from + wait + wait / 16 + PROMPT + of_app {
-            let reason = format!("client {}: no answer to {:?}", self.number, owed.ask);
+            let reason = format!("client {}: no answer to {:?}", self.reader.number, owed.ask);
             return Err((Oracle::Deadline, reason));
         }
         let has_garbage = matches!(
@@ -500,7 +464,7 @@ impl Client {
                 let has = owed.has;
                 let reason = format!(
                     "client {} waits with {has:?} and is not told of {state}: {:?}",
-                    self.number, owed.ask
+                    self.reader.number, owed.ask
                 );
                 Err((Oracle::Newest, reason))
             }

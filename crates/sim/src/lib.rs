@@ -12,11 +12,14 @@
 mod answer;
 mod app;
 mod around;
+mod bounding;
 mod bounds;
 mod chance;
 mod client;
 mod connection;
 mod failure;
+mod hindrances;
+mod intrusions;
 mod keys;
 mod line;
 mod memcached;

@@ -129,7 +129,7 @@ fn settle(world: &mut World) -> Result<(), Failure> {
     let is_idle = |world: &World| {
         let clients = world.clients.iter().all(Client::is_idle);
         let sockets = world.followers.sockets.iter().all(Socket::is_idle);
-        world.intruders.is_empty()
+        world.intrusions.is_empty()
             && clients
             && sockets
             && world.writers.iter().all(Writer::is_idle)

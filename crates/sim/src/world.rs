@@ -2,10 +2,12 @@
 
 use crate::app::{App, Record};
 use crate::around::Around;
-use crate::bounds::{Bounds, Excess, Refused};
+use crate::bounding::Bounding;
 use crate::chance::random;
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
+use crate::hindrances::Hindrances;
+use crate::intrusions::Intrusions;
 use crate::keys::{Broken, Key};
 use crate::memcached::{MemcachedAct, RECOVERY, Servers};
 use crate::options::{Fault, Options};
@@ -15,7 +17,7 @@ use crate::report::Counts;
 use crate::socket::{Act, Socket};
 use crate::step::{Order, Step};
 use crate::streamer::Streamer;
-use crate::tls::{Intruder, Intrusion, Side, TlsFault};
+use crate::tls::{Intruder, Side};
 use crate::writer::Writer;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
@@ -26,7 +28,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Everything of a run.
-#[expect(clippy::struct_excessive_bools, reason = "each is a phase of its own")]
 pub(crate) struct World {
     pub(crate) edge: Simulated,
     pub(crate) clients: Vec<Client>,
@@ -41,33 +42,20 @@ pub(crate) struct World {
     pub(crate) ends: bool,
     random: Random,
     at: [SocketAddr; 2],
-    stalled_until: Vec<Duration>,
-    /// No descriptor is left until then.
-    shortage_until: Duration,
-    hindered_until: Duration,
+    hindrances: Hindrances,
     app: Option<[SimServer; 2]>,
     /// The servers that have the values, where the process has no store.
     memcached: Option<Servers>,
     pub(crate) app_record: Rc<RefCell<Record>>,
-    app_back_at: Duration,
     /// Nothing goes wrong any more, and what has is over.
     pub(crate) is_calm: bool,
-    /// The bounds that the process keeps to now.
-    bounds: Option<Bounds>,
-    refused: Refused,
-    excess: Excess,
-    /// Until then a client may hear that a bound has struck it.
-    refused_until: Duration,
+    bounding: Bounding,
     /// Behind what uses it, so that it ends last.
     network: SimNet,
-    is_rough: bool,
     /// A `flush_all` waits until no command is under way.
     is_flush_wanted: bool,
     side: Option<Side>,
-    pub(crate) intruders: Vec<Intruder>,
-    /// Intrusions that are to begin.
-    intrusions: Vec<Intrusion>,
-    flooded_until: Duration,
+    pub(crate) intrusions: Intrusions,
 }
 
 /// Clients that are told of changes unasked.
@@ -118,25 +106,16 @@ impl World {
             ends: false,
             random: random(options.seed, 3),
             at,
-            stalled_until: vec![Duration::ZERO; options.loops],
-            shortage_until: Duration::ZERO,
-            hindered_until: Duration::ZERO,
+            hindrances: Hindrances::new(options.loops),
             app: None,
             memcached,
             app_record: Record::new(options),
-            app_back_at: Duration::ZERO,
             is_calm: false,
-            bounds: options.bounds,
-            refused: Refused::default(),
-            excess: Excess::default(),
-            refused_until: Duration::ZERO,
+            bounding: Bounding::new(options.bounds),
             network,
-            is_rough: false,
             is_flush_wanted: false,
             side: Side::new(options, reload::SECURE.into()),
-            intruders: Vec::new(),
-            intrusions: Vec::new(),
-            flooded_until: Duration::ZERO,
+            intrusions: Intrusions::default(),
         }
     }
 
@@ -150,12 +129,10 @@ impl World {
 
     /// Begins or ends the faults of the whole run.
     pub(crate) fn set_rough(&mut self, is_rough: bool) {
-        self.is_rough = is_rough;
-        if !is_rough {
-            self.stalled_until.fill(Duration::ZERO);
-            self.shortage_until = Duration::ZERO;
-            self.hindered_until = self.now();
-            self.app_back_at = Duration::ZERO;
+        if is_rough {
+            self.hindrances.begin();
+        } else {
+            self.hindrances.end(self.now());
             self.lift_bounds();
         }
         self.app_record.borrow_mut().is_calm = !is_rough;
@@ -169,8 +146,7 @@ impl World {
 
     /// Ends the bounds, which clients may hear of for a while.
     fn lift_bounds(&mut self) {
-        if self.bounds.take().is_some() {
-            self.refused_until = self.now() + PROMPT;
+        if self.bounding.lift(self.now() + PROMPT) {
             let config = reload::config(&self.options, self.at, Reload::default(), None);
             // Nothing in it can be missing.
             let _ = self.edge.reload(config);
@@ -182,7 +158,7 @@ impl World {
         let mut link = Link::default();
         link.latency = Duration::ZERO..=Duration::from_micros(200);
         link.is_shuffled = true;
-        if self.is_rough {
+        if self.hindrances.is_rough() {
             let has = |fault| self.options.has(fault);
             if has(Fault::Split) {
                 link.segment_bytes_max = 40;
@@ -194,14 +170,14 @@ impl World {
             if has(Fault::Delay) {
                 link.latency = Duration::ZERO..=Duration::from_millis(200);
             }
-            link.has_no_descriptors = self.now() < self.shortage_until;
+            link.has_no_descriptors = self.hindrances.is_short(self.now());
         }
         self.network.set_link(link);
     }
 
     /// Has the application there when it is to be.
     fn follow_app(&mut self) {
-        if self.options.has_app && self.app.is_none() && self.now() >= self.app_back_at {
+        if self.options.has_app && self.app.is_none() && self.hindrances.has_app(self.now()) {
             let serve = |at| self.network.serve(at, App::new(&self.app_record)).ok();
             let [first, second] = reload::APPS.map(|at| serve(at.into()));
             self.app = first.zip(second).map(|(first, second)| [first, second]);
@@ -227,7 +203,8 @@ impl World {
                 self.followers.sockets[socket].act(act, &mut self.keys, now)
             }
             Step::Intrude(fault, intrusion, count) => {
-                return self.intrude(fault, intrusion, count);
+                self.intrusions.add(fault, intrusion, count, now);
+                return self.counts.strike(fault.name());
             }
             Step::Flush => return self.drop_all(),
             Step::Memcached(server, act) => return self.befall(server, act),
@@ -252,15 +229,12 @@ impl World {
                 Some(Fault::SlowWrite)
             }
             Step::NoDescriptors(time) => {
-                self.shortage_until = now + time;
-                // A listener that found none tries again after a while.
-                self.hindered_until = self.hindered_until.max(now + time + AGAIN);
+                self.hindrances.run_short(now + time);
                 self.follow_link();
                 Some(Fault::NoDescriptors)
             }
             Step::Stall(index, time) => {
-                self.stalled_until[index] = now + time;
-                self.hindered_until = self.hindered_until.max(now + time);
+                self.hindrances.stall(index, now + time);
                 Some(Fault::Stall)
             }
             Step::Wall(seconds) => {
@@ -275,28 +249,19 @@ impl World {
                 })
             }
             Step::Reload(changes) => {
-                let config = reload::config(&self.options, self.at, changes, self.bounds);
+                let bounds = self.bounding.bounds();
+                let config = reload::config(&self.options, self.at, changes, bounds);
                 self.edge.reload(config).is_ok().then_some(Fault::Reload)
             }
             Step::AppDown(time) => {
                 self.app = None;
-                self.app_back_at = now + time;
+                self.hindrances.lose_app(now + time);
                 Some(Fault::AppDown)
             }
         };
         if let Some(fault) = name {
             self.counts.strike(fault.name());
         }
-    }
-
-    /// Has so many connections come that break TLS in this way.
-    fn intrude(&mut self, fault: TlsFault, intrusion: Intrusion, count: usize) {
-        if fault == TlsFault::Flood {
-            self.flooded_until = self.now() + FLOODED;
-        }
-        self.intrusions
-            .extend(std::iter::repeat_n(intrusion, count));
-        self.counts.strike(fault.name());
     }
 
     /// Has all items dropped, at once or when no command is under way.
@@ -364,8 +329,7 @@ impl World {
             let next = self.next_at(now).map_or(until, |next| next.min(until));
             // What is due now comes before time passes.
             self.network.pass(next.saturating_sub(now));
-            if self.shortage_until > Duration::ZERO && next >= self.shortage_until {
-                self.shortage_until = Duration::ZERO;
+            if self.hindrances.end_shortage(next) {
                 self.follow_link();
             }
         }
@@ -381,9 +345,9 @@ impl World {
     /// Turns one of the loops that have something to do, if there is one.
     fn turn_one(&mut self) -> Result<bool, Failure> {
         let now = self.now();
-        let (edge, stalled_until) = (&mut self.edge, &self.stalled_until);
+        let (edge, hindrances) = (&mut self.edge, &self.hindrances);
         let mut is_due = |index: &usize| {
-            now >= stalled_until[*index] && edge.due_in(*index) == Some(Duration::ZERO)
+            now >= hindrances.stalled_until(*index) && edge.due_in(*index) == Some(Duration::ZERO)
         };
         let due: Vec<usize> = (0..self.options.loops).filter(|at| is_due(at)).collect();
         if due.is_empty() {
@@ -398,22 +362,19 @@ impl World {
         self.network.remark(|| format!("turn of loop {chosen}"));
         let turned = self.edge.turn(chosen);
         turned.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
-        if let (Some(bounds), Some(load)) = (self.bounds, self.edge.load(chosen)) {
-            let checked = bounds.check(load, self.options.loops);
-            checked.map_err(|broken| self.failure(broken))?;
-        }
+        let load = self.edge.load(chosen);
+        let checked = self.bounding.check_load(load, self.options.loops);
+        checked.map_err(|broken| self.failure(broken))?;
         Ok(true)
     }
 
     /// Checks what is bounded for all loops together, and that refusals are counted.
     fn check_bounds(&mut self) -> Result<(), Broken> {
-        let now = self.now();
-        if let Some(bounds) = self.bounds {
-            let (queued, clear) = (self.edge.queued_bytes(), (now, self.hindered_until));
-            self.excess.check(queued, bounds.output_bytes, clear)?;
-        }
+        let clear = (self.now(), self.hindrances.until());
+        let queued_bytes = self.edge.queued_bytes();
+        self.bounding.check_queued(queued_bytes, clear)?;
         if self.options.bounds.is_some() && !self.ends {
-            self.refused.check(self.edge.refusals())?;
+            self.bounding.check_refusals(self.edge.refusals())?;
         }
         Ok(())
     }
@@ -422,9 +383,9 @@ impl World {
     fn next_at(&mut self, now: Duration) -> Option<Duration> {
         let mut next = self.network.next_event();
         let mut earlier = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
-        for (index, stalled_until) in self.stalled_until.iter().enumerate() {
+        for index in 0..self.options.loops {
             if let Some(wait) = self.edge.due_in(index) {
-                earlier((now + wait).max(*stalled_until));
+                earlier((now + wait).max(self.hindrances.stalled_until(index)));
             }
         }
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
@@ -434,14 +395,13 @@ impl World {
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
         let memcached = self.memcached.iter().filter_map(|it| it.next_at(now));
-        let shortage = [self.shortage_until, self.app_back_at].into_iter();
         let later = clients
             .chain(streamers)
             .chain(sockets)
             .chain(writers)
             .chain(keys)
             .chain(memcached)
-            .chain(shortage);
+            .chain(self.hindrances.ends());
         later.filter(|at| *at > now).for_each(earlier);
         next.map(|next| next.max(now))
     }
@@ -452,12 +412,13 @@ impl World {
             memcached.attend(&self.network, &mut self.keys, &mut self.counts)?;
         }
         let (hindered_until, fails_until) = self.hindrances();
-        let pipeline = if self.is_rough && self.options.has(Fault::Pipeline) {
+        let pipeline = if self.hindrances.is_rough() && self.options.has(Fault::Pipeline) {
             4
         } else {
             1
         };
-        let may_refuse = self.bounds.is_some() || self.now() < self.refused_until;
+        let now = self.now();
+        let may_refuse = self.bounding.may_refuse(now);
         let mut around = Around {
             network: &self.network,
             edge: self.at[0],
@@ -470,10 +431,10 @@ impl World {
             ends: self.ends,
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
-            refused: may_refuse.then_some(&mut self.refused),
+            refused: self.bounding.refused(now),
             side: self.side.as_ref(),
-            refuses_writes: self.is_rough && self.options.has(Fault::Refuse),
-            flooded_until: self.flooded_until,
+            refuses_writes: self.hindrances.is_rough() && self.options.has(Fault::Refuse),
+            flooded_until: self.intrusions.flooded_until(),
         };
         for client in &mut self.clients {
             client.attend(&mut around)?;
@@ -487,11 +448,8 @@ impl World {
         }
         if let Some(side) = &self.side {
             let begin = |intrusion| Intruder::new(intrusion, side, &around);
-            self.intruders.extend(self.intrusions.drain(..).map(begin));
-            for intruder in &mut self.intruders {
-                intruder.attend(&around)?;
-            }
-            self.intruders.retain(|intruder| !intruder.is_over());
+            let attend = |intruder: &mut Intruder| intruder.attend(&around);
+            self.intrusions.attend(begin, attend)?;
             for name in side.reached.take() {
                 around.counts.reach(name);
             }
@@ -530,14 +488,14 @@ impl World {
     /// Until when something hinders clients, and lookups in memcached may fail.
     fn hindrances(&self) -> (Duration, Option<Duration>) {
         let Some(memcached) = &self.memcached else {
-            return (self.hindered_until, None);
+            return (self.hindrances.until(), None);
         };
         // A lookup has half a second, and what a loop needs for it may take longer.
-        let is_slow = self.is_rough && self.options.has(Fault::Delay);
+        let is_slow = self.hindrances.is_rough() && self.options.has(Fault::Delay);
         let own = if is_slow {
             self.now()
         } else {
-            self.hindered_until
+            self.hindrances.until()
         };
         let own = if own.is_zero() { own } else { own + RECOVERY };
         let until = own.max(memcached.hindered_until);
@@ -570,12 +528,6 @@ impl World {
         }
     }
 }
-
-/// The time after which a listener without descriptors tries again, and a moment.
-const AGAIN: Duration = Duration::from_millis(1_500);
-
-/// The time for which handshakes may give way after a flood: its own ones have ended by then.
-const FLOODED: Duration = Duration::from_secs(13);
 
 fn start(options: &Options, at: [SocketAddr; 2]) -> Simulated {
     let config = reload::config(options, at, Reload::default(), options.bounds);

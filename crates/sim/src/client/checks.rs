@@ -30,7 +30,7 @@ impl Client {
                 return is_right.then_some(()).ok_or_else(wrong);
             }
             Ask::Elsewhere { .. } => return self.check_elsewhere(owed, answer, around),
-            Ask::Several { .. } => return self.check_several(owed, answer, around, now),
+            Ask::Several { .. } => return self.reader.check_several(owed, answer, around, now),
             Ask::Poll {
                 key,
                 method,
@@ -38,7 +38,7 @@ impl Client {
                 wait,
             } => (key, method, has, wait),
         };
-        let has_last = &mut self.has[key];
+        let has_last = &mut self.reader.has[key];
         if let Some(checked) = owed.check_unlooked(has_last, answer, key, around) {
             return checked;
         }
@@ -47,7 +47,7 @@ impl Client {
         {
             return checked;
         }
-        let last = self.seen[key];
+        let last = self.reader.seen[key];
         // With nothing but a cursor that is none, anything is news.
         let is_by_tag = has == Has::Tag && method != Method::Post && owed.has.is_some();
         let has_condition = owed.has.is_some() || has == Has::Garbage;
@@ -63,8 +63,8 @@ impl Client {
                 self.check_value(owed, answer, (key, method), &mut around.keys[key], now)
             }
             404 => {
-                self.seen[key] = around.keys[key].saw_nothing(owed.floor, last, now)?;
-                self.note(key, None);
+                self.reader.seen[key] = around.keys[key].saw_nothing(owed.floor, last, now)?;
+                self.reader.note(key, None);
                 around.counts.reach("no such key");
                 Ok(())
             }
@@ -96,21 +96,21 @@ impl Client {
         now: Duration,
     ) -> Result<(), Broken> {
         let cursor = answer.cursor.as_deref().unwrap_or_default();
-        let last = self.seen[key];
+        let last = self.reader.seen[key];
         if method == Method::Head {
             // The cursor alone names the value, if anybody has got that before.
             let place = model.state_of(cursor).unwrap_or(owed.floor);
-            self.seen[key] = place.max(last);
+            self.reader.seen[key] = place.max(last);
             return Ok(());
         }
         let place = model.place_of(&answer.body)?;
         model.note_cursor(cursor, place)?;
-        self.note(key, Some((place, cursor.to_owned())));
+        self.reader.note(key, Some((place, cursor.to_owned())));
         model.saw_value(place, owed.floor, last, now)?;
         if owed.has == Some(place) {
             return Err((Oracle::OneAnswer, "it has that already".to_owned()));
         }
-        self.seen[key] = place;
+        self.reader.seen[key] = place;
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Client {
         around: &mut Around<'_>,
     ) -> Result<(), Broken> {
         around.counts.reach("answer to no poll");
-        let own = format!("elsewhere@{}-{}", self.number, owed.mark);
+        let own = format!("elsewhere@{}-{}", self.reader.number, owed.mark);
         match (answer.status, around.app) {
             (404, None) => Ok(()),
             (200, Some(_)) if answer.body == own.as_bytes() => Ok(()),
@@ -152,7 +152,7 @@ impl Client {
             500 | 502 | 503 | 504 if !around.is_calm => {}
             _ => return None,
         }
-        let (now, last) = (around.network.elapsed(), self.seen[key]);
+        let (now, last) = (around.network.elapsed(), self.reader.seen[key]);
         if around.keys[key].place_of_answer(&answer.body).is_some() {
             // It is stored.
             return None;
@@ -165,33 +165,13 @@ impl Client {
             Err(_) if may_fail => last,
             Err(broken) => return Some(Err(broken)),
         };
-        self.seen[key] = seen;
+        self.reader.seen[key] = seen;
         around.counts.reach("answer of the application");
-        self.note(key, None);
+        self.reader.note(key, None);
         if answer.status != 200 {
             return Some(Ok(()));
         }
-        Some(self.check_own(&text, &around.keys[key].name, app))
-    }
-
-    /// Checks that a text of the application is about this key, and for this client or for all.
-    pub(super) fn check_own(
-        &self,
-        text: &str,
-        key: &str,
-        app: &RefCell<Record>,
-    ) -> Result<(), Broken> {
-        let mut parts = text.split('@');
-        let name = parts.next().unwrap_or_default();
-        let client = parts.next();
-        let own = self.number.to_string();
-        let is_own = name == key && [Some("-"), Some(&*own)].contains(&client);
-        let serial = parts.next().and_then(|serial| serial.parse().ok());
-        let is_private = parts.next() == Some("private");
-        let is_first = serial.is_some_and(|serial| app.borrow_mut().deliver(serial));
-        let is_right = is_own && (is_first || !is_private);
-        let wrong = || (Oracle::OwnKey, format!("{text} is for another client"));
-        is_right.then_some(()).ok_or_else(wrong)
+        Some(self.reader.check_own(&text, &around.keys[key].name, app))
     }
 
     /// Checks an answer that says that nothing has changed.
@@ -203,7 +183,7 @@ impl Client {
         around: &Around<'_>,
     ) -> Result<(), Broken> {
         let (model, now) = (&around.keys[key], around.network.elapsed());
-        let last = self.seen[key];
+        let last = self.reader.seen[key];
         let is_still_there = owed.has.is_some_and(|has| has >= owed.floor.max(last));
         let may_lack = !has_condition || around.keeps_waiting;
         // With what was known before, or with nothing, it may have waited for the first lookup.

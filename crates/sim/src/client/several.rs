@@ -1,7 +1,8 @@
 //! Polls of several keys: what is asked, and the answers that they may get.
 
+use super::Owed;
 use super::part::Part;
-use super::{Client, Owed};
+use super::reader::Reader;
 use crate::answer::Answer;
 use crate::around::Around;
 use crate::failure::Oracle;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// nothing where it has gone.
 type Told<'a> = (&'a str, Vec<(&'a str, Option<(&'a str, &'a str)>)>);
 
-impl Client {
+impl Reader {
     /// The keys of a poll, with what is said of each.
     pub(super) fn parts(&self, several: Several, has: Has, keys: &[Key]) -> Vec<Part> {
         let all = self.has.len();
