@@ -36,7 +36,7 @@ pub(crate) struct Around<'a> {
     pub(crate) refused: Option<&'a mut Refused>,
     /// The clients' side of TLS, if the edge listens under it.
     pub(crate) side: Option<&'a Side>,
-    /// Writes may be refused although there is room.
+    /// Writes are refused although there is room, or have been.
     pub(crate) refuses_writes: bool,
     /// Until then handshakes may give way to those of a flood.
     pub(crate) flooded_until: Duration,

@@ -151,5 +151,6 @@ impl Excess {
     }
 }
 
-/// The time within which the slowest clients are cut off: messages to other loops, and a tick.
-const CUT: Duration = Duration::from_millis(300);
+/// The time within which the slowest clients are cut off: the time they have, a message to another
+/// loop, and a tick.
+const CUT: Duration = Duration::from_millis(500);

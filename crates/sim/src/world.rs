@@ -433,7 +433,7 @@ impl World {
             is_calm: self.is_calm,
             refused: self.bounding.refused(now),
             side: self.side.as_ref(),
-            refuses_writes: self.hindrances.is_rough() && self.options.has(Fault::Refuse),
+            refuses_writes: self.options.has(Fault::Refuse),
             flooded_until: self.intrusions.flooded_until(),
         };
         for client in &mut self.clients {

@@ -71,6 +71,9 @@ impl<A: App> Visit<'_, A> {
                 self.take_body(rest, output)
             } else if rest.is_empty() || self.leaves() {
                 return (used, Stop::Partial);
+            } else if matches!(rest, [HANDSHAKE]) && self.is_first_and_plain() {
+                // The next byte tells whether it is TLS.
+                return (used, Stop::Partial);
             } else if matches!(rest, [HANDSHAKE, TLS_MAJOR, ..]) && self.is_first_and_plain() {
                 self.app.event(HttpEvent::TlsOnPlain);
                 return (used, Stop::Failed);

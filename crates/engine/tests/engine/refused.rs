@@ -147,6 +147,19 @@ fn other_protocols_end_at_once() {
     assert_eq!(fixture.end(&mut client), End::InOrder);
     assert!(client.received.is_empty());
     assert_eq!(fixture.server.app.count(HttpEvent::TlsOnPlain), 1);
+    // Its first byte may come alone, and is that of no request.
+    let mut client = fixture.connect();
+    fixture.send(&mut client, b"\x16");
+    fixture.turn();
+    client.receive();
+    assert!(client.received.is_empty() && client.end.is_none());
+    fixture.send(&mut client, b"\x03\x01");
+    assert_eq!(fixture.end(&mut client), End::InOrder);
+    assert!(client.received.is_empty());
+    assert_eq!(fixture.server.app.count(HttpEvent::TlsOnPlain), 2);
+    let mut client = fixture.connect();
+    fixture.send(&mut client, b"\x16");
+    assert_eq!(fixture.ask(&mut client, "nonsense\r\n\r\n").status, 400);
 }
 
 #[test]
