@@ -28,8 +28,9 @@ options! {
      the modification time, size or inode of a file has changed. If they cannot be used, those \
      before stay and the log has the reason."
     "tls".tls.client_ca = OrOff(FilePath);
-    "PEM file with the certificates of authorities. Clients of `tls.listen` have to show a \
-     certificate that one of them has issued; others are refused in the handshake."
+    "PEM file with the certificates of authorities. Clients of `tls.listen` show a certificate \
+     that one of them has issued, or none if `client_auth` is `optional`; others are refused in \
+     the handshake."
     "tls".tls.client_auth = Choice(CLIENT_AUTH);
     "Whether a client without a certificate is refused (`required`) or admitted (`optional`), \
      where `client_ca` is set. A certificate that cannot be verified is refused in both cases."
