@@ -98,7 +98,12 @@ def until_offered(address: tuple[str, int], name: str) -> None:
     in_a_row = 0
     while in_a_row < 16:
         assert time.monotonic() < deadline
-        in_a_row = in_a_row + 1 if offered(address) == der(name) else 0
+        try:
+            is_offered = offered(address) == der(name)
+        except ConnectionResetError:
+            # A worker that leaves closes its socket with the clients that it has not accepted.
+            is_offered = False
+        in_a_row = in_a_row + 1 if is_offered else 0
 
 
 def served(program: Program) -> tuple[str, int]:
