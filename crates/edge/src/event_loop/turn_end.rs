@@ -47,6 +47,7 @@ impl EdgeLoop {
         self.servers.adopt(context, &mut self.front, arrived);
         self.hand_over(context);
         self.end_when_done(context);
+        self.metrics.loop_turns.increment();
         self.keep_counts();
     }
 
@@ -311,11 +312,11 @@ impl EdgeLoop {
         }
     }
 
-    /// Copies gauges for scrapes.
-    fn keep_counts(&mut self) {
+    /// Copies gauges for scrapes: at the end of every turn, and before the first, which may answer
+    /// one.
+    pub(crate) fn keep_counts(&mut self) {
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);
-        metrics.loop_turns.increment();
         cells.connections_open.set(figure(servers.connections()));
         cells.tunnels_open.set(figure(servers.tunnels.len()));
         cells.websockets_open.set(figure(polls.sockets()));

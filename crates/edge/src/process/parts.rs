@@ -129,7 +129,7 @@ impl LoopParts {
         let sweep_interval = self.config.memcached.sweep_interval;
         let memcached = self.memcached(context)?;
         let feed = self.change_feed(index);
-        Ok(EdgeLoop {
+        let mut edge_loop = EdgeLoop {
             servers,
             front,
             cache: Cache::new(source, memcached, sweep_interval, Arc::clone(&metrics)),
@@ -144,7 +144,9 @@ impl LoopParts {
             handoff: Arc::clone(&self.handoff),
             supervisor: None,
             ending: Ending::new(self.config.limits.drain_timeout),
-        })
+        };
+        edge_loop.keep_counts();
+        Ok(edge_loop)
     }
 
     /// Makes the servers of one loop, with their listeners.
