@@ -115,7 +115,7 @@ impl Environ {
     }
 }
 
-/// What is known of a client under TLS, by the names of Apache's `mod_ssl`. No field of a request
+/// Adds what a client under TLS is known by, as Apache's `mod_ssl` names it. No field of a request
 /// has such a key.
 fn add_tls(py: Python<'_>, environ: &Bound<'_, PyDict>, secure: &Secure) -> PyResult<()> {
     let version = if secure.is_tls13() {

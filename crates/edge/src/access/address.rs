@@ -45,12 +45,17 @@ pub(crate) fn is_trusted(peer: Option<SocketAddr>, trusted: &[Network]) -> bool 
 /// the first word of `X-Forwarded-Proto`.
 pub(crate) fn client_scheme(
     is_secure: bool,
-    peer: Option<SocketAddr>,
+    peer: impl FnOnce() -> Option<SocketAddr>,
     fields: Fields<'_, '_>,
     trusted: &[Network],
 ) -> &'static str {
-    let told = fields.find("x-forwarded-proto");
-    let told = told.filter(|_| is_trusted(peer, trusted));
+    // Without a proxy, neither the field nor the address is looked for.
+    let told = if trusted.is_empty() {
+        None
+    } else {
+        fields.find("x-forwarded-proto")
+    };
+    let told = told.filter(|_| is_trusted(peer(), trusted));
     let first = told.and_then(|told| list_tokens(told).next());
     match first {
         Some(word) if word.eq_ignore_ascii_case(b"https") => "https",
@@ -146,7 +151,7 @@ mod tests {
             let mut storage = FieldStorage::new();
             let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default());
             let (peer, fields) = (peer.parse().unwrap(), head.unwrap().fields);
-            client_scheme(is_secure, Some(peer), fields, &trusted)
+            client_scheme(is_secure, || Some(peer), fields, &trusted)
         };
         let (proxy, stranger) = ("10.1.2.3:4", "9.9.9.9:4");
         let https = "X-Forwarded-Proto: HTTPS, http\r\n";

@@ -91,7 +91,7 @@ pub(super) fn scheme(
 ) -> &'static str {
     let trusted = &config.server.trusted_proxies;
     let (is_secure, fields) = (request.is_secure, request.head.fields);
-    client_scheme(is_secure, to.peer_address(), fields, trusted)
+    client_scheme(is_secure, || to.peer_address(), fields, trusted)
 }
 
 impl<'a> Admitted<'a> {

@@ -73,7 +73,7 @@ impl Rig {
         }
     }
 
-    /// What a client gets that sends these pieces one after another, and whether it was closed.
+    /// The answer to a client that sends these pieces one after another, and whether it was closed.
     fn exchange(&mut self, pieces: &[&[u8]]) -> (String, bool) {
         let mut client = self.network.connect(self.address);
         for piece in pieces {

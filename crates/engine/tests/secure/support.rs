@@ -28,7 +28,7 @@ pub(crate) fn data(name: &str) -> PathBuf {
     folder.join("../tls/tests/data").join(name)
 }
 
-/// What a client shows, and the version that it speaks.
+/// The certificate that a client shows, and the version that it speaks.
 pub(crate) struct Shown {
     identity: Option<(&'static [u8], &'static [u8])>,
     version: &'static SupportedProtocolVersion,

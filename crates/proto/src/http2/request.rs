@@ -208,12 +208,12 @@ pub fn request_head<'f, 'b>(
     })
 }
 
-/// Checks a field section that follows a body.
+/// Checks a field section that follows a body: that it is well formed, and not which fields it has.
 ///
 /// # Errors
 /// [`MessageError`].
 ///
-/// Source: RFC 9113 section 8.1; RFC 9110 section 6.5.1 for fields that frame a message.
+/// Source: RFC 9113 section 8.1.
 pub fn check_trailers(section: &FieldSection) -> Result<(), MessageError> {
     check_size(section)?;
     for (name, value) in section.lines() {

@@ -6,7 +6,7 @@ use crate::session::Peer;
 use crate::{Established, FRAGMENT_BYTES_MAX, Keys, Secrets, Session, Suite, TlsError};
 use proptest::prelude::*;
 
-/// What happens on a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
 enum Step {
     /// The client sends so many bytes.
