@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from programs import Start
-from wire import Wire
+from wire import TIMEOUT, Wire
 
 HEAD = """
 import asyncio, os, time
@@ -155,3 +156,27 @@ def test_a_failing_shutdown_is_told(start: Start, tmp_path: Path) -> None:
     program.send(signal.SIGTERM)
     assert program.end() == 0
     assert any("KeyError: 'the pool'" in line for line in program.seen)
+
+
+_SIGNALLED_AT_ONCE = """
+import os, signal, sys
+from dwell._processes import work_in
+
+def work(place, ready, stop):
+    ready()
+    stop.wait()
+
+def started():
+    os.kill(os.getpid(), signal.SIGHUP)
+
+def renew():
+    os.kill(os.getpid(), signal.SIGTERM)
+    return False
+
+sys.exit(work_in(1, work, started, 5.0, True, renew))
+"""
+
+
+def test_a_supervisor_keeps_a_signal_that_comes_as_it_says_that_it_starts() -> None:
+    ended = subprocess.run([sys.executable, "-c", _SIGNALLED_AT_ONCE], timeout=TIMEOUT)
+    assert ended.returncode == 0

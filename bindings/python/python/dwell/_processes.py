@@ -190,15 +190,18 @@ class Supervisor:
         work: Work,
         processes: int,
         graceful_timeout: float,
+        started: Callable[[], None],
         renew: Callable[[], bool] = lambda: True,
     ) -> None:
         """Supervises.
 
         Args:
+            started: Called before the workers are started, when a signal is kept for them already.
             renew: Reads what the workers share anew, before they are replaced for SIGHUP; false
                 where it cannot be used, and the workers stay as they are.
         """
         self._work = work
+        self._started = started
         self._renew = renew
         self._processes = processes
         self._graceful_timeout = graceful_timeout
@@ -212,6 +215,7 @@ class Supervisor:
         # Ends for those who read it when this process ends, however it does.
         self._life = os.pipe()
         try:
+            self._started()
             for place in range(self._processes):
                 if not self._start(place):
                     is_wanted = self._stopping is not None
@@ -334,8 +338,7 @@ def work_in(
         renew: As of `Supervisor`.
     """
     if processes is not None:
-        started()
-        return Supervisor(work, processes, graceful_timeout, renew).run()
+        return Supervisor(work, processes, graceful_timeout, started, renew).run()
     stop = Stop(graceful_timeout + SLACK if is_program else None)
     restore = stop.on_signals()
     try:
