@@ -222,7 +222,7 @@ impl Listener {
                 Socket::Unix(file.clone(), UnixListener::from_std(twin.into()))
             }
             #[cfg(feature = "sim")]
-            Socket::Sim(..) => return Err(io::ErrorKind::Unsupported.into()),
+            Socket::Sim(socket, address) => Socket::Sim(socket.twin()?, *address),
         };
         let acceptor = self.acceptor.clone();
         Ok(Self { socket, acceptor })

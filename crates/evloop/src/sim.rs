@@ -55,6 +55,7 @@ mod current;
 mod delivery;
 mod end;
 mod link;
+mod listening;
 mod network;
 mod peer;
 mod planted;

@@ -139,6 +139,16 @@ impl Stream {
         }
     }
 
+    /// Takes the simulated socket out of the stream, as another process gets it by its descriptor;
+    /// `None` for one of the system.
+    #[cfg(feature = "sim")]
+    pub fn take_simulated(&mut self) -> Option<Self> {
+        match &mut self.socket {
+            Socket::Sim(socket) => Some(Self::from_sim(socket.take())),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
+        }
+    }
+
     /// Returns the error of a failed connect; `None` once it is established.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ pub(crate) struct State {
     /// Seconds of its life; 0 is no end.
     seconds: u32,
     issued_at: Duration,
+    /// The number of the answer of the application that it is, if it is one.
+    number: Option<u64>,
 }
 
 /// The states of one key.
@@ -48,6 +50,7 @@ impl Key {
             value: None,
             seconds: 0,
             issued_at: Duration::ZERO,
+            number: None,
         };
         Self {
             name: format!("/poll/k{number}"),
@@ -63,10 +66,12 @@ impl Key {
 
     /// The state that a command which is sent now leads to; returns its place.
     pub(crate) fn issue(&mut self, value: Option<Vec<u8>>, seconds: u32, now: Duration) -> usize {
+        let number = value.as_deref().and_then(number_in);
         self.states.push(State {
             value,
             seconds,
             issued_at: now,
+            number,
         });
         self.newest = self.states.len() - 1;
         self.newest
@@ -138,11 +143,8 @@ impl Key {
 
     /// The state whose value is the answer of the application with this number, if it was stored.
     pub(crate) fn place_of_number(&self, number: u64) -> Option<usize> {
-        let is_it = |state: &State| {
-            let value = state.value.as_deref().unwrap_or_default();
-            number_of(&String::from_utf8_lossy(value)) == Some(number)
-        };
-        self.states.iter().rposition(is_it)
+        let mut states = self.states.iter();
+        states.rposition(|state| state.number == Some(number))
     }
 
     /// Returns true if this was the state at some time since then.
@@ -264,6 +266,13 @@ impl Key {
         self.is_unsure = false;
         (self.known, self.known_at, self.newest) = (place, now, place);
     }
+}
+
+/// The number of the answer of the application that a value is.
+fn number_in(value: &[u8]) -> Option<u64> {
+    // Values of writers are long, and are no answers.
+    let is_answer = value.contains(&b'@');
+    is_answer.then(|| number_of(&String::from_utf8_lossy(value)))?
 }
 
 /// The number of an answer of the application.

@@ -77,6 +77,14 @@ impl Followers {
     }
 }
 
+/// The outcome of an attempt to turn a loop.
+enum Turned {
+    /// One has turned.
+    One,
+    /// None had anything to do; the first of them has something at this time.
+    None(Option<Duration>),
+}
+
 /// Turns of a run that does not come to an end.
 const TURNS_MAX: u64 = 400_000;
 
@@ -318,15 +326,18 @@ impl World {
         loop {
             self.follow_app();
             self.attend().map_err(|broken| self.failure(broken))?;
-            if self.turn_one()? {
-                continue;
-            }
+            let next = match self.turn_one()? {
+                Turned::One => continue,
+                Turned::None(next) => next,
+            };
             self.check_bounds().map_err(|broken| self.failure(broken))?;
             let now = self.now();
             if now >= until {
                 return Ok(());
             }
-            let next = self.next_at(now).map_or(until, |next| next.min(until));
+            let next = self
+                .next_at(now, next)
+                .map_or(until, |next| next.min(until));
             // What is due now comes before time passes.
             self.network.pass(next.saturating_sub(now));
             if self.hindrances.end_shortage(next) {
@@ -343,15 +354,22 @@ impl World {
     }
 
     /// Turns one of the loops that have something to do, if there is one.
-    fn turn_one(&mut self) -> Result<bool, Failure> {
+    fn turn_one(&mut self) -> Result<Turned, Failure> {
         let now = self.now();
-        let (edge, hindrances) = (&mut self.edge, &self.hindrances);
-        let mut is_due = |index: &usize| {
-            now >= hindrances.stalled_until(*index) && edge.due_in(*index) == Some(Duration::ZERO)
-        };
-        let due: Vec<usize> = (0..self.options.loops).filter(|at| is_due(at)).collect();
+        let (mut due, mut next) = (Vec::new(), None::<Duration>);
+        for index in 0..self.options.loops {
+            let stalled_until = self.hindrances.stalled_until(index);
+            let Some(wait) = self.edge.due_in(index) else {
+                continue;
+            };
+            let at = (now + wait).max(stalled_until);
+            if at <= now {
+                due.push(index);
+            }
+            next = Some(next.map_or(at, |next| next.min(at)));
+        }
         if due.is_empty() {
-            return Ok(false);
+            return Ok(Turned::None(next));
         }
         let chosen = due[self.random.below(due.len() as u64) as usize];
         self.turns += 1;
@@ -365,7 +383,7 @@ impl World {
         let load = self.edge.load(chosen);
         let checked = self.bounding.check_load(load, self.options.loops);
         checked.map_err(|broken| self.failure(broken))?;
-        Ok(true)
+        Ok(Turned::One)
     }
 
     /// Checks what is bounded for all loops together, and that refusals are counted.
@@ -379,15 +397,12 @@ impl World {
         Ok(())
     }
 
-    /// The time of the next thing that happens.
-    fn next_at(&mut self, now: Duration) -> Option<Duration> {
+    /// The time of the next thing that happens, where the loops have something to do at
+    /// `of_loops`.
+    fn next_at(&self, now: Duration, of_loops: Option<Duration>) -> Option<Duration> {
         let mut next = self.network.next_event();
         let mut earlier = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
-        for index in 0..self.options.loops {
-            if let Some(wait) = self.edge.due_in(index) {
-                earlier((now + wait).max(self.hindrances.stalled_until(index)));
-            }
-        }
+        of_loops.into_iter().for_each(&mut earlier);
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
         let writers = self.writers.iter().filter_map(Writer::next_at);
         let streamers = self.followers.streams.iter().map(Streamer::next_at);

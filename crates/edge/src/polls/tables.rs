@@ -272,6 +272,12 @@ pub(crate) struct Version([u32; 3]);
 
 impl Version {
     pub(crate) fn new(epoch: u64, cas_unique: u64) -> Self {
+        #[cfg(feature = "sim")]
+        let epoch = if dwell_evloop::sim::Planted::ForgetRestart.is_in() {
+            0
+        } else {
+            epoch
+        };
         Self([cas_unique as u32, (cas_unique >> 32) as u32, epoch as u32])
     }
 

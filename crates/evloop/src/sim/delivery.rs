@@ -127,7 +127,7 @@ impl Network {
                 let room = self.end(other).map_or(0, |other| other.incoming.room());
                 (owner, self.end(handle)?.readiness(room))
             }
-            Place::Listener(one) if one.queue.is_empty() => return None,
+            Place::Listener(one) if !one.has_some() => return None,
             Place::Listener(one) => (one.owner, Readiness::READABLE),
             Place::Loop(_) => return None,
         };

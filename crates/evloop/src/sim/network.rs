@@ -3,10 +3,10 @@
 use super::calendar::{Calendar, Event};
 use super::end::{End, Owner, Phase, Segment, ended};
 use super::link::Link;
+use super::listening::{self, Listening};
 use super::trace::Trace;
 use crate::{Random, Token};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -40,18 +40,6 @@ pub(super) enum Place {
     End(Box<End>),
     Listener(Listening),
     Loop(Waiting),
-}
-
-/// A listener.
-#[derive(Debug)]
-pub(super) struct Listening {
-    at: SocketAddr,
-    backlog: usize,
-    /// Ends that have come and were not accepted.
-    pub(super) queue: VecDeque<u32>,
-    pub(super) owner: Owner,
-    is_marked: bool,
-    is_closed: bool,
 }
 
 /// A loop, as the network sees it.
@@ -170,13 +158,30 @@ impl Network {
         }
     }
 
-    /// The listeners of an address, several where they share it.
-    fn listeners_at(&self, at: SocketAddr) -> Vec<u32> {
-        let is_there =
-            |place: &Place| matches!(place, Place::Listener(one) if one.at == at && !one.is_closed);
+    /// All descriptors of listeners, with their handles.
+    fn all_listening(&self) -> impl Iterator<Item = (&Listening, u32)> + Clone {
         let places = self.places.iter().zip(self.first..);
-        let there = places.filter(|(place, _)| is_there(place));
-        there.map(|(_, handle)| handle).collect()
+        places.filter_map(|(place, handle)| match place {
+            Place::Listener(one) => Some((one, handle)),
+            _ => None,
+        })
+    }
+
+    fn listeners_at(&self, at: SocketAddr) -> Vec<u32> {
+        listening::sockets_at(self.all_listening(), at)
+    }
+
+    /// Makes another descriptor of a listener, which another loop may have.
+    pub(super) fn twin(&mut self, listener: u32) -> Option<u32> {
+        let twin = self.listening(listener)?.twin();
+        Some(self.add(Place::Listener(twin)))
+    }
+
+    /// Has all look at a listener that have a descriptor of it.
+    fn mark_twins(&mut self, listener: u32) {
+        for twin in listening::twins_of(self.all_listening(), listener) {
+            self.mark(twin);
+        }
     }
 
     fn port(&mut self) -> u16 {
@@ -245,24 +250,18 @@ impl Network {
         if !shares && !self.listeners_at(at).is_empty() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let handle = self.add(Place::Listener(Listening {
-            at,
-            backlog: backlog.unwrap_or(BACKLOG),
-            queue: VecDeque::new(),
-            owner,
-            is_marked: false,
-            is_closed: false,
-        }));
+        let listening = Listening::new(at, backlog.unwrap_or(BACKLOG), owner);
+        let handle = self.add(Place::Listener(listening));
         Ok((handle, at))
     }
 
     pub(super) fn accept(&mut self, listener: u32) -> io::Result<(u32, SocketAddr)> {
         let has_no_descriptors = self.link.has_no_descriptors;
         let listening = self.listening(listener).ok_or_else(ended)?;
-        if has_no_descriptors && !listening.queue.is_empty() {
+        if has_no_descriptors && listening.has_some() {
             return Err(rustix::io::Errno::MFILE.into());
         }
-        let end = listening.queue.pop_front();
+        let end = listening.take();
         let end = end.ok_or(io::ErrorKind::WouldBlock)?;
         let remote = self.end(end).ok_or_else(ended)?.remote;
         self.note("accept", end, 0);
@@ -449,9 +448,7 @@ impl Network {
                 }
             }
             Some(Place::Listener(listening)) => {
-                listening.is_closed = true;
-                listening.owner = Owner::Test;
-                for end in std::mem::take(&mut listening.queue) {
+                for end in listening.close() {
                     self.reset(end);
                 }
             }
@@ -528,7 +525,7 @@ impl Network {
             self.plan(0, Event::Answered { client, is_open });
             return;
         };
-        if listening.queue.len() > listening.backlog {
+        if listening.is_full() {
             let at = self.elapsed + ASK_AGAIN.as_nanos() as u64;
             return self.plan_at(at, Event::Asked { client });
         }
@@ -536,14 +533,14 @@ impl Network {
         if let Owner::Peer(_) = owner {
             self.set_owner(server, owner);
         } else {
-            listening.queue.push_back(server);
+            listening.put(server);
         }
         self.open(server);
         let is_open = true;
         self.plan(0, Event::Answered { client, is_open });
         self.mark(server);
         if let Some(listener) = listener {
-            self.mark(listener);
+            self.mark_twins(listener);
         }
     }
 

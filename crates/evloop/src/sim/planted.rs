@@ -57,11 +57,15 @@ pub enum Planted {
     ReplyByOrder,
     /// An answer of the application is stored over what memcached has.
     FillReplaces,
+    /// A cas unique of memcached is the same after a restart of the server.
+    ForgetRestart,
+    /// A connection to memcached is used on after a timeout: a late reply goes to the next request.
+    UseTimedOut,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -85,6 +89,8 @@ impl Planted {
         Self::HintIsRead,
         Self::ReplyByOrder,
         Self::FillReplaces,
+        Self::ForgetRestart,
+        Self::UseTimedOut,
     ];
 
     /// Returns true if it is planted in this thread.

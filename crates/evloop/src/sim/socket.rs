@@ -54,6 +54,18 @@ impl SimSocket {
         Ok((Self(handle), at))
     }
 
+    /// Another descriptor of a listener.
+    pub(crate) fn twin(&self) -> io::Result<Self> {
+        let twin = with(|network| network.twin(self.0)).flatten();
+        twin.map(Self).ok_or_else(ended)
+    }
+
+    /// Takes the socket; this one is none from now on.
+    pub(crate) fn take(&mut self) -> Self {
+        // No handle is 0.
+        Self(std::mem::take(&mut self.0))
+    }
+
     pub(crate) fn accept(&self) -> io::Result<(Self, SocketAddr)> {
         let (handle, from) = with(|network| network.accept(self.0)).ok_or_else(ended)??;
         Ok((Self(handle), from))

@@ -198,6 +198,12 @@ impl Connection {
         Ok(())
     }
 
+    /// Gives up the request that has waited longest, and keeps the connection.
+    #[cfg(feature = "sim")]
+    pub(crate) fn give_up_first(&mut self) -> Option<Batch> {
+        self.in_flight.pop_front().map(|flight| flight.batch)
+    }
+
     /// Ends the connection; gives back every request without a complete answer, oldest first.
     pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Batch> {
         self.in_flight.into_iter().map(|flight| flight.batch)

@@ -294,6 +294,10 @@ impl Server {
                 let is_due = connection
                     .deadline()
                     .is_some_and(|due| due <= context.now());
+                #[cfg(feature = "sim")]
+                if is_due && dwell_evloop::sim::Planted::UseTimedOut.is_in() {
+                    return self.give_up_first(context, sink);
+                }
                 let result = if is_due {
                     let late = connection.peer.stream.handshake_given_up();
                     self.handshakes.broken_off(late);
@@ -304,6 +308,23 @@ impl Server {
                 self.settle(context, result, sink);
             }
         }
+    }
+
+    /// Gives up the request that has timed out alone: a planted bug.
+    #[cfg(feature = "sim")]
+    fn give_up_first<F: Sink>(&mut self, context: &mut Context, sink: &mut F) {
+        let connection = self.connection.as_mut();
+        let connection = connection.filter(|connection| connection.is_established());
+        let Some(batch) = connection.and_then(Connection::give_up_first) else {
+            return self.settle(context, Err(Failure::Timeout), sink);
+        };
+        let mut reporter = Reporter {
+            ledger: &mut self.ledger,
+            context,
+            sink,
+        };
+        reporter.fail(batch, Failure::Timeout);
+        self.set_deadline(context);
     }
 
     /// Finishes the connection attempt, and writes what waits.

@@ -21,6 +21,13 @@ pub(crate) fn memcached_steps(options: &Options) -> Vec<(usize, Duration, usize,
         let act = memcached.faults.get(kind).copied();
         if let Some(act) = act.and_then(|fault| act_of(fault, &mut random)) {
             let place = random.below(options.steps as u64 + 1) as usize;
+            // With nothing written behind it, a value that passes for the one before stays.
+            let is_restart = matches!(act, MemcachedAct::Restart { .. });
+            let place = if is_restart && random.below(2) == 0 {
+                usize::MAX
+            } else {
+                place
+            };
             let pause = Duration::from_micros(random.below(50_000));
             let server = random.below(memcached.servers as u64) as usize;
             acts.push((place, pause, server, act));
