@@ -43,15 +43,8 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer<Note>,
     /// The request whose body is on the way.
     pub(crate) incoming: Option<Box<Incoming>>,
-    /// The tag of the app's hold.
-    pub(crate) tag: u64,
-    /// Number of requests so far. A response to another number than this is dropped.
-    pub(crate) sequence: u32,
-    pub(crate) phase: Phase,
-    /// The framing of the response to the newest request.
-    pub(crate) framing: Framing,
-    /// The streaming answer that is open.
-    pub(crate) outgoing: Outgoing,
+    /// The newest request, and the answer to it.
+    pub(crate) exchange: Exchange,
     /// The loop tells of the socket.
     pub(crate) is_registered: bool,
     /// An answer is among the sends of the turn, which have not gone out yet.
@@ -61,6 +54,27 @@ pub(crate) struct Connection {
     /// The last request is here, or even its answer is given; no further one is served.
     pub(crate) finished: bool,
 }
+
+/// One request and its answer, as far as they are under way.
+///
+/// Shape: of a connection that has one at a time it is a part; so its words are aligned as half of
+/// them would be, and none is there to fill up.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    tag: Tag,
+    /// Number of requests so far. A response to another number than this is dropped.
+    pub(crate) sequence: u32,
+    /// The streaming answer that is open.
+    pub(crate) outgoing: Outgoing,
+    /// The framing of the response.
+    pub(crate) framing: Framing,
+    pub(crate) phase: Phase,
+}
+
+/// The tag of the app's hold.
+#[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
+struct Tag(u64);
 
 /// A note of the input that waits for more.
 #[derive(Debug, Default)]
@@ -159,17 +173,42 @@ impl Incoming {
     }
 }
 
+impl Exchange {
+    /// Makes one of which no request has come.
+    pub(crate) fn new(phase: Phase) -> Self {
+        Self {
+            tag: Tag(0),
+            sequence: 0,
+            outgoing: Outgoing::None,
+            framing: Framing::default(),
+            phase,
+        }
+    }
+
+    /// The tag of the app's hold.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag.0
+    }
+
+    /// Returns true if the app owes the answer, or the rest of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase == Phase::Held
+    }
+
+    /// The app has it from now on, with this tag.
+    pub(crate) fn hold(&mut self, tag: u64) {
+        self.phase = Phase::Held;
+        self.tag = Tag(tag);
+    }
+}
+
 impl Connection {
     pub(crate) fn new(peer: Peer<Note>) -> Self {
         let phase = first_phase(&peer);
         Self {
             peer,
             incoming: None,
-            tag: 0,
-            sequence: 0,
-            phase,
-            framing: Framing::default(),
-            outgoing: Outgoing::None,
+            exchange: Exchange::new(phase),
             is_registered: false,
             is_gathered: false,
             end_told: false,
@@ -179,13 +218,13 @@ impl Connection {
 
     /// Begins what is behind the header of the PROXY protocol.
     pub(crate) fn leave_preface(&mut self) {
-        self.phase = first_phase(&self.peer);
+        self.exchange.phase = first_phase(&self.peer);
     }
 
-    pub(crate) fn exchange(&self, token: Token) -> ExchangeId {
+    pub(crate) fn exchange_id(&self, token: Token) -> ExchangeId {
         ExchangeId {
             token,
-            sequence: self.sequence,
+            sequence: self.exchange.sequence,
         }
     }
 
@@ -229,7 +268,7 @@ impl Connection {
 
     /// Returns true if the socket has to take output before a streaming response goes on.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.outgoing.is_open() && !self.peer.stream.is_flushed()
+        self.exchange.outgoing.is_open() && !self.peer.stream.is_flushed()
     }
 
     /// Returns the phase of a connection that waits for its peer to send.
@@ -244,22 +283,21 @@ impl Connection {
     }
 
     pub(crate) fn hold(&mut self, tag: u64) {
-        self.phase = Phase::Held;
-        self.tag = tag;
+        self.exchange.hold(tag);
         self.end_told = false;
     }
 
     /// Makes the held request the last one, so that the input behind it need not be kept. Its
     /// client repeats those requests on another connection (RFC 9112 section 9.3.2).
     pub(crate) fn be_last(&mut self) {
-        self.framing.keep_alive = false;
+        self.exchange.framing.keep_alive = false;
         self.finished = true;
     }
 
     /// True where input behind a held request was given up, without which the connection cannot be
     /// taken over.
     pub(crate) fn has_given_up_input(&self) -> bool {
-        self.phase == Phase::Held && self.finished
+        self.exchange.is_held() && self.finished
     }
 }
 

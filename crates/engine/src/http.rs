@@ -446,7 +446,7 @@ impl Http {
 
     fn held(&self, exchange: ExchangeId) -> Option<&Connection> {
         self.connections.get(exchange.token).filter(|connection| {
-            connection.phase == Phase::Held && connection.sequence == exchange.sequence
+            connection.exchange.is_held() && connection.exchange.sequence == exchange.sequence
         })
     }
 
@@ -460,7 +460,7 @@ impl Http {
         fan_out::send_before(self, context, token);
         let connection = self.connections.get_mut(token)?;
         let start = self.date.at(context.unix_seconds(), context.wall());
-        let stalled = connection.phase == Phase::Writing || connection.is_blocked();
+        let stalled = connection.exchange.phase == Phase::Writing || connection.is_blocked();
         Some(Visit {
             context,
             app,
@@ -497,17 +497,17 @@ impl Http {
         let Some(connection) = self.forget(context, token) else {
             return;
         };
-        let exchange = connection.exchange(token);
+        let exchange = connection.exchange_id(token);
         if let Some(tag) = tag {
             let detached = unregistered(context, connection);
             app.detached(context, exchange, tag, detached);
             return;
         }
-        if connection.outgoing.ends_with_connection() {
+        if connection.exchange.outgoing.ends_with_connection() {
             connection.peer.stream.reset_on_drop();
         }
-        if connection.phase == Phase::Held {
-            app.abandoned(context, exchange, connection.tag);
+        if connection.exchange.is_held() {
+            app.abandoned(context, exchange, connection.exchange.tag());
         }
         app.closed(context, token);
     }

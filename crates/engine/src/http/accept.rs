@@ -225,9 +225,9 @@ impl Http {
             let mut connection = Connection::new(Peer::new(stream));
             let has_header = app.expects_proxy_header(&connection.peer.stream);
             if has_header {
-                connection.phase = Phase::Preface;
+                connection.exchange.phase = Phase::Preface;
             }
-            let is_read_now = connection.phase == Phase::Idle;
+            let is_read_now = connection.exchange.phase == Phase::Idle;
             let admitted = if is_read_now {
                 place(context, connections, connection, idle_timeout)
             } else {
@@ -347,7 +347,7 @@ fn place<'c>(
     connection: Connection,
     idle_timeout: Duration,
 ) -> Option<(Token, &'c Stream)> {
-    let timeout = match connection.phase {
+    let timeout = match connection.exchange.phase {
         Phase::Preface | Phase::Handshake => HANDSHAKE_TIMEOUT,
         _ => idle_timeout,
     };

@@ -3,7 +3,7 @@
 use super::exchange::Stop;
 use super::visit::Visit;
 use crate::app::App;
-use crate::connection::{Incoming, Phase, Taking};
+use crate::connection::{Incoming, Taking};
 use dwell_proto::http1::BodyStep;
 
 impl<A: App> Visit<'_, A> {
@@ -48,7 +48,7 @@ impl<A: App> Visit<'_, A> {
         let (timeout, rate) = (limits.body_timeout, limits.body_rate_min);
         let bytes = part.data.len();
         incoming.pace.received(now, bytes, timeout, rate);
-        let is_bounded = self.waits.bounds_held || self.connection.phase != Phase::Held;
+        let is_bounded = self.waits.bounds_held || !self.connection.exchange.is_held();
         is_bounded && !part.done && incoming.pace.left(now).is_zero()
     }
 
@@ -145,15 +145,15 @@ impl<A: App> Visit<'_, A> {
         is_stuck: bool,
         output: &mut Vec<u8>,
     ) -> Option<Stop> {
-        let tag = self.connection.tag;
-        let exchange = self.connection.exchange(self.token);
+        let tag = self.connection.exchange.tag();
+        let exchange = self.connection.exchange_id(self.token);
         self.connection.incoming = Some(incoming);
         if !part.data.is_empty() {
             let (outcome, delivery) = self.with_reply(output, |context, app, reply| {
                 app.body_data(context, exchange, tag, part.data, reply)
             });
             let stop = self.conclude(outcome, delivery, output);
-            if self.connection.phase != Phase::Held || !part.done {
+            if !self.connection.exchange.is_held() || !part.done {
                 if part.done {
                     self.connection.incoming = None;
                 }
@@ -163,7 +163,7 @@ impl<A: App> Visit<'_, A> {
         if !part.done {
             return is_stuck.then_some(Stop::Held);
         }
-        let tag = self.connection.tag;
+        let tag = self.connection.exchange.tag();
         let incoming = self.connection.incoming.take()?;
         let trailers = incoming.decoder.trailers();
         let (outcome, delivery) = self.with_reply(output, |context, app, reply| {

@@ -43,13 +43,16 @@ impl Http {
     /// The held exchange of a connection, if an answer is owed on it.
     pub fn exchange_on(&self, connection: Token) -> Option<ExchangeId> {
         let entry = self.connections.get(connection)?;
-        (entry.phase == Phase::Held).then(|| entry.exchange(connection))
+        entry
+            .exchange
+            .is_held()
+            .then(|| entry.exchange_id(connection))
     }
 
     /// Returns the tag of the app's hold, if a response is owed on a connection.
     pub(crate) fn tag_on(&self, connection: Token) -> Option<u64> {
         let entry = self.connections.get(connection)?;
-        (entry.phase == Phase::Held).then_some(entry.tag)
+        entry.exchange.is_held().then_some(entry.exchange.tag())
     }
 
     /// Bytes of output that wait for the peer of a connection; 0 where it is gone.
@@ -119,14 +122,14 @@ impl Http {
             return false;
         };
         let entry = &mut *visit.connection;
-        if !matches!(entry.phase, Phase::Writing | Phase::Lingering) {
-            entry.phase = Phase::Idle;
+        if !matches!(entry.exchange.phase, Phase::Writing | Phase::Lingering) {
+            entry.exchange.phase = Phase::Idle;
         }
-        entry.outgoing = Outgoing::None;
+        entry.exchange.outgoing = Outgoing::None;
         entry.incoming = None;
         entry.peer.drop_tail();
         entry.finished = true;
-        if entry.phase != Phase::Lingering && visit.rest(true) == Fate::Close {
+        if entry.exchange.phase != Phase::Lingering && visit.rest(true) == Fate::Close {
             self.forget(context, connection);
             return false;
         }

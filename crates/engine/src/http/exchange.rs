@@ -59,14 +59,14 @@ impl<A> Visit<'_, A> {
         let unread = incoming.map_or(Unread::Nothing, |incoming| {
             incoming.unread(unread_body_bytes_max)
         });
-        let sent = connection.outgoing.is_open();
+        let sent = connection.exchange.outgoing.is_open();
         let mut reply = Reply {
             output,
             stream: &mut connection.peer.stream,
             peers: self.peers.map(|peers| (peers, self.token)),
             start: self.start,
-            framing: connection.framing,
-            outgoing: &mut connection.outgoing,
+            framing: connection.exchange.framing,
+            outgoing: &mut connection.exchange.outgoing,
             output_bytes_max: self.limits.output_bytes_max,
             unread,
             granted: 0,
@@ -80,11 +80,11 @@ impl<A> Visit<'_, A> {
         let (sent, failed) = (reply.sent, reply.failed);
         let (granted, awaits) = (reply.granted, reply.awaits_body);
         self.written += reply.written;
-        connection.framing = reply.framing;
+        connection.exchange.framing = reply.framing;
         let delivery = match (failed, sent) {
             (true, _) => Delivery::Failed,
             (false, false) => Delivery::Nothing,
-            (false, true) if connection.outgoing.is_open() => Delivery::Open,
+            (false, true) if connection.exchange.outgoing.is_open() => Delivery::Open,
             (false, true) => Delivery::Sent,
         };
         self.want(granted, awaits, delivery == Delivery::Nothing, output);
@@ -162,11 +162,11 @@ impl<A> Visit<'_, A> {
     pub(super) fn complete(&mut self) -> Option<Stop> {
         let left = self.limits.unread_body_bytes_max;
         let connection = &mut *self.connection;
-        connection.phase = Phase::Idle;
+        connection.exchange.phase = Phase::Idle;
         self.served = true;
         // From here on the engine bounds what the host has bounded so far.
         self.stalled &= self.waits.bounds_held;
-        if connection.framing.keep_alive {
+        if connection.exchange.framing.keep_alive {
             if let Some(incoming) = connection.incoming.as_deref_mut() {
                 incoming.taking = Taking::Discard { left };
             }
@@ -199,7 +199,7 @@ impl<A> Visit<'_, A> {
         // What has failed was begun, so if it is not open it was given whole.
         let is_given = match delivery {
             Delivery::Sent => true,
-            Delivery::Failed => !self.connection.outgoing.is_open(),
+            Delivery::Failed => !self.connection.exchange.outgoing.is_open(),
             Delivery::Nothing | Delivery::Open => false,
         };
         if is_given {
@@ -223,7 +223,7 @@ impl<A> Visit<'_, A> {
         };
         let connection = &mut *self.connection;
         let is_given = matches!(delivery, Delivery::Sent | Delivery::Open);
-        let goes_on = connection.framing.keep_alive
+        let goes_on = connection.exchange.framing.keep_alive
             && !connection.finished
             && !connection.peer.has_ended()
             && connection.incoming.is_none()
@@ -242,7 +242,7 @@ impl<A> Visit<'_, A> {
     /// The socket has not taken all that was left to the sends of the turn.
     pub(super) fn refused(&mut self, rest: &[u8]) {
         self.connection.peer.stream.queue_rest(rest);
-        if self.connection.phase == Phase::Held {
+        if self.connection.exchange.is_held() {
             self.go_on_held();
         } else {
             // Output waits, so it is kept.
@@ -273,12 +273,12 @@ impl<A: App> Visit<'_, A> {
         delivery: Delivery,
         output: &mut Vec<u8>,
     ) -> Option<Stop> {
-        let exchange = self.connection.exchange(self.token);
+        let exchange = self.connection.exchange_id(self.token);
         let cannot_leave = self.connection.has_given_up_input();
         match (outcome, delivery) {
             (Outcome::Detach { tag }, _) if cannot_leave => {
                 self.app.abandoned(self.context, exchange, tag);
-                self.connection.phase = Phase::Idle;
+                self.connection.exchange.phase = Phase::Idle;
                 return Some(Stop::Failed);
             }
             (Outcome::Held { tag, timeout }, Delivery::Nothing | Delivery::Open) => {
@@ -290,22 +290,23 @@ impl<A: App> Visit<'_, A> {
                 self.app.abandoned(self.context, exchange, tag);
             }
             (Outcome::Detach { tag }, _) => {
-                self.connection.phase = Phase::Idle;
+                self.connection.exchange.phase = Phase::Idle;
                 return Some(Stop::Detach(tag));
             }
             (Outcome::Answered | Outcome::Close, _) => {}
         }
         // Whatever comes now, the app owes nothing any more.
-        self.connection.phase = Phase::Idle;
+        self.connection.exchange.phase = Phase::Idle;
         match (outcome, delivery) {
             (_, Delivery::Failed) | (Outcome::Close, Delivery::Open) => return Some(Stop::Failed),
             // An app that says it answered but did not: the client must not wait for nothing.
             (Outcome::Answered, Delivery::Nothing) => return Some(Stop::Reject(500)),
             (Outcome::Answered, Delivery::Open) => {
                 let connection = &mut *self.connection;
-                connection.framing.keep_alive &= connection.outgoing.end(&[], output);
+                connection.exchange.framing.keep_alive &=
+                    connection.exchange.outgoing.end(&[], output);
             }
-            (Outcome::Close, _) => self.connection.framing.keep_alive = false,
+            (Outcome::Close, _) => self.connection.exchange.framing.keep_alive = false,
             _ => {}
         }
         self.complete()
@@ -318,9 +319,9 @@ impl<A: App> Visit<'_, A> {
         connection.incoming = None;
         connection.peer.drop_tail();
         connection.finished = true;
-        connection.framing = Framing {
+        connection.exchange.framing = Framing {
             keep_alive: false,
-            ..connection.framing
+            ..connection.exchange.framing
         };
         // Whatever the peer still sends is discarded while it reads the answer.
         connection.peer.set_unread();
@@ -346,13 +347,16 @@ impl<A: App> Visit<'_, A> {
     /// response was begun.
     pub(super) fn fail_held(&mut self, status: u16) -> Stop {
         let connection = &mut *self.connection;
-        if connection.phase != Phase::Held {
+        if !connection.exchange.is_held() {
             return Stop::Reject(status);
         }
-        connection.phase = Phase::Idle;
-        let (exchange, tag) = (connection.exchange(self.token), connection.tag);
-        let is_begun = connection.outgoing.is_open();
-        connection.outgoing = Outgoing::None;
+        connection.exchange.phase = Phase::Idle;
+        let (exchange, tag) = (
+            connection.exchange_id(self.token),
+            connection.exchange.tag(),
+        );
+        let is_begun = connection.exchange.outgoing.is_open();
+        connection.exchange.outgoing = Outgoing::None;
         self.app.abandoned(self.context, exchange, tag);
         if is_begun && status == 408 {
             self.app.event(HttpEvent::BodyTimeout);
@@ -368,14 +372,17 @@ impl<A: App> Visit<'_, A> {
     /// requests before it is written all the same.
     pub(super) fn give_up_held(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        if connection.outgoing.is_open() || connection.peer.stream.is_flushed() {
+        if connection.exchange.outgoing.is_open() || connection.peer.stream.is_flushed() {
             return Fate::Close;
         }
-        connection.phase = Phase::Idle;
+        connection.exchange.phase = Phase::Idle;
         connection.incoming = None;
         connection.peer.drop_tail();
         connection.finished = true;
-        let (exchange, tag) = (connection.exchange(self.token), connection.tag);
+        let (exchange, tag) = (
+            connection.exchange_id(self.token),
+            connection.exchange.tag(),
+        );
         self.app.abandoned(self.context, exchange, tag);
         self.rest(true)
     }
@@ -406,7 +413,7 @@ impl<A: App> Visit<'_, A> {
         if !written {
             return Fate::Close;
         }
-        if self.connection.phase == Phase::Held {
+        if self.connection.exchange.is_held() {
             self.go_on_held();
             return Fate::Keep;
         }
@@ -422,7 +429,7 @@ impl<A: App> Visit<'_, A> {
         self.context.return_output(output);
         match stop {
             Stop::Detach(tag) if !written => {
-                let exchange = self.connection.exchange(self.token);
+                let exchange = self.connection.exchange_id(self.token);
                 self.app.abandoned(self.context, exchange, tag);
                 Fate::Close
             }

@@ -145,7 +145,7 @@ impl Http {
 
 /// Returns true if a connection owes nothing, and is owed nothing but a request.
 fn can_leave(connection: &Connection, kinds: Leaving) -> bool {
-    matches!(connection.phase, Phase::Idle | Phase::Head)
+    matches!(connection.exchange.phase, Phase::Idle | Phase::Head)
         && kinds.takes(&connection.peer.stream)
         && connection.peer.stream.is_flushed()
         && connection.incoming.is_none()

@@ -91,11 +91,11 @@ impl<A: App> Visit<'_, A> {
                 output.clear();
             }
             let is_sated = self.written + output.len() as u64 >= OUTPUT_BYTES_PER_VISIT;
-            if is_sated && self.connection.phase == Phase::Idle && used < input.len() {
+            if is_sated && self.connection.exchange.phase == Phase::Idle && used < input.len() {
                 return (used, Stop::Sated);
             }
             // The body of a held request is taken whatever its answer waits for.
-            if self.connection.phase != Phase::Held && !self.connection.peer.stream.is_flushed() {
+            if !self.connection.exchange.is_held() && !self.connection.peer.stream.is_flushed() {
                 return (used, Stop::Full);
             }
         }
@@ -103,7 +103,7 @@ impl<A: App> Visit<'_, A> {
 
     /// Returns true if nothing was asked yet on this connection, which is one without TLS.
     fn is_first_and_plain(&self) -> bool {
-        self.connection.sequence == 0 && !self.connection.peer.stream.is_secure()
+        self.connection.exchange.sequence == 0 && !self.connection.peer.stream.is_secure()
     }
 
     /// Reads one head at the front of `input`; serves the request if its body is here too.
@@ -114,7 +114,7 @@ impl<A: App> Visit<'_, A> {
             Ok(Some(head)) => head,
             Ok(None) => return (0, Some(Stop::Partial)),
             Err(error) => {
-                self.connection.framing = Framing::default();
+                self.connection.exchange.framing = Framing::default();
                 return (0, Some(Stop::Reject(error.status())));
             }
         };
@@ -124,13 +124,13 @@ impl<A: App> Visit<'_, A> {
         }
         let (head_bytes, rest) = input.split_at(head.length);
         let connection = &mut *self.connection;
-        connection.framing = framing_of(&head);
-        connection.sequence = connection.sequence.wrapping_add(1);
+        connection.exchange.framing = framing_of(&head);
+        connection.exchange.sequence = connection.exchange.sequence.wrapping_add(1);
         if matches!(head.framing, BodyFraming::None | BodyFraming::Length(0)) {
             let stop = self.hand_over(&head, head_bytes, &Brought::NOTHING, output);
             return (head.length, stop);
         }
-        let exchange = connection.exchange(self.token);
+        let exchange = connection.exchange_id(self.token);
         let stream = &connection.peer.stream;
         let plan = self.app.body(self.context, exchange, &head, stream);
         let (bytes_max, first_bytes) = match plan {
@@ -254,11 +254,11 @@ impl<A: App> Visit<'_, A> {
     ) -> Option<Stop> {
         let ends = self.ends();
         let connection = &mut *self.connection;
-        if ends || connection.sequence >= self.limits.requests_per_connection_max {
-            connection.framing.keep_alive = false;
+        if ends || connection.exchange.sequence >= self.limits.requests_per_connection_max {
+            connection.exchange.framing.keep_alive = false;
         }
         let request = Request {
-            exchange: connection.exchange(self.token),
+            exchange: connection.exchange_id(self.token),
             head,
             head_bytes,
             body: brought.body,

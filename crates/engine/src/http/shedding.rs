@@ -38,7 +38,7 @@ impl Http {
         let connections = &self.connections;
         self.overload.handshakes.retain(|token| {
             let connection = connections.get(*token);
-            connection.is_some_and(|connection| connection.phase == Phase::Handshake)
+            connection.is_some_and(|connection| connection.exchange.phase == Phase::Handshake)
         });
         while self.overload.handshakes.len() > at_once_max {
             let Some(oldest) = self.overload.handshakes.pop_front() else {

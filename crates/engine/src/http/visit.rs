@@ -100,13 +100,13 @@ impl<A: App> Visit<'_, A> {
     fn ready_now(&mut self, readiness: Readiness) -> Fate {
         let connection = &mut *self.connection;
         connection.peer.observe(readiness);
-        if connection.phase == Phase::Preface {
+        if connection.exchange.phase == Phase::Preface {
             return self.preface(readiness.is_hangup());
         }
-        if connection.phase == Phase::Handshake {
+        if connection.exchange.phase == Phase::Handshake {
             return self.handshake(readiness.is_hangup());
         }
-        if readiness.is_hangup() && connection.phase != Phase::Lingering {
+        if readiness.is_hangup() && connection.exchange.phase != Phase::Lingering {
             // A reset: the peer reads no answer any more.
             return Fate::Close;
         }
@@ -124,7 +124,7 @@ impl<A: App> Visit<'_, A> {
     }
 
     fn expired_now(&mut self) -> Fate {
-        match self.connection.phase {
+        match self.connection.exchange.phase {
             Phase::Preface => self.preface_failed(ProxyHeaderFailure::Late),
             Phase::Handshake => self.handshake_failed(HandshakeFailure::Late),
             Phase::Idle => {
@@ -138,7 +138,7 @@ impl<A: App> Visit<'_, A> {
             Phase::Held if self.connection.is_blocked() => self.write_time_out(),
             Phase::Held if self.body_time_left().is_some() => self.body_late(),
             Phase::Held => {
-                let (exchange, tag) = self.exchange();
+                let (exchange, tag) = self.exchange_id();
                 self.call(|context, app, reply| app.expired(context, exchange, tag, reply))
             }
             Phase::Writing => self.write_time_out(),
@@ -158,20 +158,23 @@ impl<A: App> Visit<'_, A> {
     }
 
     /// Returns the held exchange, and the tag of its hold.
-    fn exchange(&self) -> (ExchangeId, u64) {
-        (self.connection.exchange(self.token), self.connection.tag)
+    fn exchange_id(&self) -> (ExchangeId, u64) {
+        (
+            self.connection.exchange_id(self.token),
+            self.connection.exchange.tag(),
+        )
     }
 
     /// The server ends: the next answer is the last.
     pub(super) fn drain(&mut self) -> Fate {
-        match self.connection.phase {
+        match self.connection.exchange.phase {
             Phase::Idle => {
                 // A request the loop has not heard of yet is served before the connection ends.
                 self.connection.peer.set_unread();
                 self.advance()
             }
             Phase::Held => {
-                self.connection.framing.keep_alive = false;
+                self.connection.exchange.framing.keep_alive = false;
                 Fate::Keep
             }
             Phase::Head => {
@@ -201,7 +204,7 @@ impl<A: App> Visit<'_, A> {
             return Fate::Close;
         }
         self.connection.leave_preface();
-        if self.connection.phase == Phase::Handshake {
+        if self.connection.exchange.phase == Phase::Handshake {
             self.context.arm(self.token, HANDSHAKE_TIMEOUT);
             return self.handshake(false);
         }
@@ -262,7 +265,7 @@ impl<A: App> Visit<'_, A> {
     pub(super) fn give_way(&mut self) -> Fate {
         self.connection.peer.set_unread();
         let fate = match self.handshake(false) {
-            Fate::Keep if self.connection.phase == Phase::Handshake => {
+            Fate::Keep if self.connection.exchange.phase == Phase::Handshake => {
                 self.handshake_failed(HandshakeFailure::Displaced)
             }
             fate => fate,
@@ -276,7 +279,7 @@ impl<A: App> Visit<'_, A> {
         let connection = &mut *self.connection;
         connection.peer.set_unread();
         connection.finished = true;
-        connection.phase = Phase::Idle;
+        connection.exchange.phase = Phase::Idle;
         if self.write_out(NOT_TLS) {
             self.rest(true)
         } else {
@@ -286,7 +289,7 @@ impl<A: App> Visit<'_, A> {
 
     /// Goes on as far as input and phase allow.
     fn advance(&mut self) -> Fate {
-        match self.connection.phase {
+        match self.connection.exchange.phase {
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
             Phase::Preface
             | Phase::Handshake
@@ -307,7 +310,7 @@ impl<A: App> Visit<'_, A> {
             None => Fate::Close,
             Some(_) if !self.has_room_beside() => self.give_up_body(503),
             // Nothing but the end of the stream, or not even that.
-            Some(0) if self.connection.phase == Phase::Held => self.rest_held(),
+            Some(0) if self.connection.exchange.is_held() => self.rest_held(),
             Some(0) => self.rest(false),
             Some(filled) => self.serve(&input[..filled]),
         };
@@ -354,14 +357,14 @@ impl<A: App> Visit<'_, A> {
         };
         self.written += progress.sent;
         self.stalled &= !progress.is_enough;
-        let is_held = connection.phase == Phase::Held;
+        let is_held = connection.exchange.is_held();
         match progress.left {
-            Flushed::All if is_held && connection.outgoing.is_open() => {
-                let (exchange, tag) = self.exchange();
+            Flushed::All if is_held && connection.exchange.outgoing.is_open() => {
+                let (exchange, tag) = self.exchange_id();
                 self.call(|context, app, reply| app.drained(context, exchange, tag, reply))
             }
             // Answers to requests before the held one, whose deadline is the app's.
-            _ if is_held && !connection.outgoing.is_open() => self.advance(),
+            _ if is_held && !connection.exchange.outgoing.is_open() => self.advance(),
             Flushed::All => self.resume(),
             Flushed::Blocked | Flushed::More => {
                 if progress.is_enough {
@@ -382,8 +385,8 @@ impl<A: App> Visit<'_, A> {
             return Fate::Keep;
         }
         connection.end_told = true;
-        let exchange = connection.exchange(self.token);
-        if self.app.peer_closed(exchange, connection.tag) {
+        let exchange = connection.exchange_id(self.token);
+        if self.app.peer_closed(exchange, connection.exchange.tag()) {
             self.give_up_held()
         } else {
             Fate::Keep
@@ -404,8 +407,8 @@ impl<A: App> Visit<'_, A> {
     /// The request does not come to its end in time.
     fn time_out(&mut self) -> Fate {
         let connection = &mut *self.connection;
-        if connection.phase == Phase::Head {
-            connection.framing = Framing::default();
+        if connection.exchange.phase == Phase::Head {
+            connection.exchange.framing = Framing::default();
         }
         let is_answered = connection
             .incoming
@@ -486,7 +489,7 @@ impl<A> Visit<'_, A> {
     pub(super) fn rest(&mut self, served: bool) -> Fate {
         let connection = &mut *self.connection;
         if !connection.peer.stream.is_flushed() {
-            connection.phase = Phase::Writing;
+            connection.exchange.phase = Phase::Writing;
             self.go_on_writing();
             return Fate::Keep;
         }
@@ -503,8 +506,8 @@ impl<A> Visit<'_, A> {
         self.receive(served);
         if self.connection.peer.is_unread() {
             self.context.again(self.token, Readiness::default());
-        } else if self.ends() && self.connection.phase == Phase::Idle {
-            if self.connection.sequence > 0 {
+        } else if self.ends() && self.connection.exchange.phase == Phase::Idle {
+            if self.connection.exchange.sequence > 0 {
                 self.connection.peer.stream.close_notify();
                 return Fate::Close;
             }
@@ -527,8 +530,8 @@ impl<A> Visit<'_, A> {
     /// same head or body do not move it.
     fn receive(&mut self, served: bool) {
         let phase = self.connection.receiving();
-        if phase != self.connection.phase || served {
-            self.connection.phase = phase;
+        if phase != self.connection.exchange.phase || served {
+            self.connection.exchange.phase = phase;
             let timeout = match phase {
                 Phase::Body => self.body_time_left().unwrap_or(self.limits.body_timeout),
                 Phase::Head => self.header_timeout(),
@@ -553,7 +556,7 @@ impl<A> Visit<'_, A> {
         if !self.connection.peer.linger(self.context, self.token) {
             return Fate::Close;
         }
-        self.connection.phase = Phase::Lingering;
+        self.connection.exchange.phase = Phase::Lingering;
         Fate::Keep
     }
 
