@@ -86,7 +86,7 @@ pub enum MessageError {
     HostRepeated,
     /// `:authority` or `host` is not a host with an optional port.
     HostInvalid,
-    /// `content-length` is not a plain decimal number, or comes twice.
+    /// `content-length` is not a plain decimal number, comes twice, or follows the body.
     LengthInvalid,
 }
 
@@ -208,7 +208,8 @@ pub fn request_head<'f, 'b>(
     })
 }
 
-/// Checks a field section that follows a body: that it is well formed, and not which fields it has.
+/// Checks a field section that follows a body: that it is well formed and tells no length. It does
+/// not check which other fields it has.
 ///
 /// # Errors
 /// [`MessageError`].
@@ -220,7 +221,9 @@ pub fn check_trailers(section: &FieldSection) -> Result<(), MessageError> {
         if name.first() == Some(&b':') {
             return Err(MessageError::Pseudo);
         }
-        check_field(name, value)?;
+        if check_field(name, value)? == "content-length" {
+            return Err(MessageError::LengthInvalid);
+        }
     }
     Ok(())
 }

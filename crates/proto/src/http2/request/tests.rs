@@ -188,3 +188,11 @@ fn trailers_have_no_pseudo_header_fields() {
         Err(MessageError::ConnectionField)
     );
 }
+
+#[test]
+fn trailers_tell_no_length() {
+    assert_eq!(
+        check_trailers(&section(&[("x", "y"), ("content-length", "5")])),
+        Err(MessageError::LengthInvalid)
+    );
+}
