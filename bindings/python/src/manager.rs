@@ -2,6 +2,7 @@
 
 mod act;
 mod cache;
+mod call;
 mod connection;
 mod errand;
 mod errors;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import sys
 
 import pytest
 
@@ -142,6 +144,68 @@ def test_handlers_are_inherited_and_replaced():
             conn.set_handler(None)
             client.get()
     assert told == [("own", own), ("own", own), ("other", other), ("default", None)]
+
+
+class Handlers:
+    """The forms that a handler can have; each answers with its name."""
+
+    def method(self, conn, event, _data):
+        if event == Event.HTTP_MSG:
+            conn.reply(200, "method")
+
+    def __call__(self, conn, event, _data):
+        if event == Event.HTTP_MSG:
+            conn.reply(200, "object")
+
+    @staticmethod
+    def function(name, conn, event, *rest):
+        assert len(rest) == 1
+        if event == Event.HTTP_MSG:
+            conn.reply(200, name)
+
+
+class Constructed:
+    """A class whose objects are made for each event."""
+
+    def __init__(self, conn, event, _data):
+        Handlers.function("class", conn, event, _data)
+
+
+@pytest.mark.parametrize(
+    ("handler", "name"),
+    [
+        (Handlers().method, "method"),
+        (Handlers(), "object"),
+        (functools.partial(Handlers.function, "partial"), "partial"),
+        (lambda *arguments: Handlers.function("any", *arguments), "any"),
+        (Constructed, "class"),
+    ],
+)
+def test_whatever_can_be_called_is_a_handler(handler, name):
+    with Loop() as loop:
+        listener = loop.listen("http://127.0.0.1:0", handler)
+        assert body_of(loop.ask(listener, b"GET / HTTP/1.0\r\n\r\n")) == name.encode()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_handler_is_given_is_let_go_of(fails):
+    given = []
+
+    def handler(conn, event, message):
+        if event != Event.HTTP_MSG:
+            return
+        given.append(tuple(map(sys.getrefcount, (conn, event, message))))
+        if fails:
+            raise ValueError
+        conn.reply(200)
+
+    options = {"error_handler": lambda _error: None}
+    with Loop(handler, **options) as loop, loop.client(loop.listen()) as client:
+        for _ in range(20):
+            client.get()
+            loop.told.clear()
+    # The first requests may make what the others find.
+    assert len(set(given[2:])) == 1
 
 
 def test_only_the_events_asked_for():

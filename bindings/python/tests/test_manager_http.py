@@ -149,6 +149,24 @@ def test_a_message_is_empty_when_its_handler_has_returned():
         assert repr(message) == "<HttpMessage (no longer valid)>"
 
 
+def test_a_message_is_never_a_later_one():
+    kept = []
+
+    def handler(conn, event, message):
+        if event == Event.HTTP_MSG:
+            kept.append(message)
+            assert [kept.index(each) for each in kept if each] == [len(kept) - 1]
+            conn.reply(200, message.uri)
+
+    # More than the manager numbers at a time.
+    count = 1100
+    with Loop(handler) as loop, loop.client(loop.listen()) as client:
+        requests = (f"GET /{number} HTTP/1.1\r\nHost: h\r\n\r\n" for number in range(count))
+        client.send("".join(requests).encode())
+        answers = [client.answer() for _ in range(count)]
+    assert [body_of(each) for each in answers] == [b"/%d" % each for each in range(count)]
+
+
 def test_an_answer_is_framed():
     with Loop(answering(200, b"a\0b")) as loop:
         answer = loop.ask(loop.listen(), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")

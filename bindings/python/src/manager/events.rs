@@ -11,10 +11,10 @@ const NUMBERS: usize = 34;
 static MEMBERS: PyOnceLock<Vec<Py<PyAny>>> = PyOnceLock::new();
 
 /// The member of `Event` for `kind`.
-pub(super) fn object(py: Python<'_>, kind: EventKind) -> PyResult<Py<PyAny>> {
+pub(super) fn object(py: Python<'_>, kind: EventKind) -> PyResult<&Bound<'_, PyAny>> {
     let members = MEMBERS.get_or_try_init(py, || members(py))?;
     // The table has every number that an `EventKind` can have.
-    Ok(members[kind as usize].clone_ref(py))
+    Ok(members[kind as usize].bind(py))
 }
 
 fn members(py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {

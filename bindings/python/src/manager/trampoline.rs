@@ -1,5 +1,6 @@
 //! From the engine's callbacks to the handlers of a program.
 
+use super::call::call;
 use super::connection::Connection;
 use super::events;
 use super::frame;
@@ -13,14 +14,29 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Numbers the messages of all managers.
-static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
+/// Begins the next run of numbers for the messages of all managers.
+static NEXT_RUN: AtomicU64 = AtomicU64::new(1);
+/// Numbers in a run.
+const RUN: u64 = 1024;
 
-/// Unused message objects, to be used again.
+/// Unused message objects, to be used again, and unused numbers for them.
 #[derive(Default)]
 struct Spares {
     http: Option<Py<HttpMessage>>,
     websocket: Option<Py<WsMessage>>,
+    serials: std::ops::Range<u64>,
+}
+
+impl Spares {
+    /// Returns a number that no message has had.
+    fn serial(&mut self) -> u64 {
+        if let Some(serial) = self.serials.next() {
+            return serial;
+        }
+        let first = NEXT_RUN.fetch_add(RUN, Ordering::Relaxed);
+        self.serials = first + 1..first + RUN;
+        first
+    }
 }
 
 /// The callback that the engine is given for the handler in `slot`.
@@ -83,9 +99,9 @@ impl Told<'_, '_> {
         let py = self.py;
         let object = self.shared.cache.object(py, self.shared, conn.id())?;
         let kind = events::object(py, event.kind())?;
-        let call = |conn: &mut Conn<'_>, serial, view: &View<'_>, data: Bound<'_, PyAny>| {
+        let call = |conn: &mut Conn<'_>, serial, view: &View<'_>, data: &Bound<'_, PyAny>| {
             frame::with_handler(self.shared, self.slot, conn, (serial, view), || {
-                handler.bind(py).call1((object, kind, data)).map(drop)
+                call(handler.bind(py), [object.bind(py), kind, data]).map(drop)
             })
         };
         match event {
@@ -109,26 +125,26 @@ impl Told<'_, '_> {
                 self.with_websocket(spares, |serial, data| call(conn, serial, &view, data))
             }
             Event::Wakeup(data) | Event::HttpBody { data, .. } => {
-                call(conn, 0, &View::None, PyBytes::new(py, data).into_any())
+                call(conn, 0, &View::None, &PyBytes::new(py, data))
             }
-            Event::Error(text) => call(conn, 0, &View::None, PyString::new(py, text).into_any()),
-            Event::Read { data, .. } => call(conn, 0, &View::Input(data), py.None().into_bound(py)),
-            _ => call(conn, 0, &View::None, py.None().into_bound(py)),
+            Event::Error(text) => call(conn, 0, &View::None, &PyString::new(py, text)),
+            Event::Read { data, .. } => call(conn, 0, &View::Input(data), py.None().bind(py)),
+            _ => call(conn, 0, &View::None, py.None().bind(py)),
         }
     }
 
     fn with_http(
         &self,
         spares: &mut Spares,
-        call: impl FnOnce(u64, Bound<'_, PyAny>) -> PyResult<()>,
+        call: impl FnOnce(u64, &Bound<'_, PyAny>) -> PyResult<()>,
     ) -> PyResult<()> {
         let message = match spares.http.take() {
             Some(message) => message,
             None => Py::new(self.py, HttpMessage::default())?,
         };
-        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+        let serial = spares.serial();
         message.get().loan.set(serial);
-        let called = call(serial, message.bind(self.py).clone().into_any());
+        let called = call(serial, message.bind(self.py).as_any());
         message.get().loan.set(0);
         spares.http = is_alone(self.py, &message).then_some(message);
         called
@@ -137,15 +153,15 @@ impl Told<'_, '_> {
     fn with_websocket(
         &self,
         spares: &mut Spares,
-        call: impl FnOnce(u64, Bound<'_, PyAny>) -> PyResult<()>,
+        call: impl FnOnce(u64, &Bound<'_, PyAny>) -> PyResult<()>,
     ) -> PyResult<()> {
         let message = match spares.websocket.take() {
             Some(message) => message,
             None => Py::new(self.py, WsMessage::default())?,
         };
-        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+        let serial = spares.serial();
         message.get().loan.set(serial);
-        let called = call(serial, message.bind(self.py).clone().into_any());
+        let called = call(serial, message.bind(self.py).as_any());
         message.get().loan.set(0);
         spares.websocket = is_alone(self.py, &message).then_some(message);
         called
