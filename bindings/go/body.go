@@ -36,9 +36,9 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		if left := e.body[e.bodyStart:]; len(left) > 0 {
+		if left := e.upload.unread[e.upload.start:]; len(left) > 0 {
 			n := copy(p, left)
-			e.bodyStart += n
+			e.upload.start += n
 			b.grantLocked()
 			return n, nil
 		}
@@ -65,15 +65,15 @@ func (b *body) Read(p []byte) (int, error) {
 
 // grantLocked lets more of the body come when less than half of the buffer is on its way.
 func (b *body) grantLocked() {
-	e := b.e
+	e, u := b.e, b.e.upload
 	credit := int64(e.loop.bodyCredit())
-	buffered := int64(len(e.body) - e.bodyStart)
-	ahead := e.granted - e.received + buffered
+	buffered := int64(len(u.unread) - u.start)
+	ahead := u.granted - u.received + buffered
 	if e.bodyEnded || ahead > credit/2 {
 		return
 	}
 	more := credit - ahead
-	e.granted += more
+	u.granted += more
 	e.send(order{op: opGrant, argument: uint64(more)}, "")
 }
 
@@ -88,7 +88,7 @@ func (b *body) Close() error {
 
 // takeTrailer gives the request what came behind its body.
 func (b *body) takeTrailer() {
-	for line := range strings.SplitSeq(b.e.trailer, "\n") {
+	for line := range strings.SplitSeq(b.e.upload.trailer, "\n") {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
 			continue
@@ -99,5 +99,5 @@ func (b *body) takeTrailer() {
 		key := textproto.CanonicalMIMEHeaderKey(name)
 		b.req.Trailer[key] = append(b.req.Trailer[key], value)
 	}
-	b.e.trailer = ""
+	b.e.upload.trailer = ""
 }

@@ -27,19 +27,16 @@ type exchange struct {
 	table  int
 	flags  uint32
 	inline atomic.Pointer[poller]
-	// answer and url are here so that one piece of memory is enough.
-	answer response
-	url    url.URL
+	// answer, request and url are here so that one piece of memory is enough.
+	answer  response
+	request http.Request
+	url     url.URL
 
 	mu      sync.Mutex
 	changed chan struct{}
-	// body is what has come of the request's body and was not read.
-	body      []byte
-	bodyStart int
+	// upload is nil where no body follows.
+	upload    *upload
 	bodyEnded bool
-	// received and granted count bytes of the body.
-	received, granted int64
-	trailer           string
 	// inFlight is what was written since the engine last told that all is out.
 	inFlight int
 	gone     bool
@@ -53,6 +50,16 @@ type exchange struct {
 	afterFuncs                  map[*func()]struct{}
 	closeNotify                 chan bool
 	readDeadline, writeDeadline time.Time
+}
+
+// upload is what has come of a request's body.
+type upload struct {
+	// unread is what was not read of it, from start on.
+	unread []byte
+	start  int
+	// received and granted count its bytes.
+	received, granted int64
+	trailer           string
 }
 
 type detached struct {
@@ -81,8 +88,11 @@ func (l *loop) newExchange(ev *event) *exchange {
 	e.flags = e.word(0)
 	if e.flags&flagBodyFollows == 0 {
 		e.bodyEnded = true
-	} else if e.flags&flagExpectsContinue == 0 {
-		e.granted = int64(l.bodyCredit())
+	} else {
+		e.upload = &upload{}
+		if e.flags&flagExpectsContinue == 0 {
+			e.upload.granted = int64(l.bodyCredit())
+		}
 	}
 	if len(l.conns) > 0 {
 		e.conn = l.conns[uint64(ev.other)]
@@ -121,14 +131,15 @@ func (e *exchange) tell(ev *event) {
 	defer e.mu.Unlock()
 	switch ev.kind {
 	case kindBody:
-		if e.bodyStart == len(e.body) {
-			e.body, e.bodyStart = e.body[:0], 0
+		u := e.upload
+		if u.start == len(u.unread) {
+			u.unread, u.start = u.unread[:0], 0
 		}
-		e.body = append(e.body, e.loop.engine.bytes(ev)...)
-		e.received += int64(ev.length)
+		u.unread = append(u.unread, e.loop.engine.bytes(ev)...)
+		u.received += int64(ev.length)
 	case kindBodyEnd:
 		e.bodyEnded = true
-		e.trailer = string(e.loop.engine.bytes(ev))
+		e.upload.trailer = string(e.loop.engine.bytes(ev))
 	case kindWritable:
 		e.inFlight = 0
 	case kindPeerClosed:
@@ -366,7 +377,9 @@ func (e *exchange) serve() {
 		}
 		e.mu.Lock()
 		e.finished = true
-		e.body = nil
+		if e.upload != nil {
+			e.upload.unread = nil
+		}
 		e.cancelLocked(context.Canceled)
 		e.broadcastLocked()
 		e.mu.Unlock()

@@ -231,13 +231,13 @@ func (w *response) leavesBody() bool {
 	if e.bodyEnded {
 		return false
 	}
-	if e.flags&flagExpectsContinue != 0 && e.granted == 0 {
+	if e.flags&flagExpectsContinue != 0 && e.upload.granted == 0 {
 		return true
 	}
 	if !e.readDeadline.IsZero() && !time.Now().Before(e.readDeadline) {
 		return true
 	}
-	return w.req.ContentLength-e.received > unreadBytes
+	return w.req.ContentLength-e.upload.received > unreadBytes
 }
 
 // appendTrailers writes what comes behind the body.

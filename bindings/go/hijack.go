@@ -46,8 +46,12 @@ func (e *exchange) detach() (net.Conn, []byte, error) {
 func (e *exchange) takeBody() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	left := e.body[e.bodyStart:]
-	e.body, e.bodyStart = nil, 0
+	u := e.upload
+	if u == nil {
+		return nil
+	}
+	left := u.unread[u.start:]
+	u.unread, u.start = nil, 0
 	return left
 }
 

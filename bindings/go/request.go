@@ -14,7 +14,9 @@ var template = &http.Request{}
 
 // newRequest makes the request of an exchange; an error where its target is no URL.
 func (e *exchange) newRequest() (*http.Request, error) {
-	req := template.WithContext((*requestContext)(e))
+	// Inlined, it makes nothing but the copy.
+	e.request = *template.WithContext((*requestContext)(e))
+	req := &e.request
 	req.Method = internMethod(e.span(2))
 	req.RequestURI = e.span(4)
 	req.RemoteAddr = e.span(6)
@@ -60,7 +62,7 @@ const (
 func (e *exchange) fillHeader(req *http.Request) {
 	count := int(e.word(8))
 	header := make(http.Header, count)
-	values := make([]string, count)
+	var values []string
 	for i := range count {
 		place := fixedWords + i*fieldWords
 		name, value := e.span(place), e.span(place+2)
@@ -79,6 +81,10 @@ func (e *exchange) fillHeader(req *http.Request) {
 		if before, ok := header[name]; ok {
 			header[name] = append(before, value)
 			continue
+		}
+		if len(values) == 0 {
+			// One piece of memory for this one and all that follow.
+			values = make([]string, count-i)
 		}
 		values[0] = value
 		header[name] = values[:1:1]
