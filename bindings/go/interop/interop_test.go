@@ -155,12 +155,13 @@ func TestWebSocketLibraries(t *testing.T) {
 			defer c.Close()
 			for _, size := range []int{0, 5, 126, 70_000, 1 << 20} {
 				message := strings.Repeat("x", size)
-				if err := c.WriteMessage(gorilla.TextMessage, []byte(message)); err != nil {
-					t.Fatal(err)
+				err := c.WriteMessage(gorilla.TextMessage, []byte(message))
+				kind, got := 0, []byte(nil)
+				if err == nil {
+					kind, got, err = c.ReadMessage()
 				}
-				kind, got, err := c.ReadMessage()
 				if err != nil && name == "coder" && size > 32<<10 {
-					break // its own limit
+					break // its own limit, by which it may end the connection under the write
 				}
 				if err != nil || kind != gorilla.TextMessage || string(got) != message {
 					t.Fatalf("%d bytes: %v, %d bytes", size, err, len(got))
