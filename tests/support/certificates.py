@@ -38,14 +38,22 @@ def make_certificate(folder, name, *names, extra=(), dates=None):
     return certificate, key
 
 
-def make_client(folder, name, authority, days="2"):
-    """A client's certificate of this authority, and its key."""
+def make_client(folder, name, authority, days="2", subject=None, names=()):
+    """A client's certificate of this authority, and its key.
+
+    `subject` is as openssl takes it, by default the name alone. `names` are alternative names with
+    their kinds, such as `DNS:a.test`.
+    """
     certificate, key, request = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
-    extensions = folder / "client.ext"
-    extensions.write_text("extendedKeyUsage=clientAuth\nbasicConstraints=critical,CA:FALSE\n")
+    extensions = folder / f"{name}.ext"
+    lines = ["extendedKeyUsage=clientAuth", "basicConstraints=critical,CA:FALSE"]
+    if names:
+        lines.append("subjectAltName=" + ",".join(names))
+    extensions.write_text("\n".join([*lines, ""]))
+    subject = f"/CN={name}" if subject is None else subject
     for command in (
         ["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-         "-subj", f"/CN={name}", "-keyout", key, "-out", request],
+         "-utf8", "-subj", subject, "-keyout", key, "-out", request],
         ["x509", "-req", "-in", request, "-CA", authority[0], "-CAkey", authority[1], "-days",
          days, "-set_serial", "7", "-extfile", extensions, "-out", certificate],
     ):  # fmt: skip

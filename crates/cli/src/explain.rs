@@ -22,6 +22,12 @@ pub(crate) struct ExplainArguments {
     /// A field of the request, as for curl; repeat it for several
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) fields: Vec<String>,
+    /// The common name in the client's certificate
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client_cn: Option<String>,
+    /// An alternative name in the client's certificate; repeat it for several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client_san: Vec<String>,
     /// The address of the admin listener [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
@@ -64,7 +70,8 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> 
         [target] => ("GET", target),
         _ => return Err(ExplainError::Refused("name one target".to_owned())),
     };
-    let explained = Explained::new(method, target, arguments.fields.clone());
+    let explained = Explained::new(method, target, arguments.fields.clone())
+        .with_certificate(arguments.client_cn.clone(), arguments.client_san.clone());
     let address = environment::admin(arguments.admin.clone());
     let asked = match address.filter(|_| arguments.config.is_none()) {
         Some(address) => ask(&address, &explained.query()).map_err(ExplainError::Refused)?,

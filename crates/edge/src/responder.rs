@@ -3,7 +3,7 @@
 //! A [`Responder`] counts its response, writes its line of the access log and adds the fields for
 //! web pages. A [`ResponseLog`] alone is enough for responses that are sent in another way.
 
-use crate::access::{CorsGrant, CorsTable, redacted};
+use crate::access::{CorsGrant, CorsTable, ShownClient, redacted};
 use crate::config::{Config, RouteId, Routes};
 use crate::held::{held, hold};
 use crate::log::{AccessLine, AccessWriter};
@@ -141,6 +141,8 @@ pub(crate) struct Responder<'a, 'r> {
     outcome: Option<PollOutcome>,
     /// Route and origin of the page that asked, if answers say anything of it.
     page: Option<(RouteId, CorsGrant)>,
+    /// The connection is closed after the answer.
+    closes: bool,
 }
 
 /// The record of a held request, as far as its answer needs it.
@@ -210,6 +212,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             arrived: context.now(),
             outcome: None,
             page: None,
+            closes: false,
         }
     }
 
@@ -245,6 +248,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             arrived: request.arrived(),
             outcome: None,
             page: request.page(),
+            closes: false,
         }
     }
 
@@ -254,6 +258,20 @@ impl<'a, 'r> Responder<'a, 'r> {
             Exchange::Now(reply) => reply.peer_address(),
             Exchange::Held(http, exchange) => http.peer_address(*exchange),
         }
+    }
+
+    /// The client, as its connection knows it, which is under TLS or not.
+    pub(crate) fn client(&self, is_secure: bool) -> ShownClient {
+        let names = match &self.exchange {
+            Exchange::Now(reply) => reply.client_names(),
+            Exchange::Held(http, exchange) => http.client_names(*exchange),
+        };
+        ShownClient::of(is_secure, names.cloned())
+    }
+
+    /// Closes the connection after the answer, which is to be sent next.
+    pub(crate) fn close_after(&mut self) {
+        self.closes = true;
     }
 
     /// Counts how a poll ends; said before its answer is sent.
@@ -333,7 +351,11 @@ impl<'a, 'r> Responder<'a, 'r> {
 
     fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
         self.note(context, response.status, &response.body);
+        let closes = self.closes;
         let send = |reply: &mut Reply<'_>| {
+            if closes {
+                reply.close_after();
+            }
             reply.send(response);
             if !piece.is_empty() {
                 // Nothing is queued before it; a socket that has failed is told of later.

@@ -20,7 +20,9 @@ use crate::date::DateCache;
 use crate::fan_out;
 use crate::limits::{Limits, Waits};
 use crate::reply::{Reply, Response};
-use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
+use dwell_evloop::{
+    ClientNames, Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token,
+};
 use moving::Leaving;
 use shedding::Overload;
 use std::net::SocketAddr;
@@ -400,6 +402,7 @@ impl Http {
     /// /// Lets a client wait for another 25 seconds.
     /// fn prolong(http: &mut Http, context: &mut Context, exchange: ExchangeId, tag: u64) {
     ///     let from = http.peer_address(exchange);
+    ///     assert!(http.client_names(exchange).is_none(), "it is not under TLS");
     ///     if http.hold(context, exchange, tag, Some(Duration::from_secs(25))) {
     ///         println!("{from:?} waits on");
     ///     }
@@ -434,6 +437,13 @@ impl Http {
     pub fn peer_address(&self, exchange: ExchangeId) -> Option<SocketAddr> {
         self.held(exchange)?;
         self.peer_address_of(exchange.token)
+    }
+
+    /// The names of the client of a held exchange, as
+    /// [`Reply::client_names`](crate::Reply::client_names) has them.
+    pub fn client_names(&self, exchange: ExchangeId) -> Option<&ClientNames> {
+        let entry = self.held(exchange)?;
+        entry.peer.stream.client_names()
     }
 
     /// Closes every connection that is left.

@@ -10,7 +10,7 @@ use crate::connection::Unread;
 use crate::date::Start;
 use crate::http::Peers;
 use bytes::Bytes;
-use dwell_evloop::{FileSlice, PeerCertificates, Stream, Token};
+use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, Token};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
 use std::io;
@@ -104,7 +104,7 @@ impl Framing {
 ///     assert!(reply.is_open() && !reply.has_unread_body());
 ///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
 ///     assert_eq!(reply.suite_number(), None, "the client is not under TLS");
-///     assert!(reply.peer_certificates().is_none());
+///     assert!(reply.peer_certificates().is_none() && reply.client_names().is_none());
 ///     reply.write(b"by and ").expect("it is open and not full");
 ///     reply.write_shared(&"by".into()).expect("as before");
 ///     assert!(reply.queued_bytes() > 0);
@@ -174,6 +174,12 @@ impl Reply<'_> {
     /// See [`TlsBuilder`](crate::tls::TlsBuilder).
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.stream.peer_certificates()
+    }
+
+    /// Returns the names in the certificate of a client under TLS, or that it has shown none;
+    /// `None` where the listener does not keep them.
+    pub fn client_names(&self) -> Option<&ClientNames> {
+        self.stream.client_names()
     }
 
     /// The address the client has connected to, asked of the system at each call.

@@ -93,7 +93,9 @@ mod source;
 
 pub use dwell_evloop::{CertificateError, NameError};
 
-use dwell_evloop::{Acceptor, ClientTls, ClientVerification, Connector, Listener, Roots, Stream};
+use dwell_evloop::{
+    Acceptor, ClientTls, ClientVerification, Connector, KeptOfClient, Listener, Roots, Stream,
+};
 use source::{Source, Trusted, read};
 use std::fmt;
 use std::io;
@@ -392,7 +394,7 @@ impl TlsBuilder {
                 let clients = ClientVerification {
                     roots: &roots,
                     is_required: *clients == ClientCertificates::Required,
-                    keeps_certificates: true,
+                    keeps: KeptOfClient::Chain,
                 };
                 Acceptor::verifying(certificates, self.handshakes_max, clients)
                     .map_err(|error| trusted.wrong(error))?

@@ -71,13 +71,14 @@ pub use seed::seed;
 pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
-    Acceptor, Agreed, BlockingStream, Connector, Detached, FileSlice, FileTruncated, Flushed,
-    HandshakeCounts, HandshakeFailure, Handshaking, PeerCertificates, ReadOutcome, Stream,
+    Acceptor, Agreed, BlockingStream, ClientNames, Connector, Detached, FileSlice, FileTruncated,
+    Flushed, HandshakeCounts, HandshakeFailure, Handshaking, PeerCertificates, ReadOutcome, Stream,
     TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
 pub use stream::{
-    Certificate, CertificateError, ClientTls, ClientVerification, NameError, Roots, TicketKey,
+    Certificate, CertificateError, ClientTls, ClientVerification, KeptOfClient, NameError, Roots,
+    TicketKey,
 };
 pub use token::{Id, Token};
 

@@ -27,10 +27,11 @@ pub use file::{FileSlice, FileTruncated};
 pub use handshakes::HandshakeCounts;
 pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, server_fault};
 pub use secure::Handshaking;
-pub use tls::{Acceptor, Connector, PeerCertificates};
+pub use tls::{Acceptor, ClientNames, Connector, PeerCertificates};
 #[cfg(feature = "tls")]
 pub use tls::{
-    Certificate, CertificateError, ClientTls, ClientVerification, NameError, Roots, TicketKey,
+    Certificate, CertificateError, ClientTls, ClientVerification, KeptOfClient, NameError, Roots,
+    TicketKey,
 };
 
 use crate::output::LoopOutput;

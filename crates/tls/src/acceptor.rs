@@ -3,7 +3,7 @@
 use crate::clients::BoundedChains;
 use crate::handshake::{Capture, Handshake, Role};
 use crate::tickets::Tickets;
-use crate::{Certificate, CertificateError, Roots, TicketKey, TlsError};
+use crate::{Certificate, CertificateError, KeptOfClient, Roots, TicketKey, TlsError};
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::TrustAnchor;
@@ -14,6 +14,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use zeroize::Zeroizing;
 
@@ -43,9 +44,11 @@ struct Shared {
     certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
     handshakes_max: usize,
-    /// See [`Acceptor::client_authorities`].
-    client_authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
-    keeps_certificates: bool,
+    clients_are_required: bool,
+    /// See [`Acceptor::authorities`].
+    authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
+    /// A [`KeptOfClient`].
+    keeps: AtomicU8,
 }
 
 /// The way in which an acceptor verifies the certificates of clients.
@@ -55,18 +58,16 @@ pub struct ClientVerification<'r> {
     pub roots: &'r Roots,
     /// A client without a certificate is refused.
     pub is_required: bool,
-    /// Certificates are kept for as long as the connection
-    /// ([`Established::peer_certificates`](crate::Established::peer_certificates)), which takes
-    /// their bytes. Such a connection cannot be frozen.
-    pub keeps_certificates: bool,
+    /// The part of their certificates that is kept for as long as the connection.
+    pub keeps: KeptOfClient,
 }
 
 /// The parts of an acceptor that concern the certificates of clients.
-#[derive(Default)]
 struct Clients {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
-    are_kept: bool,
+    are_required: bool,
+    keeps: KeptOfClient,
 }
 
 impl Acceptor {
@@ -78,7 +79,13 @@ impl Acceptor {
     /// # Panics
     /// Never: the protocol versions are those that the cryptography supports.
     pub fn new(certificates: Vec<Certificate>, handshakes_max: usize) -> Self {
-        Self::with(certificates, handshakes_max, Clients::default())
+        let clients = Clients {
+            verifier: None,
+            authorities: None,
+            are_required: false,
+            keeps: KeptOfClient::Nothing,
+        };
+        Self::with(certificates, handshakes_max, clients)
     }
 
     /// Offers these certificates as [`new`](Self::new) does, to clients that show one themselves
@@ -106,9 +113,9 @@ impl Acceptor {
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;
         let clients = Clients {
             verifier: Some(Arc::new(BoundedChains(verifier))),
-            // Among optional ones there are clients that nobody has verified.
-            authorities: clients.is_required.then(|| digest_of(&authorities.roots)),
-            are_kept: clients.keeps_certificates,
+            authorities: Some(digest_of(&authorities.roots)),
+            are_required: clients.is_required,
+            keeps: clients.keeps,
         };
         Ok(Self::with(certificates, handshakes_max, clients))
     }
@@ -140,8 +147,9 @@ impl Acceptor {
             certificates,
             tickets,
             handshakes_max,
-            client_authorities: clients.authorities,
-            keeps_certificates: clients.are_kept,
+            clients_are_required: clients.are_required,
+            authorities: clients.authorities,
+            keeps: AtomicU8::new(clients.keeps as u8),
         }))
     }
 
@@ -203,7 +211,30 @@ impl Acceptor {
     /// `None` where clients may show no certificate. Acceptors with the same digest let the same
     /// clients in.
     pub fn client_authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
-        self.0.client_authorities
+        // Among optional ones there are clients that nobody has verified.
+        self.authorities().filter(|_| self.0.clients_are_required)
+    }
+
+    /// A digest (SHA-256) of the authorities by which the certificates of clients are
+    /// [verified](Self::verifying), if clients are asked for any. A name means the same to
+    /// acceptors with the same digest.
+    pub fn authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+        self.0.authorities
+    }
+
+    /// Keeps this of the certificates of clients from the next handshakes on, in all clones.
+    pub fn keep(&self, keeps: KeptOfClient) {
+        self.0.keeps.store(keeps as u8, Ordering::Relaxed);
+    }
+
+    fn keeps(&self) -> KeptOfClient {
+        const KEPT: [KeptOfClient; 4] = [
+            KeptOfClient::Nothing,
+            KeptOfClient::Names,
+            KeptOfClient::Certificate,
+            KeptOfClient::Chain,
+        ];
+        KEPT[usize::from(self.0.keeps.load(Ordering::Relaxed)) % KEPT.len()]
     }
 
     /// Handshakes that are to be under way at once in a loop, at most.
@@ -219,7 +250,7 @@ impl Acceptor {
         let connection = ServerConnection::new(Arc::clone(&self.0.config)).ok()?;
         let connection = Connection::Server(connection);
         let role = Role::Server {
-            keeps_certificates: self.0.keeps_certificates,
+            keeps: self.keeps(),
         };
         Some(Handshake::new(connection, role))
     }

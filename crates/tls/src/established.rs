@@ -1,7 +1,8 @@
 //! Connections whose handshake is over.
 
+use crate::kept::KeptClient;
+use crate::{ClientNames, PeerCertificates, Session, TlsError};
 use crate::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Keys, Opened, RECORD_BYTES_MAX};
-use crate::{PeerCertificates, Session, TlsError};
 use rustls::Connection;
 use std::io::{Read, Write};
 use zeroize::Zeroizing;
@@ -13,21 +14,21 @@ pub enum Established {
     Tls13(Session),
     /// TLS 1.2: that of rustls, some kilobytes.
     Tls12(Box<Tls12>),
-    /// TLS 1.3 with a client whose certificates are kept. Other connections are no larger for it.
+    /// TLS 1.3 with a client of which something is kept. Other connections are no larger for it.
     Known(Box<Known>),
 }
 
-/// A connection of TLS 1.3 whose client has shown certificates that are kept.
+/// A connection of TLS 1.3 with its client.
 #[derive(Debug)]
 pub struct Known {
     pub(crate) session: Session,
-    pub(crate) certificates: PeerCertificates,
+    pub(crate) client: KeptClient,
 }
 
 /// A connection of TLS 1.2.
 pub struct Tls12 {
     connection: Connection,
-    certificates: Option<PeerCertificates>,
+    client: Option<KeptClient>,
     is_ended: bool,
     is_closed: bool,
 }
@@ -35,10 +36,37 @@ pub struct Tls12 {
 impl Established {
     /// The certificates that a client has shown, if they are kept.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        match self.client()? {
+            KeptClient::Chain(certificates) => Some(certificates),
+            KeptClient::Names(_) => None,
+        }
+    }
+
+    /// The names of a client, or that it has shown no certificate; `None` if they are not kept.
+    pub fn client_names(&self) -> Option<&ClientNames> {
+        match self.client()? {
+            KeptClient::Chain(_) => None,
+            KeptClient::Names(names) => Some(names),
+        }
+    }
+
+    fn client(&self) -> Option<&KeptClient> {
         match self {
             Self::Tls13(_) => None,
-            Self::Tls12(session) => session.certificates.as_ref(),
-            Self::Known(known) => Some(&known.certificates),
+            Self::Tls12(session) => session.client.as_ref(),
+            Self::Known(known) => Some(&known.client),
+        }
+    }
+
+    /// Goes on with a session of TLS 1.3 that another process has frozen, and with the names of
+    /// its client, if they came along.
+    pub fn thawed(session: Session, names: Option<ClientNames>) -> Self {
+        match names {
+            None => Self::Tls13(session),
+            Some(names) => Self::Known(Box::new(Known {
+                session,
+                client: KeptClient::Names(names),
+            })),
         }
     }
 
@@ -145,17 +173,28 @@ impl Established {
     /// Returns true if another process can go on with it: it is of TLS 1.3, whose sessions can be
     /// [frozen](Session::freeze), not closed, and without certificates, which would stay here.
     pub fn is_freezable(&self) -> bool {
-        matches!(self, Self::Tls13(session) if !session.is_closed)
+        match self {
+            Self::Tls13(session) => !session.is_closed,
+            Self::Known(known) => {
+                matches!(known.client, KeptClient::Names(_)) && !known.session.is_closed
+            }
+            Self::Tls12(_) => false,
+        }
     }
 
     /// Freezes the session, as [`Session::freeze`] does; `None` unless it
     /// [is freezable](Self::is_freezable).
     ///
-    /// Shape: the secrets are erased here, and nothing can be sealed or opened any more.
+    /// Shape: the secrets are erased here, and nothing can be sealed or opened any more. The names
+    /// of a client stay, to be sent beside it.
     pub fn freeze(&mut self, keys: &mut Keys) -> Option<Zeroizing<Vec<u8>>> {
+        if !self.is_freezable() {
+            return None;
+        }
         match self {
-            Self::Tls13(session) if !session.is_closed => Some(session.freeze_in_place(keys)),
-            _ => None,
+            Self::Tls13(session) => Some(session.freeze_in_place(keys)),
+            Self::Known(known) => Some(known.session.freeze_in_place(keys)),
+            Self::Tls12(_) => None,
         }
     }
 
@@ -170,10 +209,10 @@ impl Established {
 }
 
 impl Tls12 {
-    pub(crate) fn new(connection: Connection, certificates: Option<PeerCertificates>) -> Self {
+    pub(crate) fn new(connection: Connection, client: Option<KeptClient>) -> Self {
         Self {
             connection,
-            certificates,
+            client,
             is_ended: false,
             is_closed: false,
         }

@@ -1,10 +1,11 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
 use crate::established::{Established, Known, Tls12};
+use crate::kept::KeptClient;
 use crate::session::Peer;
 use crate::verifier::reason;
 use crate::{Alert, HEADER_BYTES, Keys, RECORD_BYTES_MAX, TlsError, content};
-use crate::{PeerCertificates, Secrets, Session, Suite};
+use crate::{KeptOfClient, Secrets, Session, Suite};
 use rustls::{CipherSuite, Connection, HandshakeKind, KeyLog, ProtocolVersion};
 use std::cell::RefCell;
 use std::fmt;
@@ -30,7 +31,7 @@ pub struct Handshake {
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The server's.
-    Server { keeps_certificates: bool },
+    Server { keeps: KeptOfClient },
     /// The client's; the name of the server.
     Client(Arc<str>),
 }
@@ -258,15 +259,12 @@ impl Handshake {
             return Err(rustls::Error::HandshakeNotComplete.into());
         }
         // Those of a server are verified, and no more is done with them.
-        let shown = match self.role {
-            Role::Server {
-                keeps_certificates: true,
-            } => self.connection.peer_certificates(),
-            _ => None,
+        let kept = match self.role {
+            Role::Server { keeps } => KeptClient::of(keeps, self.connection.peer_certificates()),
+            Role::Client(_) => None,
         };
-        let certificates = shown.and_then(PeerCertificates::new);
         if !self.is_tls13() {
-            let session = Tls12::new(self.connection, certificates);
+            let session = Tls12::new(self.connection, kept);
             return Ok(Established::Tls12(Box::new(session)));
         }
         let suite = self.suite()?;
@@ -286,12 +284,9 @@ impl Handshake {
         if matches!(self.role, Role::Client(_)) {
             session.peer = Peer::Server;
         }
-        Ok(match certificates {
+        Ok(match kept {
             None => Established::Tls13(session),
-            Some(certificates) => Established::Known(Box::new(Known {
-                session,
-                certificates,
-            })),
+            Some(client) => Established::Known(Box::new(Known { session, client })),
         })
     }
 }

@@ -17,16 +17,27 @@ pub(crate) struct Fields {
     pub(crate) is_end_entity: bool,
 }
 
+/// A kind of alternative name that is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NameKind {
+    Dns,
+    Email,
+    Uri,
+}
+
+/// The names of a certificate, as they are read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Names {
+    /// The only common name of the subject; empty if there are several, or it is no text.
+    pub(crate) common_name: String,
+    /// Each alternative name of a kind that is kept; empty if it is no text.
+    pub(crate) alternatives: Vec<(NameKind, String)>,
+}
+
 /// Reads the fields of a DER certificate; `None` for anything else.
 pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
-    let mut certificate = Der(Der(certificate).expect(SEQUENCE)?);
-    let mut body = Der(certificate.expect(SEQUENCE)?);
-    let mut next = body.next()?;
-    if next.0 == VERSION {
-        next = body.next()?;
-    }
-    // The serial number; then the algorithm and the issuer.
-    (next.0 == INTEGER).then_some(())?;
+    let mut body = body_of(certificate)?;
+    // The algorithm and the issuer.
     body.expect(SEQUENCE)?;
     body.expect(SEQUENCE)?;
     let mut validity = Der(body.expect(SEQUENCE)?);
@@ -48,37 +59,85 @@ pub(crate) fn fields(certificate: &[u8]) -> Option<Fields> {
 
 /// Reads the subject of a DER certificate as text; `None` for anything else.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
+    name::text_of(subject_of(&mut body_of(certificate)?)?)
+}
+
+/// Reads the names of a client's DER certificate; `None` for anything else.
+pub(crate) fn names(certificate: &[u8]) -> Option<Names> {
+    let mut body = body_of(certificate)?;
+    let common_names = name::common_names_of(subject_of(&mut body)?)?;
+    let mut alternatives = Vec::new();
+    while let Some((tag, content)) = body.next() {
+        if tag != EXTENSIONS {
+            continue;
+        }
+        let mut extensions = Der(Der(content).expect(SEQUENCE)?);
+        while let Some((_, extension)) = extensions.next() {
+            let (id, mut content) = extension_of(extension)?;
+            if id != SUBJECT_ALTERNATIVE_NAME {
+                continue;
+            }
+            while let Some((tag, name)) = content.next() {
+                let kind = match tag {
+                    DNS_NAME => NameKind::Dns,
+                    EMAIL => NameKind::Email,
+                    URI => NameKind::Uri,
+                    _ => continue,
+                };
+                // One that is no text still says that there are several.
+                let text = str::from_utf8(name).ok().filter(|name| name.is_ascii());
+                alternatives.push((kind, text.unwrap_or_default().to_owned()));
+            }
+        }
+    }
+    let [common_name] = <[_; 1]>::try_from(common_names).unwrap_or_default();
+    Some(Names {
+        common_name,
+        alternatives,
+    })
+}
+
+/// The elements of a certificate from its serial number on.
+fn body_of(certificate: &[u8]) -> Option<Der<'_>> {
     let mut certificate = Der(Der(certificate).expect(SEQUENCE)?);
     let mut body = Der(certificate.expect(SEQUENCE)?);
     let mut next = body.next()?;
     if next.0 == VERSION {
         next = body.next()?;
     }
-    // The serial number; then the algorithm, the issuer and the time.
-    (next.0 == INTEGER).then_some(())?;
+    (next.0 == INTEGER).then_some(body)
+}
+
+/// The subject, behind the algorithm, the issuer and the time.
+fn subject_of<'a>(body: &mut Der<'a>) -> Option<&'a [u8]> {
     for _ in 0..3 {
         body.expect(SEQUENCE)?;
     }
-    name::text_of(body.expect(SEQUENCE)?)
+    body.expect(SEQUENCE)
+}
+
+/// The identifier of an extension, and the elements of its value.
+fn extension_of(extension: &[u8]) -> Option<(&[u8], Der<'_>)> {
+    let mut extension = Der(extension);
+    let id = extension.expect(OBJECT_ID)?;
+    if ![SUBJECT_ALTERNATIVE_NAME, BASIC_CONSTRAINTS].contains(&id) {
+        return Some((id, Der(&[])));
+    }
+    let mut value = extension.next()?;
+    if value.0 == BOOLEAN {
+        value = extension.next()?;
+    }
+    Some((id, Der(Der(value.1).expect(SEQUENCE)?)))
 }
 
 impl Fields {
     /// Adds what an extension has, if it is one of those that are read.
     fn add(&mut self, (_, extension): Element<'_>) -> Option<()> {
-        let mut extension = Der(extension);
-        let id = extension.expect(OBJECT_ID)?;
-        if ![SUBJECT_ALTERNATIVE_NAME, BASIC_CONSTRAINTS].contains(&id) {
-            return Some(());
-        }
-        let mut value = extension.next()?;
-        if value.0 == BOOLEAN {
-            value = extension.next()?;
-        }
-        let mut content = Der(Der(value.1).expect(SEQUENCE)?);
+        let (id, mut content) = extension_of(extension)?;
         if id == BASIC_CONSTRAINTS {
             // False is the default, which DER leaves out.
             self.is_end_entity = !matches!(content.next(), Some((BOOLEAN, [0xff])));
-        } else {
+        } else if id == SUBJECT_ALTERNATIVE_NAME {
             self.add_names(content);
         }
         Some(())
@@ -172,7 +231,9 @@ const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
+const EMAIL: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
+const URI: u8 = 0x86;
 const ADDRESS: u8 = 0x87;
 /// 2.5.29.19
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
@@ -237,6 +298,7 @@ mod tests {
             bytes.truncate(cut % (length + 1));
             let _ = fields(&bytes);
             let _ = subject(&bytes);
+            let _ = names(&bytes);
         }
     }
 }

@@ -53,16 +53,17 @@ pub(crate) fn client_scheme(
     let told = if trusted.is_empty() {
         None
     } else {
-        fields.find("x-forwarded-proto")
+        forwarded_scheme(fields)
     };
     let told = told.filter(|_| is_trusted(peer(), trusted));
-    let first = told.and_then(|told| list_tokens(told).next());
-    match first {
-        Some(word) if word.eq_ignore_ascii_case(b"https") => "https",
-        Some(word) if word.eq_ignore_ascii_case(b"http") => "http",
-        _ if is_secure => "https",
-        _ => "http",
-    }
+    told.unwrap_or(if is_secure { "https" } else { "http" })
+}
+
+/// The scheme that the first word of `X-Forwarded-Proto` names.
+pub(crate) fn forwarded_scheme(fields: Fields<'_, '_>) -> Option<&'static str> {
+    let first = list_tokens(fields.find("x-forwarded-proto")?).next()?;
+    let mut known = ["https", "http"].into_iter();
+    known.find(|scheme| first.eq_ignore_ascii_case(scheme.as_bytes()))
 }
 
 fn is_among(address: IpAddr, trusted: &[Network]) -> bool {

@@ -5,8 +5,8 @@
 
 use super::tokens::Bearer;
 use super::{
-    Access, AuthDecision, AuthSubrequests, Identity, RateKey, Refused, TokenRefusal, Verifier,
-    client_address, counted_as, is_trusted,
+    Access, AuthDecision, AuthSubrequests, CertificateRefusal, Identity, RateKey, Refused,
+    ShownClient, TokenRefusal, Verifier, client_address, counted_as, is_trusted,
 };
 use crate::config::{Config, Rate, RouteConfig};
 use dwell_proto::http1::{Fields, RequestHead};
@@ -30,6 +30,8 @@ pub(crate) enum Denial {
     Limited(Limited),
     /// It has no good token.
     Token(TokenRefusal),
+    /// Its client has no certificate with a name for the key.
+    Certificate(CertificateRefusal),
     /// The application refuses it.
     Refused(Arc<Refused>),
 }
@@ -77,7 +79,8 @@ impl Gate {
         self.verifier = access.verifier(&self.config);
     }
 
-    /// Admits a request by the rate of its address and by its token, and completes `identity`.
+    /// Admits a request by the rate of its address, by its certificate and by its token, and
+    /// completes `identity`.
     ///
     /// # Errors
     /// The reason why it is not admitted.
@@ -87,6 +90,7 @@ impl Gate {
         head: &RequestHead<'_, '_>,
         peer: impl FnOnce() -> Option<SocketAddr>,
         asked: RequestTime,
+        client: impl FnOnce() -> ShownClient,
         identity: &mut Identity,
     ) -> Result<(), Denial> {
         if let Some(rate) = rules.access.rate_per_address {
@@ -94,22 +98,28 @@ impl Gate {
             self.take_share(asked.at, rules, client, rate)
                 .map_err(Denial::Limited)?;
         }
-        self.verify(rules, head, asked.unix_seconds, identity)
+        self.verify(rules, head, asked.unix_seconds, client, identity)
     }
 
-    /// Completes an identity by the token of a request, where its route needs one.
+    /// Completes an identity by the certificate of its client and by the token of a request, where
+    /// its route needs them.
     ///
     /// Units: `now` is seconds of Unix time.
     ///
     /// # Errors
-    /// The reason why the token is not good.
+    /// The reason why one of them is not good.
     pub(crate) fn verify(
         &mut self,
         rules: &RouteConfig,
         head: &RequestHead<'_, '_>,
         now: u64,
+        client: impl FnOnce() -> ShownClient,
         identity: &mut Identity,
     ) -> Result<(), Denial> {
+        if rules.key.takes_client() {
+            let names = client().names_for(&rules.key);
+            identity.client = Some(names.map_err(Denial::Certificate)?);
+        }
         if rules.access.jwt {
             let claims = self.verifier.claims(head, now).map_err(Denial::Token)?;
             identity.ends = self.verifier.ends(&claims);

@@ -1,7 +1,8 @@
 //! The client of one request: its identity, and the inputs of keys.
 
 use super::{Claims, CorsGrant, Granted};
-use crate::config::Requested;
+use crate::config::{ClientPart, Requested};
+use dwell_engine::ClientNames;
 use dwell_proto::http1::Fields;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub(crate) struct Identity {
     pub(super) claims: Option<Arc<Claims>>,
     /// Fields of the response by which the application has granted access.
     pub(super) granted: Option<Arc<Granted>>,
+    /// Names in the client's certificate.
+    pub(super) client: Option<ClientNames>,
     /// Expiry of the claims. Units: seconds of Unix time.
     pub(super) ends: Option<u64>,
 }
@@ -32,6 +35,14 @@ impl Identity {
     pub(crate) fn of(origin: Option<CorsGrant>) -> Self {
         Self {
             origin,
+            ..Self::default()
+        }
+    }
+
+    /// Makes the identity of a client of which a certificate alone is known.
+    pub(crate) fn of_client(client: ClientNames) -> Self {
+        Self {
+            client: Some(client),
             ..Self::default()
         }
     }
@@ -60,5 +71,13 @@ impl<'a> Requested<'a> for KeyInputs<'a> {
 
     fn granted(&self, name: &str) -> Option<&[u8]> {
         self.identity?.granted.as_ref()?.field(name)
+    }
+
+    fn client_name(&self, part: ClientPart) -> Option<&str> {
+        let client = self.identity?.client.as_ref()?;
+        match part {
+            ClientPart::CommonName => client.common_name(),
+            ClientPart::AlternativeName => client.alternative_name(),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! reading key files.
 
 mod address;
+mod client;
 mod connection_limiter;
 mod cors;
 mod decision;
@@ -17,7 +18,8 @@ mod subrequests;
 mod tokens;
 mod verifier;
 
-pub(crate) use address::{client_address, client_scheme, counted_as, is_trusted};
+pub(crate) use address::{client_address, client_scheme, counted_as, forwarded_scheme, is_trusted};
+pub(crate) use client::{CertificateRefusal, ShownClient};
 pub(crate) use connection_limiter::ConnectionLimiter;
 pub(crate) use cors::{CorsGrant, CorsTable};
 pub(crate) use decision::{AuthDecision, Granted, Refused, auth_request, credential};

@@ -301,6 +301,7 @@ fn routes(draft: &mut Draft, config: &Config) {
             );
         }
         guards(draft, config, index, route);
+        client_keys(draft, config, index, route);
         if let Some(message) = longer("wait_default", route.wait_default, route.wait_max) {
             let options = [option("wait_default"), option("wait_max")];
             draft.conflict(
@@ -356,6 +357,35 @@ fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig)
             &[option("key").as_str(), option("jwt").as_str()],
             message.to_owned(),
             "set jwt = true, and publish on a route or by a key of its own",
+        );
+    }
+}
+
+/// Reports keys that are made of a client's certificate, but would be of no client, or of several.
+fn client_keys(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig) {
+    if !route.key.takes_client() {
+        return;
+    }
+    let option = route_option(index, "key");
+    if config.tls.client_ca.is_none() {
+        draft.conflict(
+            &[option.as_str(), "tls.client_ca"],
+            "no client is asked for the certificate that this key is made of".to_owned(),
+            "name the PEM file of the authorities in tls.client_ca",
+        );
+    }
+    if route.key.has_client_without_separator() {
+        draft.conflict(
+            &[option.as_str()],
+            "a name of a certificate would run into the next part of the key".to_owned(),
+            "write a character between them that no name has, such as | or :",
+        );
+    }
+    if route.access.publish {
+        draft.conflict(
+            &[option.as_str(), route_option(index, "publish").as_str()],
+            "publishers would store the values of their own certificate's name alone".to_owned(),
+            "publish on a route or by a key of its own",
         );
     }
 }

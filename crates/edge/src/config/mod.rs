@@ -31,8 +31,8 @@ pub use reference::{example_file, reference_page, settings_file};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
+pub(crate) use template::{ClientPart, Requested, check_key, cookie_value, query_value};
 pub use template::{KeyError, KeyTemplate, TemplateError};
-pub(crate) use template::{Requested, check_key, cookie_value, query_value};
 pub use tls::{ClientAuth, ClientTlsFiles, TlsConfig};
 pub use units::{UnitError, duration, show_duration, show_size, size};
 pub use upstream::UpstreamConfig;
@@ -120,7 +120,9 @@ impl Config {
                  keep it in a network of your own and list its names in server.admin_hosts"
             )
         });
-        told.into_iter().chain(self.tls.warnings()).collect()
+        let routes = self.routes.iter().flat_map(|route| route.warnings());
+        let told = told.into_iter().chain(self.tls.warnings());
+        told.chain(routes).collect()
     }
 
     /// Describes the process in one line.

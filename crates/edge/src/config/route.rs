@@ -60,6 +60,26 @@ impl RouteConfig {
     }
 }
 
+impl RouteConfig {
+    /// Warnings about keys of which clients choose a part that looks like one of the proxy's.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        let chosen = [
+            ("x-forwarded-proto", "{scheme}"),
+            ("client-cert", "{tls.client.cn} or {tls.client.san}"),
+        ];
+        let taken = chosen
+            .into_iter()
+            .filter(|(field, _)| self.key.takes_header(field));
+        taken.map(|(field, part)| {
+            format!(
+                "the key of the route `{}` has {{header.{field}}}, which a client can set to \
+                 anything, and so get the values of others; use {part}",
+                self.prefix
+            )
+        })
+    }
+}
+
 impl Default for RouteConfig {
     fn default() -> Self {
         Self {

@@ -34,7 +34,7 @@ pub(crate) struct Rules {
 impl Route {
     fn new(options: &Arc<RouteConfig>, has_upstream: bool) -> Self {
         let access = &options.access;
-        let is_guarded = access.is_guarded();
+        let is_guarded = access.is_guarded() || options.key.takes_client();
         let is_special = is_guarded
             || access.is_limited()
             || access.publish

@@ -6,10 +6,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// A key made from path, query parameters, header fields, cookies, claims and literal text.
+/// A key made from path, query parameters, header fields, cookies, claims, names of certificates
+/// and literal text.
 ///
 /// Written as text with the parts in braces: `{path}`, `{uri}`, `{scheme}`, `{query.NAME}`,
-/// `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`.
+/// `{header.NAME}`, `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`, `{tls.client.cn}`,
+/// `{tls.client.san}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     parts: Vec<Part>,
@@ -26,6 +28,14 @@ enum Part {
     Cookie(String),
     Claim(String),
     Auth(String),
+    Client(ClientPart),
+}
+
+/// A name in the certificate of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientPart {
+    CommonName,
+    AlternativeName,
 }
 
 /// Inputs of a key besides the target.
@@ -47,6 +57,12 @@ pub(crate) trait Requested<'h> {
     /// A field of the response by which the application has granted access.
     fn granted(&self, name: &str) -> Option<&[u8]> {
         let _ = name;
+        None
+    }
+
+    /// A name in the client's certificate.
+    fn client_name(&self, part: ClientPart) -> Option<&str> {
+        let _ = part;
         None
     }
 }
@@ -80,11 +96,34 @@ impl KeyTemplate {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
     }
 
-    /// Returns true if the key contains an identity: a cookie, a claim, or a field of the
-    /// application's decision.
+    /// Returns true if the key contains an identity: a cookie, a claim, a name in a certificate, or
+    /// a field of the application's decision.
     pub(crate) fn is_of_identity(&self) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Cookie(_) | Part::Claim(_) | Part::Auth(_));
-        self.parts.iter().any(is_it)
+        self.parts.iter().any(is_it) || self.takes_client()
+    }
+
+    /// Returns true if the key contains a name of the client's certificate.
+    pub(crate) fn takes_client(&self) -> bool {
+        self.client_parts().next().is_some()
+    }
+
+    /// Names of the client's certificate that the key contains.
+    pub(crate) fn client_parts(&self) -> impl Iterator<Item = ClientPart> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Client(part) => Some(*part),
+            _ => None,
+        })
+    }
+
+    /// Returns true if a name of the client's certificate and another part stand side by side, so
+    /// that several pairs of them make one key.
+    pub(crate) fn has_client_without_separator(&self) -> bool {
+        let is_client = |part: &Part| matches!(part, Part::Client(_));
+        let is_literal = |part: &Part| matches!(part, Part::Literal(_));
+        self.parts
+            .windows(2)
+            .any(|two| two.iter().any(is_client) && !two.iter().any(is_literal))
     }
 
     /// Returns true if the key contains this header field.
@@ -127,10 +166,35 @@ impl KeyTemplate {
             return check_key(path.as_bytes());
         }
         scratch.clear();
-        for part in &self.parts {
+        for (place, part) in self.parts.iter().enumerate() {
             part.render(path, query, requested, scratch)?;
+            if let Part::Client(client) = part {
+                let name = requested.client_name(*client).unwrap_or_default();
+                self.check_separators(place, name)?;
+            }
         }
         check_key(scratch)
+    }
+
+    /// Checks that a name of a certificate, the part at `place`, does not have the character that
+    /// parts it from another part: so no two names with other values make the same key.
+    fn check_separators(&self, place: usize, name: &str) -> Result<(), KeyError> {
+        let text = |place: Option<usize>| match self.parts.get(place?) {
+            Some(Part::Literal(text)) => Some(text),
+            _ => None,
+        };
+        let before = text(place.checked_sub(1)).filter(|_| place > 1);
+        let behind = text(Some(place + 1)).filter(|_| place + 2 < self.parts.len());
+        let before = before.and_then(|text| text.chars().next_back());
+        let behind = behind.and_then(|text| text.chars().next());
+        match before
+            .into_iter()
+            .chain(behind)
+            .find(|one| name.contains(*one))
+        {
+            Some(separator) => Err(KeyError::Separator(separator)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -194,6 +258,10 @@ impl Part {
             Self::Auth(name) => {
                 key.extend_from_slice(requested.granted(name).ok_or(KeyError::Missing)?);
             }
+            Self::Client(part) => {
+                let name = requested.client_name(*part).ok_or(KeyError::Missing)?;
+                key.extend_from_slice(name.as_bytes());
+            }
         }
         Ok(())
     }
@@ -238,6 +306,8 @@ impl fmt::Display for KeyTemplate {
                 Part::Cookie(name) => write!(f, "{{cookie.{name}}}")?,
                 Part::Claim(name) => write!(f, "{{claim.{name}}}")?,
                 Part::Auth(name) => write!(f, "{{auth.{name}}}")?,
+                Part::Client(ClientPart::CommonName) => f.write_str("{tls.client.cn}")?,
+                Part::Client(ClientPart::AlternativeName) => f.write_str("{tls.client.san}")?,
             }
         }
         Ok(())
@@ -289,6 +359,8 @@ pub enum KeyError {
     Forbidden(u8),
     /// The path cannot be decoded, or leads above its root.
     Path,
+    /// A name in the client's certificate has the character that parts it from the rest of the key.
+    Separator(char),
 }
 
 impl KeyError {
@@ -296,7 +368,7 @@ impl KeyError {
     pub fn status(self) -> u16 {
         match self {
             Self::TooLong(_) => 414,
-            Self::Missing | Self::Forbidden(_) | Self::Path => 400,
+            Self::Missing | Self::Forbidden(_) | Self::Path | Self::Separator(_) => 400,
         }
     }
 }
@@ -307,6 +379,9 @@ impl fmt::Display for KeyError {
             Self::Missing => f.write_str("the request lacks a value its key is made of"),
             Self::TooLong(bytes) => write!(f, "key exceeds {KEY_BYTES_MAX} bytes: {bytes}"),
             Self::Forbidden(byte) => write!(f, "key has the byte 0x{byte:02x}"),
+            Self::Separator(separator) => {
+                write!(f, "the name in the client certificate has a {separator:?}")
+            }
             Self::Path => f.write_str("the path cannot be decoded or leads above its root"),
         }
     }
@@ -325,6 +400,8 @@ fn part(text: &str) -> Result<Part, TemplateError> {
         "path" => return Ok(Part::Path),
         "uri" => return Ok(Part::Uri),
         "scheme" => return Ok(Part::Scheme),
+        "tls.client.cn" => return Ok(Part::Client(ClientPart::CommonName)),
+        "tls.client.san" => return Ok(Part::Client(ClientPart::AlternativeName)),
         _ => {}
     }
     let (kind, name) = text
@@ -450,6 +527,66 @@ mod tests {
         assert_eq!(key, Ok(&b"https:/poll/a"[..]));
         assert!(by_scheme.takes_path() && !by_scheme.is_path());
         assert_eq!(by_scheme.to_string(), "{scheme}:{path}");
+    }
+
+    /// A client of this common name and alternative name.
+    struct Certified(&'static str, Option<&'static str>);
+
+    impl Requested<'_> for Certified {
+        fn header(&self, _: &str) -> Option<&'static [u8]> {
+            None
+        }
+
+        fn client_name(&self, part: ClientPart) -> Option<&str> {
+            match part {
+                ClientPart::CommonName => Some(self.0),
+                ClientPart::AlternativeName => self.1,
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_of_a_certificate_makes_no_key_of_another_one() {
+        let key = |text: &str, client: Certified| {
+            let mut scratch = Vec::new();
+            let key = template(text).render("/p", Some("q=x:b"), &client, &mut scratch);
+            key.map(|key| String::from_utf8_lossy(key).into_owned())
+        };
+        let cn = |text: &str, name| key(text, Certified(name, None));
+        assert_eq!(cn("in:{tls.client.cn}", "a:b").as_deref(), Ok("in:a:b"));
+        assert_eq!(cn("{tls.client.cn}:in", "a:b").as_deref(), Ok("a:b:in"));
+        assert_eq!(
+            cn("in:{tls.client.cn}:{query.q}", "a").as_deref(),
+            Ok("in:a:x:b")
+        );
+        for text in ["in:{tls.client.cn}:{query.q}", "{query.q}:{tls.client.cn}"] {
+            assert_eq!(cn(text, "a:x"), Err(KeyError::Separator(':')), "{text}");
+        }
+        assert_eq!(cn("{tls.client.cn}", "a b"), Err(KeyError::Forbidden(b' ')));
+        assert_eq!(cn("{tls.client.cn}", "a\0"), Err(KeyError::Forbidden(0)));
+        assert_eq!(cn("{tls.client.san}", "a"), Err(KeyError::Missing));
+        let both = key(
+            "{tls.client.cn}|{tls.client.san}",
+            Certified("a", Some("b:c")),
+        );
+        assert_eq!(both.as_deref(), Ok("a|b:c"));
+    }
+
+    #[test]
+    fn a_name_of_a_certificate_is_an_identity_and_stands_apart() {
+        let by_name = template("in:{tls.client.cn}/{tls.client.san}");
+        assert!(by_name.takes_client() && by_name.is_of_identity());
+        assert_eq!(by_name.to_string(), "in:{tls.client.cn}/{tls.client.san}");
+        assert!(!by_name.has_client_without_separator());
+        for text in ["{tls.client.cn}{path}", "{path}{tls.client.san}"] {
+            assert!(template(text).has_client_without_separator(), "{text}");
+        }
+        assert!(!template("{path}{query.a}:{tls.client.cn}").has_client_without_separator());
+        let unknown = "{tls.client.ou}".parse::<KeyTemplate>();
+        assert_eq!(
+            unknown,
+            Err(TemplateError::Part("tls.client.ou".to_owned()))
+        );
     }
 
     #[test]

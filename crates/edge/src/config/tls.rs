@@ -63,6 +63,7 @@ impl TlsConfig {
         }
         let options = [
             ("tls.client_ca", self.client_ca.is_some()),
+            ("tls.client_auth", self.client_auth == ClientAuth::Optional),
             ("tls.certificate", !self.certificate.is_empty()),
             ("tls.key", !self.key.is_empty()),
             ("tls.ocsp", !self.ocsp.is_empty()),

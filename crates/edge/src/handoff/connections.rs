@@ -3,8 +3,8 @@
 
 use super::channel::{Channel, FrameKind};
 use super::listeners::Role;
-use super::secure;
-use dwell_evloop::Stream;
+use super::secure::{self, TakesTls};
+use dwell_evloop::{Acceptor, Stream};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,25 @@ pub(crate) struct HandoffSender {
     channel: Mutex<Option<Channel>>,
     has_items: bool,
     takes_tls: bool,
+    takes_names: bool,
 }
 
 impl HandoffSender {
     /// Makes a sender over `channel`.
-    pub(crate) fn new(channel: Channel, has_items: bool, takes_tls: bool) -> Self {
+    pub(crate) fn new(channel: Channel, has_items: bool) -> Self {
         Self {
             channel: Mutex::new(Some(channel)),
             has_items,
-            takes_tls,
+            takes_tls: false,
+            takes_names: false,
         }
+    }
+
+    /// The successor takes this of TLS from a process that accepts connections by `acceptor`.
+    pub(crate) fn with_tls(mut self, takes: TakesTls, acceptor: &Acceptor) -> Self {
+        self.takes_tls = takes.takes_connections(acceptor.client_authorities());
+        self.takes_names = takes.takes_names(acceptor.authorities());
+        self
     }
 
     /// Returns true if the successor has taken the items of the store.
@@ -60,7 +69,7 @@ impl HandoffSender {
         };
         let Some(open) = channel.as_mut() else { return };
         let sent = if stream.is_secure() {
-            let Some(frozen) = stream.freeze() else {
+            let Some(frozen) = stream.freeze(self.takes_names) else {
                 return;
             };
             let (kind, bytes) = (
@@ -209,7 +218,7 @@ mod tests {
     fn after_a_failure_nothing_more_is_sent() {
         let (one, other) = UnixStream::pair().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let sender = HandoffSender::new(Channel::new(one, deadline), true, false);
+        let sender = HandoffSender::new(Channel::new(one, deadline), true);
         let (client, _server) = UnixStream::pair().unwrap();
         let mut client = Stream::from_descriptor(client.into()).unwrap();
         let mut receiver = Channel::new(other, deadline);

@@ -3,49 +3,83 @@
 use super::channel::Frame;
 use super::connections::HandedConnection;
 use super::listeners::Role;
+use dwell_evloop::Acceptor;
 use zeroize::Zeroizing;
 
 /// The parts of TLS that a successor takes, as the bytes of its `Ready` say.
 ///
 /// Shape: nothing from a successor of an earlier version; else the version of what is frozen and,
-/// where clients have to show a certificate, the digest of the authorities.
+/// where clients are asked for a certificate, the digest of the authorities. The version is another
+/// one where they may show none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TakesTls {
     /// Nothing that this process could freeze.
     Nothing,
-    /// Connections and keys of tickets of this version. With a digest, connections of clients that
-    /// were verified by these authorities alone.
-    Frozen { client_authorities: Option<Digest> },
+    /// Connections and keys of tickets of this version.
+    Frozen {
+        /// The authorities that vouch for clients, if these are asked for certificates.
+        authorities: Option<Digest>,
+        /// Connections of clients are taken that these authorities have verified alone.
+        is_required: bool,
+    },
 }
 
 type Digest = [u8; 32];
 
 /// The version of frozen streams, sessions and keys of tickets together.
 const VERSION: u8 = 1;
+/// The same, from a process in which clients may show a certificate or none.
+const VERSION_OPTIONAL: u8 = 2;
 
 impl TakesTls {
+    /// The parts that a successor takes which accepts connections by `acceptor`.
+    pub(crate) fn of(acceptor: &Acceptor) -> Self {
+        Self::Frozen {
+            authorities: acceptor.authorities(),
+            is_required: acceptor.client_authorities().is_some(),
+        }
+    }
+
     /// Encodes it for the predecessor.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         match self {
             Self::Nothing => Vec::new(),
-            Self::Frozen { client_authorities } => {
-                let digest = client_authorities.iter().flatten();
-                [VERSION].iter().chain(digest).copied().collect()
+            Self::Frozen {
+                authorities,
+                is_required,
+            } => {
+                let is_optional = authorities.is_some() && !is_required;
+                let version = if is_optional {
+                    VERSION_OPTIONAL
+                } else {
+                    VERSION
+                };
+                let digest = authorities.iter().flatten();
+                [version].iter().chain(digest).copied().collect()
             }
         }
     }
 
     /// Decodes the output of [`to_bytes`](Self::to_bytes); what is unknown is taken for nothing.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        let client_authorities = match bytes {
-            [VERSION] => None,
-            [VERSION, digest @ ..] => match digest.try_into() {
-                Ok(digest) => Some(digest),
-                Err(_) => return Self::Nothing,
-            },
+        let (is_required, digest) = match bytes {
+            [VERSION] => {
+                return Self::Frozen {
+                    authorities: None,
+                    is_required: false,
+                };
+            }
+            [VERSION, digest @ ..] => (true, digest),
+            [VERSION_OPTIONAL, digest @ ..] => (false, digest),
             _ => return Self::Nothing,
         };
-        Self::Frozen { client_authorities }
+        match digest.try_into() {
+            Ok(digest) => Self::Frozen {
+                authorities: Some(digest),
+                is_required,
+            },
+            Err(_) => Self::Nothing,
+        }
     }
 
     /// Returns true if keys of tickets are taken.
@@ -59,10 +93,17 @@ impl TakesTls {
     pub(crate) fn takes_connections(self, verified: Option<Digest>) -> bool {
         match self {
             Self::Nothing => false,
-            Self::Frozen { client_authorities } => {
-                client_authorities.is_none() || client_authorities == verified
-            }
+            Self::Frozen {
+                authorities,
+                is_required,
+            } => !is_required || authorities == verified,
         }
+    }
+
+    /// Returns true if the names of clients mean the same there, which these authorities have
+    /// vouched for here. Elsewhere another client may have them.
+    pub(crate) fn takes_names(self, vouched: Option<Digest>) -> bool {
+        matches!(self, Self::Frozen { authorities: Some(of), .. } if Some(of) == vouched)
     }
 }
 
@@ -100,11 +141,23 @@ mod tests {
 
     #[test]
     fn a_successor_takes_what_it_says() {
-        let frozen = |client_authorities| TakesTls::Frozen { client_authorities };
-        for takes in [TakesTls::Nothing, frozen(None), frozen(Some([7; 32]))] {
+        let frozen = |authorities, is_required| TakesTls::Frozen {
+            authorities,
+            is_required,
+        };
+        let digest = Some([7; 32]);
+        for takes in [
+            TakesTls::Nothing,
+            frozen(None, false),
+            frozen(digest, true),
+            frozen(digest, false),
+        ] {
             assert_eq!(TakesTls::from_bytes(&takes.to_bytes()), takes);
         }
-        let unknown: [&[u8]; 4] = [&[], &[2], &[VERSION, 0], &[VERSION; 34]];
+        // As processes before this version say it.
+        assert_eq!(frozen(None, false).to_bytes(), [VERSION]);
+        assert_eq!(frozen(digest, true).to_bytes()[..2], [VERSION, 7]);
+        let unknown: [&[u8]; 5] = [&[], &[2], &[3], &[VERSION, 0], &[VERSION; 34]];
         for bytes in unknown {
             assert_eq!(TakesTls::from_bytes(bytes), TakesTls::Nothing);
         }
@@ -113,14 +166,39 @@ mod tests {
     #[test]
     fn no_client_gets_past_a_verification() {
         let (one, other) = (Some([1; 32]), Some([2; 32]));
-        let takes = |wanted, verified| {
-            let client_authorities = wanted;
-            TakesTls::Frozen { client_authorities }.takes_connections(verified)
+        let frozen = |authorities, is_required| TakesTls::Frozen {
+            authorities,
+            is_required,
+        };
+        let takes = |wanted: Option<_>, verified| {
+            frozen(wanted, wanted.is_some()).takes_connections(verified)
         };
         assert!(takes(None, None) && takes(None, one) && takes(one, one));
         assert!(!takes(one, None) && !takes(one, other));
+        assert!(
+            frozen(one, false).takes_connections(other),
+            "they may have none"
+        );
         let nothing = TakesTls::Nothing;
         assert!(!nothing.takes_connections(None) && !nothing.takes_ticket_keys());
+    }
+
+    #[test]
+    fn a_name_goes_only_where_the_same_authorities_give_it() {
+        let (one, other) = (Some([1; 32]), Some([2; 32]));
+        for is_required in [false, true] {
+            let takes = |authorities, vouched| {
+                TakesTls::Frozen {
+                    authorities,
+                    is_required,
+                }
+                .takes_names(vouched)
+            };
+            assert!(takes(one, one));
+            assert!(!takes(one, other) && !takes(one, None) && !takes(None, one));
+            assert!(!takes(None, None));
+        }
+        assert!(!TakesTls::Nothing.takes_names(None));
     }
 
     fn frame(mark: u8, bytes: &[u8]) -> Frame {

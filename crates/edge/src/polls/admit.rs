@@ -5,7 +5,8 @@ use super::misses::Misses;
 use super::spread::Spread;
 use super::waiters::Waiters;
 use crate::access::{
-    CorsGrant, Denial, Gate, Identity, Limited, Refused, RequestTime, TokenRefusal,
+    CertificateRefusal, CorsGrant, Denial, Gate, Identity, Limited, Refused, RequestTime,
+    TokenRefusal,
 };
 use crate::config::{Config, RouteId, Routes};
 use crate::metrics::{LoopMetrics, PollOutcome};
@@ -48,15 +49,16 @@ impl AccessChecks<'_> {
         let mut identity = Identity::of(origin);
         let rules = self.routes.get(route);
         let peer = || to.peer_address();
+        let client = || to.client(request.is_secure);
         let asked = RequestTime {
             at: context.now(),
             unix_seconds: context.unix_seconds(),
         };
         let admitted = self
             .gate
-            .admit(rules, request.head, peer, asked, &mut identity);
+            .admit(rules, request.head, peer, asked, client, &mut identity);
         if let Err(denial) = admitted {
-            return Err(deny(context, &denial, to));
+            return Err(deny(context, &denial, self.spread, to));
         }
         self.ask_application(context, route, request, identity, to)
     }
@@ -91,7 +93,7 @@ impl AccessChecks<'_> {
 
     /// Counts one more request for a key; answers 429 and is false where that is too many.
     pub(super) fn is_within_key_rate(
-        &self,
+        &mut self,
         context: &mut Context,
         route: RouteId,
         name: &[u8],
@@ -100,7 +102,7 @@ impl AccessChecks<'_> {
         let rules = self.routes.get(route);
         let counted = self.gate.count_key(context.now(), rules, name);
         if let Err(limited) = counted {
-            deny(context, &Denial::Limited(limited), to);
+            deny(context, &Denial::Limited(limited), self.spread, to);
         }
         counted.is_ok()
     }
@@ -121,10 +123,16 @@ impl AccessChecks<'_> {
 }
 
 /// Answers a request that is not admitted.
-pub(super) fn deny(context: &mut Context, denial: &Denial, to: &mut Responder<'_, '_>) -> Outcome {
+pub(super) fn deny(
+    context: &mut Context,
+    denial: &Denial,
+    spread: &mut Spread,
+    to: &mut Responder<'_, '_>,
+) -> Outcome {
     to.ends(match denial {
         Denial::Limited(_) => PollOutcome::Limited,
-        Denial::Token(_) | Denial::Refused(_) => PollOutcome::Denied,
+        Denial::Certificate(CertificateRefusal::Unknown) => PollOutcome::Refused,
+        Denial::Certificate(_) | Denial::Token(_) | Denial::Refused(_) => PollOutcome::Denied,
     });
     match denial {
         Denial::Limited(limited) => refuse_share(context, *limited, to),
@@ -133,6 +141,11 @@ pub(super) fn deny(context: &mut Context, denial: &Denial, to: &mut Responder<'_
             let fields = [("WWW-Authenticate", challenge.as_bytes())];
             to.text_with(context, 401, &text, &fields);
         }
+        Denial::Certificate(refusal) if *refusal == CertificateRefusal::Unknown => {
+            to.close_after();
+            spread.refuse(context, to, refusal.text());
+        }
+        Denial::Certificate(refusal) => to.text(context, 403, refusal.text()),
         Denial::Refused(refused) => pass_on(context, refused, to),
     }
     Outcome::Answered

@@ -298,7 +298,7 @@ impl Polls {
         keys: &[NamedKey],
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        let checks = self.access_checks();
+        let mut checks = self.access_checks();
         keys.iter()
             .all(|one| checks.is_within_key_rate(context, route, &one.name, to))
     }
@@ -335,7 +335,7 @@ impl Polls {
     ) -> Outcome {
         let is_counted = self.routes.get(arrival.route).access.rate_per_key.is_some();
         if is_counted {
-            let checks = self.access_checks();
+            let mut checks = self.access_checks();
             if !checks.is_within_key_rate(context, arrival.route, arrival.name, to) {
                 return Outcome::Answered;
             }
@@ -513,9 +513,10 @@ impl Polls {
         let mut identity = Identity::of(poll.origin);
         let rules = self.routes.get(poll.route);
         let now = context.unix_seconds();
-        let verified = self.gate.verify(rules, &head, now, &mut identity);
+        let client = || to.client(request.is_secure);
+        let verified = self.gate.verify(rules, &head, now, client, &mut identity);
         if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {
-            return deny(context, &denial, to);
+            return deny(context, &denial, &mut self.spread, to);
         }
         let admitted = Admitted {
             route: poll.route,

@@ -52,7 +52,7 @@ impl AccessChecks<'_> {
             self.metrics.auth.increment(AuthOutcome::Known);
             return match identity.decided(decision) {
                 Ok(()) => Ok(identity),
-                Err(denial) => Err(deny(context, &denial, to)),
+                Err(denial) => Err(deny(context, &denial, self.spread, to)),
             };
         }
         let admitted = Admitted {

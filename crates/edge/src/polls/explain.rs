@@ -6,7 +6,7 @@ use super::decide::{Content, Decision, Stage, decide};
 use super::explanation::{Explained, Explanation, Live, Topic, Valued};
 use super::fetch::wants;
 use super::watchers::Watchers;
-use crate::access::{KeyInputs, redacted};
+use crate::access::{Identity, KeyInputs, forwarded_scheme, redacted};
 use crate::config::{
     Ambiguous, Config, OnDelete, Route, RouteConfig, Routes, Rules, show_duration,
 };
@@ -22,20 +22,19 @@ pub(crate) fn explained_key(config: &Config, explained: &Explained) -> Option<Bo
     let routes = Routes::new(config);
     let route = routes.get(routes.choose(head.path).ok()??);
     let mut scratch = Vec::new();
-    let inputs = inputs(&head);
+    let identity = explained.identity();
+    let inputs = inputs(&head, identity.as_ref());
     let key = (route.key).render(head.path, head.query, &inputs, &mut scratch);
     key.ok().map(Into::into)
 }
 
 /// The inputs of the key of a request whose client nobody has verified. What it says of its scheme
-/// is taken for the word of a trusted proxy.
-fn inputs<'a>(head: &RequestHead<'a, 'a>) -> KeyInputs<'a> {
-    let told = head.fields.find("x-forwarded-proto");
-    let is_secure = told.is_some_and(|told| told.eq_ignore_ascii_case(b"https"));
+/// is taken for the word of a trusted proxy, and the names of its certificate for verified ones.
+fn inputs<'a>(head: &RequestHead<'a, 'a>, identity: Option<&'a Identity>) -> KeyInputs<'a> {
     KeyInputs {
         fields: head.fields,
-        scheme: if is_secure { "https" } else { "http" },
-        identity: None,
+        scheme: forwarded_scheme(head.fields).unwrap_or("http"),
+        identity,
     }
 }
 
@@ -84,7 +83,8 @@ pub(crate) fn explain(
         topics.push(upstream_topic(config, live));
         return Ok(explanation);
     };
-    let (key, has_key) = key_topic(route, &head);
+    let identity = explained.identity();
+    let (key, has_key) = key_topic(route, &head, identity.as_ref());
     topics.push(key);
     if has_key {
         topics.push(place_topic(config, live));
@@ -151,9 +151,13 @@ fn ambiguous_topic(path: &str, ambiguous: Ambiguous) -> Topic {
     topic.fact("read_as", json!(prefix))
 }
 
-fn key_topic<'a>(route: &RouteConfig, head: &RequestHead<'a, 'a>) -> (Topic, bool) {
+fn key_topic<'a>(
+    route: &RouteConfig,
+    head: &RequestHead<'a, 'a>,
+    identity: Option<&'a Identity>,
+) -> (Topic, bool) {
     let mut scratch = Vec::new();
-    let requested = inputs(head);
+    let requested = inputs(head, identity);
     let key = route
         .key
         .render(head.path, head.query, &requested, &mut scratch);
@@ -166,14 +170,20 @@ fn key_topic<'a>(route: &RouteConfig, head: &RequestHead<'a, 'a>) -> (Topic, boo
             (topic.fact("template", json!(template)), true)
         }
         Err(error) => {
-            let status = error.status();
             let lacks = route.key.lacking(head.path, head.query, &requested);
+            let lacks_client = lacks.iter().any(|part| part.starts_with("{tls.client."));
+            let status = if lacks_client { 403 } else { error.status() };
             let mut topic = Topic::new("key", format!("{status}: {error}"));
             if !lacks.is_empty() {
                 topic.say(format!("{template} lacks {}", lacks.join(", ")));
             }
             if route.key.takes_claims() || route.key.granted_names().next().is_some() {
                 let why = "claims and what the application grants are not looked up here";
+                topic.say(why.to_owned());
+            }
+            if lacks_client {
+                let why = "a client needs a verified certificate with one such name; to explain \
+                           one, name it by --client-cn or --client-san";
                 topic.say(why.to_owned());
             }
             let topic = topic.fact("key", json!(null)).fact("lacks", json!(lacks));
@@ -543,5 +553,34 @@ mod tests {
             explained_key(&config, &whole).as_deref(),
             Some(&b"/poll/x:u:1"[..])
         );
+    }
+
+    #[test]
+    fn the_scheme_and_the_names_of_a_certificate_are_those_that_are_given() {
+        let key = |template: &str, field: &str, explained: fn(Explained) -> Explained| {
+            let mut config = Config::default();
+            Arc::make_mut(&mut config.routes[0]).key = template.parse().unwrap();
+            let request = explained(Explained::new("GET", "/poll/x", vec![field.to_owned()]));
+            let explanation = explain(&config, &request, None).unwrap();
+            let topic = explanation.topics.into_iter().nth(1).unwrap();
+            (topic.facts["key"].as_str().map(str::to_owned), topic.says)
+        };
+        for (field, scheme) in [
+            ("X-Forwarded-Proto: HTTPS, http", "https:/poll/x"),
+            ("X-Forwarded-Proto: http, https", "http:/poll/x"),
+            ("X-Forwarded-Proto: wss", "http:/poll/x"),
+            ("A: b", "http:/poll/x"),
+        ] {
+            let (key, _) = key("{scheme}:{path}", field, |request| request);
+            assert_eq!(key.as_deref(), Some(scheme), "{field}");
+        }
+        let by_name = "in:{tls.client.cn}";
+        let (none, says) = key(by_name, "A: b", |request| request);
+        assert!(none.is_none() && says[0].starts_with("403: "), "{says:?}");
+        assert!(says[2].contains("--client-cn"), "{says:?}");
+        let (named, _) = key(by_name, "A: b", |request| {
+            request.with_certificate(Some("alice".to_owned()), Vec::new())
+        });
+        assert_eq!(named.as_deref(), Some("in:alice"));
     }
 }

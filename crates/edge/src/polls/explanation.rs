@@ -3,7 +3,9 @@
 use super::answers::content;
 use super::decide::Content;
 use super::watchers::Watchers;
+use crate::access::Identity;
 use crate::query::parameters;
+use dwell_engine::ClientNames;
 use dwell_memcache::on_loop::{Answer, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -14,6 +16,14 @@ pub struct Explained {
     method: String,
     target: String,
     fields: Vec<String>,
+    certificate: Option<ExplainedCertificate>,
+}
+
+/// The names in the certificate of the client of a request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct ExplainedCertificate {
+    common_name: Option<String>,
+    alternative_names: Vec<String>,
 }
 
 /// A question to one loop.
@@ -142,10 +152,35 @@ impl Explained {
             method,
             target,
             fields,
+            certificate: None,
         }
     }
 
-    /// Reads `method=M&target=T&field=F`, of which the last may be there several times.
+    /// Has its client show a certificate with these names, unless there are none.
+    #[must_use]
+    pub fn with_certificate(
+        mut self,
+        common_name: Option<String>,
+        alternative_names: Vec<String>,
+    ) -> Self {
+        let is_named = common_name.is_some() || !alternative_names.is_empty();
+        self.certificate = is_named.then_some(ExplainedCertificate {
+            common_name,
+            alternative_names,
+        });
+        self
+    }
+
+    /// The client of the request, as far as it is named.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        let named = self.certificate.as_ref()?;
+        let alternatives: Vec<_> = named.alternative_names.iter().map(String::as_str).collect();
+        let client = ClientNames::named(named.common_name.as_deref(), &alternatives);
+        Some(Identity::of_client(client))
+    }
+
+    /// Reads `method=M&target=T&field=F&client_cn=C&client_san=S`, of which `field` and
+    /// `client_san` may be there several times.
     ///
     /// # Errors
     /// There is no target.
@@ -156,6 +191,14 @@ impl Explained {
                 "method" => explained.method = value.into_owned(),
                 "target" => explained.target = value.into_owned(),
                 "field" => explained.fields.push(value.into_owned()),
+                "client_cn" => {
+                    let named = explained.certificate.get_or_insert_default();
+                    named.common_name = Some(value.into_owned());
+                }
+                "client_san" => {
+                    let named = explained.certificate.get_or_insert_default();
+                    named.alternative_names.push(value.into_owned());
+                }
                 _ => {}
             }
         }
@@ -165,13 +208,22 @@ impl Explained {
         Ok(explained)
     }
 
-    /// Encodes it as the query that the admin listener takes: `method=M&target=T&field=F`.
+    /// Encodes it as the query that the admin listener takes:
+    /// `method=M&target=T&field=F&client_cn=C&client_san=S`.
     pub fn query(&self) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("method", &self.method);
         query.append_pair("target", &self.target);
         for field in &self.fields {
             query.append_pair("field", field);
+        }
+        if let Some(named) = &self.certificate {
+            let common_name = named.common_name.iter().map(|name| ("client_cn", name));
+            let alternatives = named
+                .alternative_names
+                .iter()
+                .map(|name| ("client_san", name));
+            query.extend_pairs(common_name.chain(alternatives));
         }
         query.finish()
     }
@@ -224,6 +276,9 @@ mod tests {
         );
         let head = String::from_utf8(explained.head()).unwrap();
         assert_eq!(head.matches("Host:").count(), 1);
+        let sans = vec!["a.example".to_owned(), "spiffe://a/b".to_owned()];
+        let named = explained.with_certificate(Some("a&b".to_owned()), sans);
+        assert_eq!(Explained::of_query(&named.query()), Ok(named));
         assert!(Explained::of_query("method=GET").is_err());
     }
 }

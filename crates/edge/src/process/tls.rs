@@ -9,7 +9,9 @@ use super::error::RunError;
 use crate::config::{ClientAuth, Config};
 use crate::log::write_rfc3339;
 use crate::metrics::Metrics;
-use dwell_evloop::{Acceptor, Certificate, CertificateError, ClientVerification, Roots};
+use dwell_evloop::{
+    Acceptor, Certificate, CertificateError, ClientVerification, KeptOfClient, Roots,
+};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -92,12 +94,19 @@ pub(super) fn acceptor(
         let clients = ClientVerification {
             roots: &roots,
             is_required: config.tls.client_auth == ClientAuth::Required,
-            // Nothing here asks who a client is, and connections are to go over in an upgrade.
-            keeps_certificates: false,
+            keeps: kept(config),
         };
         Acceptor::verifying(certificates, handshakes_max, clients)
     });
     acceptor.map_err(|error| unusable(file, error.to_string()))
+}
+
+/// The part of clients' certificates that a configuration asks for: it costs memory.
+fn kept(config: &Config) -> KeptOfClient {
+    if config.routes.iter().any(|route| route.key.takes_client()) {
+        return KeptOfClient::Names;
+    }
+    KeptOfClient::Nothing
 }
 
 /// Checks that a reload leaves no client unverified which the new configuration wants verified:
@@ -179,6 +188,7 @@ impl Certificates {
         tickets: Option<TicketFile>,
         config: &Config,
     ) {
+        self.acceptor.keep(kept(config));
         self.use_tickets(&mut self.lock(), tickets);
         // What was made at the start stays, as clients may have been told to trust it.
         if !config.tls.self_signed {

@@ -56,8 +56,8 @@ impl Http {
     /// responses have been sent meanwhile. Held exchanges are the app's to answer. `takes_tls` says
     /// that the process takes connections of TLS 1.3, whose stream is to be
     /// [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
-    /// because their keys stay here, nor can those whose client is known by certificates or by the
-    /// PROXY protocol: they end with their next answer, as in [`drain`](Self::drain).
+    /// because their keys stay here, nor can those whose client is known by whole certificates or
+    /// by the PROXY protocol: they end with their next answer, as in [`drain`](Self::drain).
     ///
     /// ```
     /// use dwell_engine::{App, Detached, Http};

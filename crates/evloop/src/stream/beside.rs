@@ -1,7 +1,7 @@
 //! The parts of a stream beside its socket, which most streams do not have.
 
 use super::queue::Queue;
-use super::tls::{PeerCertificates, Tls};
+use super::tls::{ClientNames, PeerCertificates, Tls};
 use std::any::Any;
 use std::net::SocketAddr;
 
@@ -84,6 +84,10 @@ impl Beside {
 
     pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.0.as_ref()?.tls.as_ref()?.peer_certificates()
+    }
+
+    pub(super) fn client_names(&self) -> Option<&ClientNames> {
+        self.0.as_ref()?.tls.as_ref()?.client_names()
     }
 
     pub(super) fn is_cut_off(&self) -> bool {

@@ -29,6 +29,10 @@ impl PeerCertificates {
     }
 }
 
+/// The names of a client, which this build asks nobody for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClientNames {}
+
 #[derive(Debug)]
 pub(super) enum Tls {}
 
@@ -68,6 +72,10 @@ impl Tls {
     }
 
     pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {
+        match *self {}
+    }
+
+    pub(super) fn client_names(&self) -> Option<&ClientNames> {
         match *self {}
     }
 

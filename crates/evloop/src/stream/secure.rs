@@ -2,7 +2,7 @@
 
 use super::beside::Place;
 use super::socket::Socket;
-use super::tls::{Acceptor, Connector, PeerCertificates, Tls, failure};
+use super::tls::{Acceptor, ClientNames, Connector, PeerCertificates, Tls, failure};
 use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream};
 use std::io;
 
@@ -87,6 +87,12 @@ impl Stream {
         self.beside.peer_certificates()
     }
 
+    /// Returns the names of the client, or that it has shown no certificate, if the stream is under
+    /// TLS, its handshake is over, and they are kept.
+    pub fn client_names(&self) -> Option<&ClientNames> {
+        self.beside.client_names()
+    }
+
     /// Returns true if its handshake is under way.
     pub fn is_handshaking(&self) -> bool {
         self.beside.is_handshaking()
@@ -168,7 +174,8 @@ impl Stream {
 
     /// Ends TLS here, so that another process goes on with it on the same socket; `None` where that
     /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the
-    /// socket.
+    /// socket. The [names of the client](Self::client_names) go along where `with_names` says so:
+    /// the other process has to verify clients by the same authorities.
     ///
     /// Shape: some hundred bytes with the secrets, which are erased when they are dropped, and
     /// behind them the input that has come and was not read. From this call on nothing can be read
@@ -180,17 +187,17 @@ impl Stream {
     ///
     /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
     /// let mut stream = Stream::from_unix(ours);
-    /// assert!(stream.freeze().is_none(), "it has no TLS");
+    /// assert!(stream.freeze(false).is_none(), "it has no TLS");
     /// assert!(stream.thaw(b"nonsense").is_err());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[cfg(feature = "tls")]
-    pub fn freeze(&mut self) -> Option<zeroize::Zeroizing<Vec<u8>>> {
+    pub fn freeze(&mut self, with_names: bool) -> Option<zeroize::Zeroizing<Vec<u8>>> {
         if !self.is_flushed() || !self.can_freeze() {
             return None;
         }
         let (tls, _) = self.beside.tls()?;
-        tls.freeze()
+        tls.freeze(with_names)
     }
 
     /// Goes on with the TLS that another process has [frozen](Self::freeze), on its socket.

@@ -11,8 +11,8 @@ use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
 use super::socket::Socket;
 pub(super) use dwell_tls::TlsError as Fault;
 pub use dwell_tls::{
-    Acceptor, Certificate, CertificateError, ClientTls, ClientVerification, Connector, NameError,
-    PeerCertificates, Roots, TicketKey,
+    Acceptor, Certificate, CertificateError, ClientNames, ClientTls, ClientVerification, Connector,
+    KeptOfClient, NameError, PeerCertificates, Roots, TicketKey,
 };
 use dwell_tls::{Established, Handshake, HandshakeError, HandshakeFault, Keys};
 use dwell_tls::{FRAGMENT_BYTES_MAX, RECORD_BYTES_MAX, TlsError};
@@ -114,6 +114,14 @@ impl Tls {
     pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {
         match &self.state {
             State::Established(established) => established.peer_certificates(),
+            _ => None,
+        }
+    }
+
+    /// The names of a client.
+    pub(super) fn client_names(&self) -> Option<&ClientNames> {
+        match &self.state {
+            State::Established(established) => established.client_names(),
             _ => None,
         }
     }

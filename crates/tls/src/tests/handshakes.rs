@@ -3,7 +3,7 @@
 use super::{CERTIFICATE, KEY};
 use crate::{
     Acceptor, Certificate, CertificateError, ClientVerification, Established, Handshake,
-    HandshakeError, HandshakeFault, Keys, Roots, TicketKey, TlsError, content,
+    HandshakeError, HandshakeFault, KeptOfClient, Keys, Roots, TicketKey, TlsError, content,
 };
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
@@ -384,7 +384,7 @@ fn verifying(roots: &Roots, is_required: bool) -> Acceptor {
     let clients = ClientVerification {
         roots,
         is_required,
-        keeps_certificates: false,
+        keeps: KeptOfClient::Nothing,
     };
     Acceptor::verifying(Vec::new(), 1, clients).unwrap()
 }
@@ -400,6 +400,8 @@ fn authorities_are_told_apart_whatever_their_order() {
     // Some clients of such an acceptor were verified by nobody.
     let optional = verifying(&Roots::from_pem(one).unwrap(), false);
     assert_eq!(optional.client_authorities(), None);
+    assert_eq!(optional.authorities(), Some(digest(one)));
+    assert_eq!(Acceptor::new(Vec::new(), 1).authorities(), None);
     let [first, second] = [digest(one), digest(other)];
     assert_ne!(first, second);
     assert_eq!(digest(&[b"# a comment\n", one].concat()), first);

@@ -25,6 +25,22 @@ pub(super) fn text_of(name: &[u8]) -> Option<String> {
     Some(text)
 }
 
+/// Each common name in a name, empty if it is no text; `None` for anything else than a name.
+pub(super) fn common_names_of(name: &[u8]) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    let mut sets = Der(name);
+    while !sets.0.is_empty() {
+        let mut attributes = Der(sets.expect(SET)?);
+        while !attributes.0.is_empty() {
+            let mut attribute = Der(attributes.expect(SEQUENCE)?);
+            if attribute.expect(OBJECT_ID)? == COMMON_NAME {
+                found.push(string_of(attribute.next()?).unwrap_or_default());
+            }
+        }
+    }
+    Some(found)
+}
+
 fn add_attribute(attribute: &[u8], text: &mut String) -> Option<()> {
     let mut attribute = Der(attribute);
     let id = attribute.expect(OBJECT_ID)?;
@@ -123,9 +139,12 @@ const IA5_STRING: u8 = 0x16;
 const BMP_STRING: u8 = 0x1e;
 const SET: u8 = 0x31;
 
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+
 /// The names of attributes (RFC 4514 section 3).
 const KNOWN: [(&[u8], &str); 9] = [
-    (&[0x55, 4, 3], "CN"),
+    (COMMON_NAME, "CN"),
     (&[0x55, 4, 7], "L"),
     (&[0x55, 4, 8], "ST"),
     (&[0x55, 4, 10], "O"),
@@ -146,6 +165,7 @@ const KNOWN: [(&[u8], &str); 9] = [
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::slice::from_ref;
 
     fn element(tag: u8, content: &[u8]) -> Vec<u8> {
         [&[tag, content.len() as u8], content].concat()
@@ -156,7 +176,6 @@ mod tests {
         element(SEQUENCE, &parts)
     }
 
-    const COMMON_NAME: &[u8] = &[0x55, 4, 3];
     const ORGANIZATION: &[u8] = &[0x55, 4, 10];
     /// 1.2.840.113549.1.9.1
     const EMAIL: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
@@ -177,6 +196,38 @@ mod tests {
         let expected = "CN=älice+1.2.840.113549.1.9.1=#1603614062,O=Example";
         assert_eq!(text_of(&name.concat()).unwrap(), expected);
         assert_eq!(text_of(b"").unwrap(), "");
+    }
+
+    #[test]
+    fn each_common_name_is_found() {
+        let set = |attributes: &[Vec<u8>]| element(SET, &attributes.concat());
+        let cn = |tag, value: &[u8]| attribute(COMMON_NAME, tag, value);
+        let organization = set(&[attribute(ORGANIZATION, UTF8_STRING, b"Example")]);
+        let of = |sets: &[Vec<u8>]| common_names_of(&sets.concat()).unwrap();
+        let alice = cn(UTF8_STRING, b"alice");
+        assert_eq!(
+            of(&[organization.clone(), set(from_ref(&alice))]),
+            ["alice"]
+        );
+        let beside = [alice.clone(), attribute(EMAIL, IA5_STRING, b"a@b")];
+        assert_eq!(of(&[set(&beside)]), ["alice"]);
+        assert_eq!(of(&[set(&[cn(BMP_STRING, b"\0a\0\xe4")])]), ["a\u{e4}"]);
+        assert_eq!(of(&[set(&[cn(UTF8_STRING, b"a\0b")])]), ["a\0b"]);
+        assert!(of(&[organization]).is_empty());
+        let bob = cn(UTF8_STRING, b"bob");
+        assert_eq!(
+            of(&[set(from_ref(&alice)), set(from_ref(&bob))]),
+            ["alice", "bob"]
+        );
+        assert_eq!(of(&[set(&[alice.clone(), bob])]), ["alice", "bob"]);
+        for (tag, wrong) in [
+            (UTF8_STRING, &b"\xff"[..]),
+            (PRINTABLE_STRING, b"\xe4"),
+            (2, b"1"),
+        ] {
+            assert_eq!(of(&[set(&[cn(tag, wrong)])]), [""], "{wrong:?}");
+        }
+        assert_eq!(common_names_of(&element(SEQUENCE, &alice)), None);
     }
 
     #[test]

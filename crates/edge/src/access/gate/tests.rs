@@ -1,7 +1,7 @@
 //! Requests before a gate, at times that the tests choose; no connection is opened.
 
-use super::super::KeyInputs;
 use super::super::jwt::signed;
+use super::super::{KeyInputs, ShownClient};
 use super::*;
 use crate::config;
 use dwell_proto::http1::{FieldStorage, HeadLimits, parse_request};
@@ -59,7 +59,14 @@ impl Fixture {
         let mut identity = Identity::default();
         with_head(fields, |head| {
             let rules = &config.routes[0];
-            self.gate.admit(rules, head, peer, asked, &mut identity)
+            self.gate.admit(
+                rules,
+                head,
+                peer,
+                asked,
+                || ShownClient::Plain,
+                &mut identity,
+            )
         })?;
         Ok(identity)
     }
@@ -232,7 +239,14 @@ fn an_open_route_asks_for_nothing_and_identifies_nothing() {
     let mut identity = Identity::default();
     with_head(&authorization("alice", NOW + 100), |head| {
         let rules = &config.routes[0];
-        of.gate.admit(rules, head, peer, asked, &mut identity)
+        of.gate.admit(
+            rules,
+            head,
+            peer,
+            asked,
+            || ShownClient::Plain,
+            &mut identity,
+        )
     })
     .unwrap();
     assert_eq!(subject(&identity), None);

@@ -42,7 +42,7 @@ pub(in crate::config) struct Template;
 impl Codec<KeyTemplate> for Template {
     fn read(&self, value: &Value<'_>) -> Result<KeyTemplate, Fault> {
         let help = "the parts are {path}, {uri}, {scheme}, {query.NAME}, {header.NAME}, \
-                    {cookie.NAME}, {claim.NAME} and {auth.NAME}";
+                    {cookie.NAME}, {claim.NAME}, {auth.NAME}, {tls.client.cn} and {tls.client.san}";
         text(value, "a key template")?
             .parse()
             .map_err(|error| Fault::new(value, error).help(help))
@@ -54,7 +54,7 @@ impl Codec<KeyTemplate> for Template {
 
     fn describe(&self) -> String {
         "text with `{path}`, `{uri}`, `{scheme}`, `{query.NAME}`, `{header.NAME}`, \
-         `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`"
+         `{cookie.NAME}`, `{claim.NAME}`, `{auth.NAME}`, `{tls.client.cn}`, `{tls.client.san}`"
             .to_owned()
     }
 }

@@ -15,7 +15,10 @@ options! {
     "route".key = Template;
     "How the key is made. `{path}` is the request path with the query stripped. `{uri}` is the \
      same decoded, with slashes merged and dot segments resolved, as nginx's `$uri` is. `{scheme}` \
-     is `https` for clients under TLS, here or at a trusted proxy, and `http` for others."
+     is `https` for clients under TLS, here or at a trusted proxy, which has to replace \
+     `X-Forwarded-Proto`, and `http` for others. \
+     `{tls.client.cn}` and `{tls.client.san}` are the common name and the alternative name of the \
+     client's certificate, which `tls.client_ca` asks for: a client without it gets 403."
     "route".content_type = MediaType;
     "`Content-Type` of values."
     "route".methods = MethodList;

@@ -279,9 +279,8 @@ impl Upgrader {
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
         channel.set_stall_timeout(None);
-        let takes_tls = takes.takes_connections(acceptor.client_authorities());
-        self.handoff
-            .begin(HandoffSender::new(channel, wants_store, takes_tls));
+        let sender = HandoffSender::new(channel, wants_store).with_tls(takes, acceptor);
+        self.handoff.begin(sender);
         self.fleet.advance(Lifecycle::HandOver);
         tracing::info!(process, ?pause, "another process serves from now on");
         drop(paused);

@@ -111,11 +111,9 @@ impl Predecessor {
         // Steps that can fail are done while the predecessor serves.
         let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
         let wants_store = u8::from(self.has_store && service.is_some());
-        let takes = TakesTls::Frozen {
-            client_authorities: acceptor.client_authorities(),
-        };
+        let takes = TakesTls::of(acceptor).to_bytes();
         self.channel
-            .send(FrameKind::Ready, wants_store, &takes.to_bytes(), None)?;
+            .send(FrameKind::Ready, wants_store, &takes, None)?;
         let mut frame = self.channel.receive()?;
         if frame.kind == FrameKind::TicketKeys {
             let keys = Zeroizing::new(frame.bytes);

@@ -1,38 +1,48 @@
 //! The TLS of a stream on its way to another process.
 
 use super::{INPUT_BYTES, LOCAL, State, Tls, Unread};
-use dwell_tls::{Established, RECORD_BYTES_MAX, Session};
+use dwell_tls::{ClientNames, Established, RECORD_BYTES_MAX, Session};
 use zeroize::Zeroizing;
 
 /// The format: the version, the length of a record's beginning and that of data which was not read
-/// (4 bytes each, big-endian), both, and the frozen session.
+/// (4 bytes each, big-endian), both, and the frozen session. With the names of a client, these are
+/// before the session with their length (4 bytes), and the version is another one.
 const VERSION: u8 = 1;
+const VERSION_WITH_NAMES: u8 = 2;
 const HEAD_BYTES: usize = 9;
 
 impl Tls {
-    /// Returns true if TLS 1.3 is established without certificates that are kept, and has not been
-    /// closed.
+    /// Returns true if TLS 1.3 is established without whole certificates that are kept, and has not
+    /// been closed.
     pub(in crate::stream) fn can_freeze(&self) -> bool {
         matches!(&self.state, State::Established(established) if established.is_freezable())
     }
 
-    /// Takes the session out, and what was not read; `None` where it cannot go.
-    pub(in crate::stream) fn freeze(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+    /// Takes the session out, and what was not read; `None` where it cannot go. The names of the
+    /// client go along `with_names`.
+    pub(in crate::stream) fn freeze(&mut self, with_names: bool) -> Option<Zeroizing<Vec<u8>>> {
         let State::Established(established) = &mut self.state else {
             return None;
         };
         let session = LOCAL.with_borrow_mut(|local| established.freeze(&mut local.keys))?;
+        let names = established.client_names().filter(|_| with_names).cloned();
         self.state = State::Failed;
         let unread = self.unread.take().unwrap_or_default();
         let (record, data) = (&unread.record, &unread.data[unread.read..]);
+        let length = |part: &[u8]| (part.len() as u32).to_be_bytes();
+        let names = names.as_ref().map(ClientNames::as_bytes);
+        let names_length = names.map(length);
         // All of its room at once, so that no copy of a secret is left behind.
         let bytes = HEAD_BYTES + record.len() + data.len() + session.len();
+        let bytes = bytes + names.map_or(0, |names| 4 + names.len());
         let mut frozen = Zeroizing::new(Vec::with_capacity(bytes));
-        frozen.push(VERSION);
+        frozen.push(names.map_or(VERSION, |_| VERSION_WITH_NAMES));
         for part in [record, data] {
-            frozen.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            frozen.extend_from_slice(&length(part));
         }
-        for part in [record, data, &session] {
+        let beside = [names_length.as_ref().map(|length| &length[..]), names];
+        let parts = [Some(&record[..]), Some(data)].into_iter().chain(beside);
+        for part in parts.flatten().chain([&session[..]]) {
             frozen.extend_from_slice(part);
         }
         Some(frozen)
@@ -40,13 +50,21 @@ impl Tls {
 
     /// Decodes the output of [`freeze`](Self::freeze); `None` where it cannot be that.
     pub(in crate::stream) fn thaw(frozen: &[u8]) -> Option<Self> {
-        let (&VERSION, rest) = frozen.split_first()? else {
-            return None;
-        };
+        let (version, rest) = frozen.split_first()?;
         let (record_bytes, rest) = rest.split_first_chunk()?;
         let (data_bytes, rest) = rest.split_first_chunk()?;
         let (record, rest) = rest.split_at_checked(u32::from_be_bytes(*record_bytes) as usize)?;
-        let (data, session) = rest.split_at_checked(u32::from_be_bytes(*data_bytes) as usize)?;
+        let (data, rest) = rest.split_at_checked(u32::from_be_bytes(*data_bytes) as usize)?;
+        let (names, session) = match *version {
+            VERSION => (None, rest),
+            VERSION_WITH_NAMES => {
+                let (length, rest) = rest.split_first_chunk()?;
+                let length = u32::from_be_bytes(*length) as usize;
+                let (names, rest) = rest.split_at_checked(length)?;
+                (Some(ClientNames::from_bytes(names)?), rest)
+            }
+            _ => return None,
+        };
         // What is kept goes back into a buffer of this size.
         if record.len() > RECORD_BYTES_MAX || data.len() > INPUT_BYTES {
             return None;
@@ -59,7 +77,7 @@ impl Tls {
         };
         let is_empty = record.is_empty() && data.is_empty();
         Some(Self {
-            state: State::Established(Established::Tls13(session)),
+            state: State::Established(Established::thawed(session, names)),
             unread: (!is_empty).then(|| Box::new(unread)),
             // A wish of the writer, who tells it to each of its streams.
             ends_alone: false,

@@ -1,7 +1,7 @@
 //! Streams that go on in another process, here another stream on the same socket.
 
 use super::tests::{Client, begun, pair, read_all};
-use crate::{Detached, Flushed, Peer, ReadOutcome, Stream};
+use crate::{ClientNames, Detached, Flushed, Peer, ReadOutcome, Stream};
 use rustls::version;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 fn moved(mut stream: Stream) -> Stream {
     assert!(stream.can_freeze());
     let descriptor = stream.as_fd().try_clone_to_owned().unwrap();
-    let frozen = stream.freeze().unwrap();
+    let frozen = stream.freeze(false).unwrap();
     assert_eq!(frozen.len(), frozen.capacity(), "no copy is left behind");
     drop(stream);
     let mut next = Stream::from_descriptor(descriptor).unwrap();
@@ -79,9 +79,9 @@ fn nothing_is_read_or_sealed_by_what_was_frozen() {
     let (mut stream, mut client) = pair(&version::TLS13);
     stream.write(b"before").unwrap();
     client.receive().unwrap();
-    let frozen = stream.freeze().unwrap();
+    let frozen = stream.freeze(false).unwrap();
     assert!(stream.is_secure() && !stream.can_freeze());
-    assert!(stream.freeze().is_none(), "it goes away once");
+    assert!(stream.freeze(false).is_none(), "it goes away once");
     assert_eq!(
         stream.write(b"again").unwrap_err().kind(),
         ErrorKind::NotConnected
@@ -105,19 +105,19 @@ fn nothing_is_read_or_sealed_by_what_was_frozen() {
 #[test]
 fn what_cannot_move_stays_as_it_is() {
     let (mut stream, mut client) = begun(&version::TLS13);
-    assert!(!stream.can_freeze() && stream.freeze().is_none());
+    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
     client.send();
     stream.handshake().unwrap();
-    assert!(stream.is_handshaking() && stream.freeze().is_none());
+    assert!(stream.is_handshaking() && stream.freeze(false).is_none());
     let (mut stream, mut client) = pair(&version::TLS12);
-    assert!(!stream.can_freeze() && stream.freeze().is_none());
+    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
     stream.write(b"goes on").unwrap();
     client.receive().unwrap();
     assert_eq!(client.read, b"goes on");
     let (mut stream, mut client) = pair(&version::TLS13);
     stream.write(&vec![b'x'; 4 << 20]).unwrap();
     assert_eq!(stream.flushed(), Flushed::Blocked);
-    assert!(stream.can_freeze() && stream.freeze().is_none());
+    assert!(stream.can_freeze() && stream.freeze(false).is_none());
     while stream.flush().unwrap() != Flushed::All {
         client.receive().unwrap();
     }
@@ -125,10 +125,48 @@ fn what_cannot_move_stays_as_it_is() {
     client.receive().unwrap();
     talk(&mut stream, &mut client);
     stream.close_notify();
-    assert!(!stream.can_freeze() && stream.freeze().is_none());
+    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
     let (mut stream, _client) = pair(&version::TLS13);
     stream.set_peer_address(([192, 0, 2, 1], 56324).into());
-    assert!(!stream.can_freeze() && stream.freeze().is_none());
+    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
+}
+
+#[test]
+fn the_names_of_a_client_go_along_where_they_may() {
+    let (mut stream, mut client) = pair(&version::TLS13);
+    assert!(stream.client_names().is_none(), "they are not kept");
+    let frozen = stream.freeze(true).unwrap();
+    assert_eq!(
+        frozen[0], 1,
+        "without names the format is the one before them"
+    );
+    let descriptor = stream.as_fd().try_clone_to_owned().unwrap();
+    let names = ClientNames::named(Some("alice"), &[]);
+    let length = (names.as_bytes().len() as u32).to_be_bytes();
+    let whole = [
+        &[2][..],
+        &frozen[1..9],
+        &length,
+        names.as_bytes(),
+        &frozen[9..],
+    ]
+    .concat();
+    let mut next = Stream::from_descriptor(descriptor).unwrap();
+    for end in 1..whole.len() {
+        assert!(next.thaw(&whole[..end]).is_err(), "{end}");
+    }
+    next.thaw(&whole).unwrap();
+    assert_eq!(next.client_names(), Some(&names));
+    assert!(next.can_freeze());
+    talk(&mut next, &mut client);
+    let again = next.freeze(true).unwrap();
+    assert_eq!((again[0], again.len()), (2, again.capacity()));
+    let descriptor = next.as_fd().try_clone_to_owned().unwrap();
+    let mut next = Stream::from_descriptor(descriptor).unwrap();
+    next.thaw(&again).unwrap();
+    assert_eq!(next.client_names(), Some(&names));
+    let next = moved(next);
+    assert!(next.client_names().is_none(), "they may not");
 }
 
 #[test]
@@ -137,7 +175,7 @@ fn frozen_bytes_that_cannot_be_right_are_refused() {
     client.write(b"abc");
     let mut buffer = [0; 1];
     assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::More(1));
-    let good = stream.freeze().unwrap().to_vec();
+    let good = stream.freeze(false).unwrap().to_vec();
     let error = stream.thaw(&good).unwrap_err();
     assert_eq!(
         error.kind(),
@@ -167,4 +205,5 @@ fn frozen_bytes_that_cannot_be_right_are_refused() {
     refused(&longer(1, 16_646, session));
     refused(&longer(5, 65_537, session));
     refused(&[&[2][..], &good[1..]].concat());
+    refused(&[&[3][..], &good[1..]].concat());
 }

@@ -1,0 +1,113 @@
+//! The certificates of clients: what a connection knows of them, and whom a route admits by them.
+
+use crate::config::{ClientPart, KeyTemplate};
+use dwell_engine::ClientNames;
+
+/// The client of a connection, as its handshake has verified it.
+#[derive(Clone, Debug)]
+pub(crate) enum ShownClient {
+    /// There was no handshake that could ask for a certificate.
+    Plain,
+    /// The certificate was not kept, or does not count here: the connection is older than the
+    /// option that asks for it, or than this process. Another connection shows it.
+    Unknown,
+    /// The names of its certificate, or that it has none.
+    Names(ClientNames),
+}
+
+/// The reason why a client is not admitted by its certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CertificateRefusal {
+    /// It has shown none.
+    NoCertificate,
+    /// The certificate has no name of this kind, or several.
+    NoName(ClientPart),
+    /// The client has to connect again.
+    Unknown,
+}
+
+impl ShownClient {
+    /// The client of a request, by what its connection keeps.
+    pub(crate) fn of(is_secure: bool, names: Option<ClientNames>) -> Self {
+        match names {
+            Some(names) => Self::Names(names),
+            None if is_secure => Self::Unknown,
+            None => Self::Plain,
+        }
+    }
+
+    /// The names that a key takes.
+    ///
+    /// # Errors
+    /// The reason why there is no key: nothing stands in for a name that is not there.
+    pub(crate) fn names_for(self, key: &KeyTemplate) -> Result<ClientNames, CertificateRefusal> {
+        let names = match self {
+            Self::Plain => return Err(CertificateRefusal::NoCertificate),
+            Self::Unknown => return Err(CertificateRefusal::Unknown),
+            Self::Names(names) if !names.has_certificate() => {
+                return Err(CertificateRefusal::NoCertificate);
+            }
+            Self::Names(names) => names,
+        };
+        let lacks = |part: &ClientPart| match part {
+            ClientPart::CommonName => names.common_name().is_none(),
+            ClientPart::AlternativeName => names.alternative_name().is_none(),
+        };
+        match key.client_parts().find(lacks) {
+            Some(part) => Err(CertificateRefusal::NoName(part)),
+            None => Ok(names),
+        }
+    }
+}
+
+impl CertificateRefusal {
+    /// The line of text for the client.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NoCertificate => "this takes a client certificate",
+            Self::NoName(ClientPart::CommonName) => {
+                "the client certificate has no common name, or several"
+            }
+            Self::NoName(ClientPart::AlternativeName) => {
+                "the client certificate has no alternative name, or several"
+            }
+            Self::Unknown => "connect again: the client certificate is asked for now",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_names_of_a_verified_certificate_or_none() {
+        let refusal = |template: &str, client: ShownClient| {
+            let key: KeyTemplate = template.parse().unwrap();
+            client.names_for(&key).err()
+        };
+        let (cn, san) = ("in:{tls.client.cn}", "in:{tls.client.san}");
+        let named = |cn, sans: &[&str]| ShownClient::of(true, Some(ClientNames::named(cn, sans)));
+        assert_eq!(refusal(cn, named(Some("alice"), &[])), None);
+        assert_eq!(refusal(san, named(None, &["a.example"])), None);
+        let none = CertificateRefusal::NoName(ClientPart::CommonName);
+        assert_eq!(refusal(cn, named(None, &["a.example"])), Some(none));
+        let none = CertificateRefusal::NoName(ClientPart::AlternativeName);
+        for sans in [&[][..], &["a.example", "b.example"], &["*.a.example"]] {
+            assert_eq!(
+                refusal(san, named(Some("alice"), sans)),
+                Some(none),
+                "{sans:?}"
+            );
+        }
+        assert_eq!(
+            refusal("{tls.client.cn}:{tls.client.san}", named(Some("a"), &[])),
+            Some(none)
+        );
+        let nobody = ClientNames::from_bytes(&[]);
+        let of = |is_secure, names| refusal(cn, ShownClient::of(is_secure, names));
+        assert_eq!(of(true, nobody), Some(CertificateRefusal::NoCertificate));
+        assert_eq!(of(false, None), Some(CertificateRefusal::NoCertificate));
+        assert_eq!(of(true, None), Some(CertificateRefusal::Unknown));
+    }
+}
