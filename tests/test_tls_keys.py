@@ -361,3 +361,109 @@ def test_a_client_is_explained_by_its_names(guarded):
     assert "9 bytes" in named
     assert "403: " in explain()
     assert "403: " in explain("--client-san", "alice.test")
+
+
+LIVE = {"prefix": "/live/", "publish": True}
+TOKEN = "0123456789abcdef0123"
+
+
+def put(connection, token=None, body=b"value", target="/live/a"):
+    fields = {"Authorization": f"Bearer {token}"} if token else {}
+    return connection.get(target, "PUT", fields, body)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_publisher_is_known_by_its_certificate(start_dwell, tmp_path, version):
+    publish = {"clients": ["cn:app", "san:App.test", "san:spiffe://td/app"], "token": TOKEN}
+    guarded = Guarded(start_dwell, tmp_path, [LIVE], publish=publish)
+    edge = guarded.edge
+    for name, names in [("app", ()), ("b", ["DNS:x.test", "DNS:app.TEST"]),
+                        ("c", ["URI:spiffe://td/app"])]:  # fmt: skip
+        client = guarded.client(name, names=names)
+        with guarded.connect(client, version=version) as connection:
+            assert put(connection).status in (201, 204)
+            assert put(connection, TOKEN).status == 204
+            assert put(connection, "another-token-of-no-use").status == 401
+    # More than a poll may have as its body.
+    large = b"x" * (512 << 10)
+    with guarded.connect(guarded.client("app"), version=version) as connection:
+        assert put(connection, body=large).status == 204
+        assert connection.get("/live/a").body == large
+    denied = edge.metric("dwell_publishes_total", outcome="denied")
+    others = [("App", ()), ("d", ["DNS:app"]), ("e", ["DNS:*.test"]), ("f", ["email:app@a.test"])]
+    for name, names in others:
+        client = guarded.client(name, names=names)
+        with guarded.connect(client, version=version) as connection:
+            refused = put(connection)
+            assert refused.status == 403, name
+            assert put(connection, TOKEN).status == 204
+    assert edge.metric("dwell_publishes_total", outcome="denied") == denied + len(others)
+    with guarded.connect(version=version) as connection:
+        assert put(connection).status == 401
+    assert edge.get("/live/a", "PUT", body=b"x").status == 401
+    assert edge.get("/live/a").body == b"value"
+
+
+def test_without_tokens_a_publisher_needs_a_certificate(start_dwell, tmp_path):
+    guarded = Guarded(start_dwell, tmp_path, [LIVE], publish={"clients": "cn:app"})
+    with guarded.connect() as connection:
+        assert put(connection).status == 403
+        assert put(connection, TOKEN).status == 401
+    assert guarded.edge.get("/live/a", "PUT", body=b"x").status == 403
+    # The admin listener takes tokens alone.
+    assert guarded.edge.admin("/-/keys//live/a").status == 403
+
+
+def test_a_publisher_from_before_the_option_comes_again(start_dwell, tmp_path):
+    guarded = Guarded(start_dwell, tmp_path, [LIVE], publish={"token": TOKEN})
+    edge, app = guarded.edge, guarded.client("app")
+    with guarded.connect(app) as before:
+        assert put(before).status == 401
+        edge.rewrite(publish={"clients": ["cn:app"]})
+        edge.signal(signal.SIGHUP)
+
+        def is_taken():
+            with guarded.connect(app) as connection:
+                return put(connection).status in (201, 204)
+
+        until(is_taken, "the option is taken")
+        told = put(before)
+        assert (told.status, told.closes) == (503, True)
+        assert told.field("Retry-After")
+
+
+def test_a_check_refuses_publishers_of_no_name(tmp_path):
+    code, output = check(tmp_path, "[publish]", 'clients = ["cn:app"]')
+    assert code == 2, output
+    assert "`publish.clients` has no effect: no client is asked for a certificate" in output
+    code, output = check(tmp_path, "[publish]", 'clients = ["san:*.test", "app"]')
+    assert code == 2, output
+    assert "a wildcard is no name" in output
+
+
+def test_what_a_client_says_of_its_certificate_does_not_reach_the_application(
+    start_dwell, tmp_path, app
+):
+    guarded = Guarded(start_dwell, tmp_path, [POLLS], upstream={"url": app.url})
+    fields = {"Client-Cert": ":MIIB:", "CLIENT-CERT-CHAIN": ":MIIC:", "X-Kept": "1"}
+    with guarded.connect(guarded.client("alice")) as connection:
+        for target in ("/other", "/poll/a"):
+            connection.get(target, fields=fields)
+    chunked = (
+        b"POST /other HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+        b"Client-Cert: :MIIB:\r\n\r\n1\r\na\r\n0\r\nClient-Cert: :MIIB:\r\n\r\n"
+    )
+    with guarded.edge.connect() as connection:
+        connection.send(chunked)
+        assert connection.answer().status == 200
+    assert [request.target for request in app.requests] == ["/other", "/poll/a", "/other"]
+    for request in app.requests:
+        assert request.field("Client-Cert") is None
+        assert request.field("Client-Cert-Chain") is None
+    assert app.requests[0].field("X-Kept") == "1"
+
+
+def test_a_trusted_proxy_speaks_of_the_certificates_of_its_clients(start_dwell, app):
+    edge = start_dwell(upstream={"url": app.url}, server={"trusted_proxies": ["127.0.0.1"]})
+    edge.get("/other", fields={"Client-Cert": ":MIIB:"})
+    assert app.requests[0].field("Client-Cert") == ":MIIB:"

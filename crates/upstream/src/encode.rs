@@ -317,13 +317,15 @@ fn is_written_anew(name: &str) -> bool {
 
 /// Fields in which a proxy tells of its client, beside [`FOR`].
 ///
-/// Source: RFC 7239 for the one that has a standard.
+/// Source: RFC 7239 and RFC 9440 section 2.4 for those that have a standard.
 fn is_of_proxies(name: &str) -> bool {
     const BEGINNING: &str = "X-Forwarded-";
     let start = name.get(..BEGINNING.len()).unwrap_or_default();
     start.eq_ignore_ascii_case(BEGINNING)
         || name.eq_ignore_ascii_case("Forwarded")
         || name.eq_ignore_ascii_case("X-Real-IP")
+        || name.eq_ignore_ascii_case("Client-Cert")
+        || name.eq_ignore_ascii_case("Client-Cert-Chain")
 }
 
 /// Fields that make an answer depend on what one client has or takes (RFC 9110 sections 12.5.3,

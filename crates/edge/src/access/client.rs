@@ -1,6 +1,7 @@
 //! The certificates of clients: what a connection knows of them, and whom a route admits by them.
 
-use crate::config::{ClientPart, KeyTemplate};
+use super::tokens::Bearer;
+use crate::config::{ClientPart, KeyTemplate, PublisherName};
 use dwell_engine::ClientNames;
 
 /// The client of a connection, as its handshake has verified it.
@@ -13,6 +14,18 @@ pub(crate) enum ShownClient {
     Unknown,
     /// The names of its certificate, or that it has none.
     Names(ClientNames),
+}
+
+/// Result of checking whether a request may publish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MayPublish {
+    Yes,
+    /// Its token is another one, or it has none.
+    NoToken(Bearer),
+    /// It has no token, and no certificate of a publisher.
+    NoCertificate,
+    /// The client has to connect again, so that its certificate is known.
+    Unknown,
 }
 
 /// The reason why a client is not admitted by its certificate.
@@ -33,6 +46,26 @@ impl ShownClient {
             Some(names) => Self::Names(names),
             None if is_secure => Self::Unknown,
             None => Self::Plain,
+        }
+    }
+
+    /// Returns whether its certificate is one of these publishers'; a client without a certificate
+    /// `is_told` to show a token.
+    pub(crate) fn may_publish(&self, publishers: &[PublisherName], is_told: bool) -> MayPublish {
+        let names = match self {
+            Self::Unknown => return MayPublish::Unknown,
+            Self::Names(names) if names.has_certificate() => names,
+            _ if is_told => return MayPublish::NoToken(Bearer::Missing),
+            _ => return MayPublish::NoCertificate,
+        };
+        let is_it = |publisher: &PublisherName| match publisher {
+            PublisherName::CommonName(name) => names.common_name() == Some(name),
+            PublisherName::AlternativeName(name) => names.has_alternative_name(name),
+        };
+        if publishers.iter().any(is_it) {
+            MayPublish::Yes
+        } else {
+            MayPublish::NoCertificate
         }
     }
 
@@ -79,6 +112,34 @@ impl CertificateRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_publisher_is_known_by_any_of_its_names() {
+        let publishers = ["cn:app", "san:App.test"].map(|name| name.parse().unwrap());
+        let may = |cn, sans: &[&str]| {
+            let client = ShownClient::of(true, Some(ClientNames::named(cn, sans)));
+            client.may_publish(&publishers, true)
+        };
+        assert_eq!(may(Some("app"), &[]), MayPublish::Yes);
+        assert_eq!(may(None, &["a.test", "app.TEST"]), MayPublish::Yes);
+        for (cn, sans) in [
+            (None, &[][..]),
+            (Some("App"), &[]),
+            (Some("app.test"), &["app"]),
+            (None, &["*.test"]),
+        ] {
+            assert_eq!(may(cn, sans), MayPublish::NoCertificate, "{cn:?} {sans:?}");
+        }
+        let nobody = ShownClient::of(true, ClientNames::from_bytes(&[]));
+        for client in [nobody, ShownClient::Plain] {
+            let no_token = MayPublish::NoToken(Bearer::Missing);
+            assert_eq!(client.may_publish(&publishers, true), no_token);
+            let refused = client.may_publish(&publishers, false);
+            assert_eq!(refused, MayPublish::NoCertificate);
+        }
+        let unknown = ShownClient::Unknown.may_publish(&publishers, true);
+        assert_eq!(unknown, MayPublish::Unknown);
+    }
 
     #[test]
     fn a_key_has_the_names_of_a_verified_certificate_or_none() {

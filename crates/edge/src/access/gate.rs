@@ -5,8 +5,8 @@
 
 use super::tokens::Bearer;
 use super::{
-    Access, AuthDecision, AuthSubrequests, CertificateRefusal, Identity, RateKey, Refused,
-    ShownClient, TokenRefusal, Verifier, client_address, counted_as, is_trusted,
+    Access, AuthDecision, AuthSubrequests, CertificateRefusal, Identity, MayPublish, RateKey,
+    Refused, ShownClient, TokenRefusal, Verifier, client_address, counted_as, is_trusted,
 };
 use crate::config::{Config, Rate, RouteConfig};
 use dwell_proto::http1::{Fields, RequestHead};
@@ -233,9 +233,20 @@ impl Gate {
         client_address(peer, head.fields, self.trusted()).map(counted_as)
     }
 
-    /// Checks the bearer token of a publisher.
-    pub(crate) fn bearer(&self, fields: Fields<'_, '_>) -> Bearer {
-        self.access.tokens.bearer(fields)
+    /// Checks the bearer token of a publisher or, without one, its certificate.
+    pub(crate) fn may_publish(
+        &self,
+        fields: Fields<'_, '_>,
+        client: impl FnOnce() -> ShownClient,
+    ) -> MayPublish {
+        let (tokens, publishers) = (&self.access.tokens, &self.config.publish.clients);
+        match tokens.bearer(fields) {
+            Bearer::Known => MayPublish::Yes,
+            Bearer::Missing if !publishers.is_empty() => {
+                client().may_publish(publishers, !tokens.is_empty())
+            }
+            bearer => MayPublish::NoToken(bearer),
+        }
     }
 
     fn trusted(&self) -> &[crate::config::Network] {

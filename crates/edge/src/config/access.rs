@@ -13,14 +13,16 @@ pub struct PublishConfig {
     pub token: Vec<String>,
     /// A file with more tokens, one per line.
     pub token_file: Option<PathBuf>,
+    /// Names in the certificates of clients that need no token.
+    pub clients: Vec<PublisherName>,
     /// Largest value. Units: bytes. Above it: 413.
     pub value_bytes_max: u64,
 }
 
 impl PublishConfig {
-    /// Returns true if there are tokens, or a file with tokens.
+    /// Returns true if there are tokens, a file with tokens, or clients that need none.
     pub fn is_on(&self) -> bool {
-        !self.token.is_empty() || self.token_file.is_some()
+        !self.token.is_empty() || self.token_file.is_some() || !self.clients.is_empty()
     }
 }
 
@@ -29,6 +31,7 @@ impl fmt::Debug for PublishConfig {
         f.debug_struct("PublishConfig")
             .field("token", &format_args!("{} tokens", self.token.len()))
             .field("token_file", &self.token_file)
+            .field("clients", &self.clients)
             .field("value_bytes_max", &self.value_bytes_max)
             .finish()
     }
@@ -39,7 +42,43 @@ impl Default for PublishConfig {
         Self {
             token: Vec::new(),
             token_file: None,
+            clients: Vec::new(),
             value_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// A name in the certificate of a publisher: `cn:NAME` or `san:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PublisherName {
+    /// The common name of its subject.
+    CommonName(String),
+    /// One of its alternative names.
+    AlternativeName(String),
+}
+
+impl FromStr for PublisherName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = text.split_once(':').ok_or("not cn:NAME or san:NAME")?;
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err("a name is text, and not empty");
+        }
+        match kind {
+            "cn" => Ok(Self::CommonName(name.to_owned())),
+            "san" if name.contains('*') => Err("a wildcard is no name: name each publisher"),
+            "san" => Ok(Self::AlternativeName(name.to_owned())),
+            _ => Err("not cn:NAME or san:NAME"),
+        }
+    }
+}
+
+impl fmt::Display for PublisherName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommonName(name) => write!(f, "cn:{name}"),
+            Self::AlternativeName(name) => write!(f, "san:{name}"),
         }
     }
 }
@@ -292,6 +331,19 @@ mod tests {
             assert!(rate(wrong).is_err(), "{wrong}");
         }
         assert_eq!(rate("600/m").unwrap().to_string(), "600/1m");
+    }
+
+    #[test]
+    fn a_publisher_has_a_name_of_a_kind() {
+        let name = |text: &str| text.parse::<PublisherName>();
+        for text in ["cn:alice", "cn:a:b *", "san:a.example", "san:spiffe://a/b"] {
+            assert_eq!(name(text).unwrap().to_string(), text);
+        }
+        for wrong in [
+            "", "alice", "cn:", "san:", "san:*.a", "ou:a", "cn:a\0", "CN:a",
+        ] {
+            assert!(name(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -98,6 +98,13 @@ fn certificates(draft: &mut Draft, config: &Config) {
             "remove tls.ticket_keys",
         );
     }
+    if !config.publish.clients.is_empty() && tls.client_ca.is_none() {
+        draft.conflict(
+            &["publish.clients", "tls.client_ca"],
+            "`publish.clients` has no effect: no client is asked for a certificate".to_owned(),
+            "name the PEM file of the authorities in tls.client_ca",
+        );
+    }
     if tls.client_auth == ClientAuth::Optional && tls.client_ca.is_none() {
         draft.conflict(
             &["tls.client_auth", "tls.client_ca"],
@@ -297,7 +304,7 @@ fn routes(draft: &mut Draft, config: &Config) {
             draft.conflict(
                 &[option("publish").as_str()],
                 format!("nobody may publish under `{}`", route.prefix),
-                "set publish.token_file or publish.token",
+                "set publish.token_file, publish.token or publish.clients",
             );
         }
         guards(draft, config, index, route);

@@ -111,6 +111,7 @@ mod tests {
         "server.proxy_protocol",
         "publish.token",
         "publish.token_file",
+        "publish.clients",
         "publish.value_bytes_max",
         "route.publish",
         "store.bytes_max",

@@ -22,7 +22,7 @@ mod units;
 mod upstream;
 
 pub(crate) use access::check_token;
-pub use access::{JwtConfig, Network, PublishConfig, Rate, RouteAccess};
+pub use access::{JwtConfig, Network, PublishConfig, PublisherName, Rate, RouteAccess};
 pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use environment::{EnvironmentOptions, environment_options};
 pub use load::{FlagValue, load, parse};

@@ -196,10 +196,10 @@ impl App for Front {
         _context: &mut Context,
         _exchange: ExchangeId,
         head: &RequestHead<'_, '_>,
-        _stream: &Stream,
+        stream: &Stream,
     ) -> BodyPlan {
         match self.polls.routes.choose(head.path) {
-            Ok(Some(route)) => self.polls.body_plan(route, head),
+            Ok(Some(route)) => self.polls.body_plan(route, head, stream),
             Ok(None) => self.proxy.body_plan(),
             // It is rejected without its body.
             Err(_) => BodyPlan::Stream {

@@ -18,14 +18,14 @@ use super::poll_error::{AMBIGUOUS, PollError};
 use super::publishing::{is_publish, may_publish};
 use super::sockets::NotOpened;
 use super::tables::Poll;
-use crate::access::{AuthDecision, Identity};
+use crate::access::{AuthDecision, Identity, ShownClient};
 use crate::config::RouteId;
 use crate::ids::{PollId, StreamId, SubrequestId};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use dwell_engine::websocket::is_upgrade;
 use dwell_engine::{BodyPlan, Detached, Http, Outcome, Reply, Request};
-use dwell_evloop::{Context, Id};
+use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{FieldStorage, RequestHead, Trailers};
 use dwell_upstream::UpstreamEvent;
 use std::sync::Arc;
@@ -33,9 +33,15 @@ use std::time::Duration;
 
 impl Polls {
     /// The plan for the body of a request on a route.
-    pub(crate) fn body_plan(&self, route: RouteId, head: &RequestHead<'_, '_>) -> BodyPlan {
+    pub(crate) fn body_plan(
+        &self,
+        route: RouteId,
+        head: &RequestHead<'_, '_>,
+        stream: &Stream,
+    ) -> BodyPlan {
         let config = &self.config;
-        let bytes_max = if may_publish(&self.gate, self.routes.get(route), head) {
+        let client = || ShownClient::of(stream.is_secure(), stream.client_names().cloned());
+        let bytes_max = if may_publish(&self.gate, self.routes.get(route), head, client) {
             config.publish.value_bytes_max
         } else {
             config.limits.poll_body_bytes_max

@@ -7,7 +7,7 @@ use super::lookups::{Lookups, seconds};
 use super::messages::frame_of;
 use super::owed::owed_time;
 use super::tables::{Keys, Poll};
-use crate::access::{Bearer, Gate, Identity, RateKey};
+use crate::access::{Bearer, CertificateRefusal, Gate, Identity, MayPublish, RateKey, ShownClient};
 use crate::config::{Config, RouteConfig, RouteId, Routes};
 use crate::cursor::Cursor;
 use crate::held::held;
@@ -15,7 +15,7 @@ use crate::ids::PublishId;
 use crate::metrics::{LoopMetrics, PublishOutcome};
 use crate::publish::{self, Finished, PublishError, PublishRequest, PublishResult, Publisher};
 use crate::responder::{Responder, Responses};
-use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request};
+use dwell_engine::{ExchangeId, Http, Outcome, Reply, Request, Response};
 use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::RequestHead;
 use std::sync::Arc;
@@ -58,8 +58,14 @@ pub(super) fn is_publish(method: &str) -> bool {
 }
 
 /// Returns true if a request may have a value as its body.
-pub(super) fn may_publish(gate: &Gate, route: &RouteConfig, head: &RequestHead<'_, '_>) -> bool {
-    route.access.publish && is_publish(head.method) && gate.bearer(head.fields) == Bearer::Known
+pub(super) fn may_publish(
+    gate: &Gate,
+    route: &RouteConfig,
+    head: &RequestHead<'_, '_>,
+    client: impl FnOnce() -> ShownClient,
+) -> bool {
+    let is_its = route.access.publish && is_publish(head.method);
+    is_its && gate.may_publish(head.fields, client) == MayPublish::Yes
 }
 
 impl Publications<'_> {
@@ -86,11 +92,10 @@ impl Publications<'_> {
                 return Outcome::Answered;
             }
         }
-        let bearer = self.gate.bearer(request.head.fields);
-        if bearer != Bearer::Known {
-            self.metrics.publishes.increment(PublishOutcome::Denied);
-            publish::denied(bearer == Bearer::Unknown, |answer| to.send(context, answer));
-            return Outcome::Answered;
+        let client = || to.client(request.is_secure);
+        let may_publish = self.gate.may_publish(request.head.fields, client);
+        if may_publish != MayPublish::Yes {
+            return self.deny(context, may_publish, &mut to);
         }
         let mut scratch = std::mem::take(self.scratch);
         let identity = Identity::of(origin);
@@ -111,6 +116,33 @@ impl Publications<'_> {
         };
         *self.scratch = scratch;
         outcome
+    }
+
+    /// Answers a client that may not publish.
+    fn deny(
+        &self,
+        context: &mut Context,
+        may_publish: MayPublish,
+        to: &mut Responder<'_, '_>,
+    ) -> Outcome {
+        if may_publish == MayPublish::Unknown {
+            self.metrics.publishes.increment(PublishOutcome::Refused);
+            to.close_after();
+            let text = CertificateRefusal::Unknown.text();
+            to.text_with(context, 503, text, &[("Retry-After", b"1")]);
+            return Outcome::Answered;
+        }
+        self.metrics.publishes.increment(PublishOutcome::Denied);
+        let mut send = |answer: &Response<'_>| to.send(context, answer);
+        match may_publish {
+            MayPublish::NoToken(bearer) => publish::denied(bearer == Bearer::Unknown, send),
+            _ => publish::refuse(
+                403,
+                "publishing takes the certificate of a publisher",
+                &mut send,
+            ),
+        }
+        Outcome::Answered
     }
 
     /// Reads the operation of a request, and its key.

@@ -74,13 +74,15 @@ impl<'b> Trailers<'b> {
 /// authenticates, makes a condition, controls caches, defines how the content is read, or names the
 /// client.
 ///
-/// Source: RFC 9110 section 6.5.1; RFC 7239 section 4; RFC 9530 section 2 for the one `Content-`
-/// field that is made for trailers.
+/// Source: RFC 9110 section 6.5.1; RFC 7239 section 4; RFC 9440 section 2.4; RFC 9530 section 2 for
+/// the one `Content-` field that is made for trailers.
 pub(super) fn is_forbidden(name: &str) -> bool {
     const FORBIDDEN: &[&str] = &[
         "age",
         "authorization",
         "cache-control",
+        "client-cert",
+        "client-cert-chain",
         "cookie",
         "expect",
         "expires",
@@ -155,6 +157,8 @@ mod tests {
             "x-forwarded-anything",
             "X-Real-IP",
             "Forwarded",
+            "Client-Cert",
+            "client-cert-chain",
             "Via",
             "Cookie",
             "Authorization",

@@ -111,7 +111,8 @@ fn the_chain_of_addresses_grows_at_its_end() {
 #[test]
 fn only_a_trusted_proxy_speaks_for_a_client() {
     let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: https\r\nx-forwarded-HOST: b\r\n\
-        X-Forwarded-Port: 443\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\n\r\n";
+        X-Forwarded-Port: 443\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\n\
+        Client-Cert: :MIIB:\r\nclient-cert-chain: :MIIC:\r\n\r\n";
     let sent = |peer, is_trusted| {
         let proto = "http";
         let forwarded = ForwardedFor {
@@ -125,7 +126,7 @@ fn only_a_trusted_proxy_speaks_for_a_client() {
     for peer in ["203.0.113.7", "127.0.0.1", "192.168.1.1", "::1", "fd00::1"] {
         let text = sent(Some(peer.parse().unwrap()), false);
         assert!(text.contains(&ours.replace("{}", peer)), "{text}");
-        for theirs in ["https", ": b", "port", "1.1.1.1"] {
+        for theirs in ["https", ": b", "port", "1.1.1.1", "client-cert"] {
             assert!(!text.contains(theirs), "{theirs} in {text}");
         }
     }
@@ -133,6 +134,7 @@ fn only_a_trusted_proxy_speaks_for_a_client() {
     for theirs in [
         "x-forwarded-proto: https\r\n",
         "x-forwarded-host: b\r\n",
+        "client-cert: :miib:\r\nclient-cert-chain: :miic:\r\n",
         "x-forwarded-port: 443\r\n",
         "forwarded: for=1.1.1.1\r\n",
         "x-real-ip: 1.1.1.1\r\n",

@@ -2,7 +2,7 @@
 
 use super::bounds::GIB;
 use crate::config::Config;
-use crate::config::codec::{BearerToken, FilePath, OneOrMany, OrOff, Size};
+use crate::config::codec::{BearerToken, FilePath, OneOrMany, OrOff, Size, Written};
 
 options! {
     OPTIONS for Config:
@@ -11,6 +11,10 @@ options! {
      follow another."
     "publish".publish.token_file = OrOff(FilePath);
     "File with more of them, one a line, so that they need not stand here."
+    "publish".publish.clients = OneOrMany(Written("`cn:NAME` or `san:NAME`"), 0);
+    "Names in the certificates of clients that publish on routes without a token: `cn:` is the \
+     common name, `san:` one of the alternative names. `tls.client_ca` verifies them. A client \
+     with another certificate, and without a token, gets 403."
     "publish".publish.value_bytes_max = Size(1, GIB);
     "Bytes of one published value. Beyond it: 413."
 }

@@ -26,7 +26,8 @@ options! {
     "server".server.trusted_proxies = OneOrMany(Written("address or `ADDRESS/BITS`"), 0);
     "Proxies in front of Dwell. In the `X-Forwarded-For` of a connection from one of them, the \
      rightmost address not in this list is the client's. Only their `X-Forwarded-Proto`, \
-     `X-Forwarded-Host`, `Forwarded` and `X-Real-IP` reach the application."
+     `X-Forwarded-Host`, `Forwarded`, `X-Real-IP`, `Client-Cert` and `Client-Cert-Chain` reach \
+     the application."
     "server".server.proxy_protocol = OneOrMany(Written("address or `ADDRESS/BITS`"), 0);
     "Balancers whose connections to `server.listen` and `tls.listen` begin with a header of the \
      PROXY protocol, version 1 or 2. The client is at the address in the header. A connection of a \
