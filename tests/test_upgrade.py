@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ from support.upgrade import begin, upgrade
 from support.wait import PATIENCE_S, accepts, until
 
 KEY = "/poll/alice"
+# How many connections the new process has been given, and how many it has not taken.
+HANDED_OVER = re.compile(r"given=(\d+) closed=(\d+)")
 # Nothing here is to be cut off, however slow the machine is.
 LIMITS = {"drain_timeout": "30s"}
 
@@ -109,6 +112,40 @@ def test_replies_that_nobody_has_read_come_whole(start_dwell, cleanup, tmp_path)
         assert receive(client, len(expected)) == expected
     assert dwell.wait() == 0
     assert dwell.store().get("last") == b"1"
+
+
+def test_nobody_waits_for_a_process_that_stops_when_it_serves(start_dwell, app, cleanup):
+    # The old process ends because nothing is left, not because its time is over.
+    limits = {"drain_timeout": "10m", "idle_timeout": "10m"}
+    dwell = start_dwell(upstream={"url": app.url}, limits=limits)
+    dwell.store().set(KEY, b"value")
+    app.hang()
+    # Together they have more than the socket between the processes takes.
+    count, rest = 100, request(KEY, fields={"Padding": "x" * 3000})
+    half = len(rest) - 10
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(dwell.connect()) for _ in range(count)]
+        for client in clients:
+            client.send(request("/page") + rest[:half])
+        app.await_requests(count)
+        successor = upgrade(dwell, cleanup)
+        successor.pause()
+        app.release()
+        # All are answered, also when the first ones are on their way to the new process.
+        for client in clients:
+            assert client.answer().body == b"from the app"
+        assert dwell.wait() == 0, "it ends although the new process takes nothing"
+        (given, closed) = map(int, HANDED_OVER.search(dwell.output()).groups())
+        assert 0 < given < count
+        assert closed > 0
+        successor.resume()
+        served = 0
+        for client in clients:
+            # The others have been closed by the old process.
+            with contextlib.suppress(ConnectionError, EOFError):
+                client.send(rest[half:])
+                served += client.answer().body == b"value"
+        assert served == given, "what was given is served there, and nothing else"
 
 
 def test_nobody_notices_two_upgrades(start_dwell, cleanup):

@@ -13,6 +13,18 @@ from support.wait import PATIENCE_S, accepts, until
 _WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
+def is_paused(pid):
+    """Whether every thread of a process has stopped."""
+    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    try:
+        stats = [(thread / "stat").read_text() for thread in threads]
+    except (FileNotFoundError, ProcessLookupError):
+        # A thread that was about to end has done so meanwhile.
+        return False
+    # The state follows the name, which may itself hold spaces and brackets.
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 class Process:
     """One server under test, its output kept in a file."""
 
@@ -72,17 +84,7 @@ class Process:
         """Stops the process: it still accepts connections, and never answers."""
         self.signal(signal.SIGSTOP)
         # The call returns before every thread of the process has stopped.
-        until(self._is_paused, f"{self.arguments[0]} stops")
-
-    def _is_paused(self):
-        threads = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
-        try:
-            stats = [(thread / "stat").read_text() for thread in threads]
-        except (FileNotFoundError, ProcessLookupError):
-            # A thread that was about to end has done so meanwhile.
-            return False
-        # The state follows the name, which may itself hold spaces and brackets.
-        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+        until(lambda: is_paused(self.pid), f"{self.arguments[0]} stops")
 
     def resume(self):
         """Lets the process run on."""

@@ -6,6 +6,7 @@ import re
 import select
 import signal
 
+from support.process import is_paused
 from support.wait import PATIENCE_S, until
 
 STARTED = re.compile(r"starting another process process=(\d+)")
@@ -27,6 +28,13 @@ class Successor:
 
     def signal(self, number):
         signal.pidfd_send_signal(self.handle, number)
+
+    def pause(self):
+        self.signal(signal.SIGSTOP)
+        until(lambda: is_paused(self.pid), f"process {self.pid} stops")
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
 
     def has_ended(self, timeout_s=0.0):
         if self.handle is None:

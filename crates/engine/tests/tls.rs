@@ -508,7 +508,9 @@ fn a_connection_under_tls_does_not_leave_for_another_process() {
         rig.until(&mut client, b"/\n");
         let HttpDriver { http, app } = &mut rig.driver;
         let context = rig.event_loop.context();
-        http.hand_over(context, app, takes_tls, |_, _| panic!("it has left"));
+        http.hand_over(context, app, takes_tls, usize::MAX, |_, _| {
+            panic!("it has left")
+        });
         assert_eq!(http.connections(), 0);
         for _ in 0..9 {
             rig.turn();
@@ -540,7 +542,9 @@ fn connections_of_tls_1_3_go_on_in_another_process() {
             let HttpDriver { http, app } = &mut rig.driver;
             let mut left = Vec::new();
             let context = rig.event_loop.context();
-            http.hand_over(context, app, true, |_, detached| left.push(detached));
+            http.hand_over(context, app, true, usize::MAX, |_, detached| {
+                left.push(detached);
+            });
             for detached in left {
                 let context = new_loop.context();
                 new.http.adopt_detached(context, detached, &mut new.app);
@@ -592,7 +596,9 @@ fn requests_on_their_way_are_answered_by_the_process_that_has_the_keys() {
         clients[2].write(&get("/fresh"));
         let HttpDriver { http, app } = &mut rig.driver;
         let context = rig.event_loop.context();
-        http.hand_over(context, app, takes_tls, |_, _| panic!("it has left"));
+        http.hand_over(context, app, takes_tls, usize::MAX, |_, _| {
+            panic!("it has left")
+        });
         clients[0].write(b"Host: a\r\n\r\n");
         rig.turns_with(&mut clients);
         let exchange = rig.driver.app.held.remove(0);

@@ -1,5 +1,6 @@
 //! The component: listeners, connections, and the bytes between sockets and sessions.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -37,11 +38,11 @@ pub struct StoreServer {
     metrics: Arc<StoreMetrics>,
     pub(super) listeners: Listeners,
     pub(super) connections: Slab<Connection>,
-    draining: bool,
+    pub(super) draining: bool,
     /// Another process has the store: no command is executed any more.
     pub(super) retired: bool,
     /// The connections that can leave for it.
-    pub(super) leaving: Vec<Token>,
+    pub(super) leaving: VecDeque<Token>,
     /// The accounts of replies that peers do not take.
     accounts: Option<LoopOutput>,
     /// From which number on a socket is one too many.
@@ -74,6 +75,8 @@ pub(super) enum Phase {
     Backlog,
     /// The client has nothing more to expect.
     Closing,
+    /// Another process goes on with it as soon as that takes it.
+    Leaving,
 }
 
 /// The next act on a connection after a piece of work.
@@ -101,7 +104,7 @@ impl StoreServer {
             connections: Slab::new(kinds.connection, connections_max),
             draining: false,
             retired: false,
-            leaving: Vec::new(),
+            leaving: VecDeque::new(),
             accounts: None,
             descriptors: None,
         }
@@ -186,9 +189,11 @@ impl StoreServer {
     }
 
     /// Stops listening and closes connections that are between commands; the others are closed
-    /// when what they have sent is answered.
+    /// when what they have sent is answered. None [leaves](Self::hand_over) for another process any
+    /// more, and where that has the store, nothing more is answered.
     pub fn drain(&mut self, context: &mut Context) {
         self.draining = true;
+        self.leaving = VecDeque::new();
         self.listeners.unlisten_all(context);
         let connections: Vec<_> = self.connections.tokens().collect();
         for token in connections {

@@ -59,17 +59,23 @@ impl StoreServer {
             return;
         };
         match connection.peer.stream.flush() {
-            Ok(Flushed::All) if connection.can_leave() => self.leaving.push(token),
+            // It has its place among those that leave.
+            Ok(Flushed::All) if connection.phase == Phase::Leaving && !self.draining => {}
+            Ok(Flushed::All) if connection.can_leave() && !self.draining => {
+                connection.phase = Phase::Leaving;
+                context.disarm(token);
+                self.leaving.push_back(token);
+            }
             Ok(Flushed::All) | Err(_) => self.close(context, token),
             Ok(Flushed::More) => context.again(token, Readiness::WRITABLE),
             Ok(Flushed::Blocked) => context.arm(token, self.service.limits.stall_timeout),
         }
     }
 
-    /// Takes out those that can leave by now.
-    pub fn take_leaving(&mut self, context: &mut Context) -> Vec<Left> {
-        let tokens = std::mem::take(&mut self.leaving);
-        let left = tokens.into_iter().filter_map(|token| {
+    /// Takes out those that can leave by now, at most so many; the others wait for the next call.
+    pub fn take_leaving(&mut self, context: &mut Context, count_max: usize) -> Vec<Left> {
+        let count = count_max.min(self.leaving.len());
+        let left = self.leaving.drain(..count).filter_map(|token| {
             let mut connection = self.connections.remove(token)?;
             context.disarm(token);
             // It fails only for a socket that has no registration, which is as well.

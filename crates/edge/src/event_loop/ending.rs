@@ -14,6 +14,8 @@ const BLIND_WAIT_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Ending {
     timeout: Duration,
     drain: Option<Drain>,
+    /// The successor takes no connections any more.
+    is_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +36,11 @@ pub(super) struct DrainStep {
 
 impl Ending {
     pub(crate) fn new(timeout: Duration) -> Self {
-        let drain = None;
-        Self { timeout, drain }
+        Self {
+            timeout,
+            drain: None,
+            is_alone: false,
+        }
     }
 
     /// Changes the time limit of an end that has not begun.
@@ -61,6 +66,11 @@ impl Ending {
             half
         };
         self.begin(now, waits, waiting);
+    }
+
+    /// Notes that the successor takes no connections any more; returns true the first time.
+    pub(super) fn give_up_successor(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_alone, true)
     }
 
     /// Spreads the ends of `waiting` polls over the time `waits` from `now` on.

@@ -5,7 +5,9 @@ use super::app::Front;
 use super::settings::{Settings, http_limits};
 use super::tokens::kind;
 use crate::config::Config;
-use crate::handoff::{HandedConnection, HandoffSender, InheritedListener, ListenAddress, Role};
+use crate::handoff::{
+    Departure, HandedConnection, HandoffSender, InheritedListener, ListenAddress, Role,
+};
 use crate::ops::admin::Admin;
 use crate::proxy::Tunnels;
 use dwell_engine::websocket::WebSockets;
@@ -241,29 +243,51 @@ impl Servers {
         clients.chain(admin).chain(store).collect()
     }
 
-    /// Hands idle connections over.
+    /// Hands idle connections over, as many as there is room for on the way.
     pub(super) fn hand_over(
         &mut self,
         context: &mut Context,
         front: &mut Front,
         sender: &HandoffSender,
+        room: usize,
     ) {
-        let give = |role, mut detached: Detached| {
-            sender.give(role, false, &mut detached.stream, &detached.input);
+        let give = |role, Detached { stream, input }| {
+            sender.give(Departure {
+                role,
+                is_trusted: false,
+                stream,
+                input,
+            });
         };
         let takes_tls = sender.takes_tls();
-        self.http
-            .hand_over(context, front, takes_tls, |_, detached| {
-                give(Role::Client, detached);
-            });
+        let leave = |_: &mut Context, detached| give(Role::Client, detached);
+        let mut given = self.http.hand_over(context, front, takes_tls, room, leave);
         if let Some(admin) = &mut self.admin {
-            admin.hand_over(context, |detached| give(Role::Admin, detached));
+            let leave = |detached| give(Role::Admin, detached);
+            given += admin.hand_over(context, room - given, leave);
         }
         if let Some(store) = &mut self.store {
             store.hand_over(context);
-            for mut left in store.take_leaving(context) {
-                sender.give(Role::Store, left.is_trusted, &mut left.stream, &left.input);
+            for left in store.take_leaving(context, room - given) {
+                given += 1;
+                sender.give(Departure {
+                    role: Role::Store,
+                    is_trusted: left.is_trusted,
+                    stream: left.stream,
+                    input: left.input,
+                });
             }
+        }
+        if given == room {
+            sender.await_room();
+        }
+    }
+
+    /// Ends the connections that the successor does not take, as in a drain.
+    pub(super) fn keep_from_successor(&mut self, context: &mut Context, front: &mut Front) {
+        self.drain(context, front);
+        if let Some(admin) = &mut self.admin {
+            admin.end(context);
         }
     }
 

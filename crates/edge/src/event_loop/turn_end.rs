@@ -117,11 +117,17 @@ impl EdgeLoop {
     }
 
     /// Hands idle connections over, if another process serves: at once, and at the ends of later
-    /// turns those that become idle.
+    /// turns those that become idle. Those that it does not take end as in a drain.
     fn hand_over(&mut self, context: &mut Context) {
         let sender = self.handoff.sender();
-        if let Some(sender) = sender.filter(|_| self.ending.has_begun()) {
-            self.servers.hand_over(context, &mut self.front, sender);
+        let Some(sender) = sender.filter(|_| self.ending.has_begun()) else {
+            return;
+        };
+        let (servers, front) = (&mut self.servers, &mut self.front);
+        if let Some(room) = sender.room() {
+            servers.hand_over(context, front, sender, room);
+        } else if self.ending.give_up_successor() {
+            servers.keep_from_successor(context, front);
         }
     }
 

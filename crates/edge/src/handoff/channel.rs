@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 const HEAD_BYTES: usize = 8;
 /// The longest frame: an unfinished command with a value.
@@ -71,7 +72,8 @@ const KINDS: [FrameKind; 12] = [
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
     pub(crate) mark: u8,
-    pub(crate) bytes: Vec<u8>,
+    /// Erased when it is dropped, as some frames carry secrets.
+    pub(crate) bytes: Zeroizing<Vec<u8>>,
     pub(crate) descriptor: Option<OwnedFd>,
 }
 
@@ -169,7 +171,7 @@ impl Channel {
         if length > FRAME_BYTES_MAX {
             return Err(io::Error::other("a frame is too long"));
         }
-        let mut bytes = vec![0; length];
+        let mut bytes = Zeroizing::new(vec![0; length]);
         self.read_exact(&mut bytes)?;
         Ok(Frame {
             kind,

@@ -1,96 +1,11 @@
-//! Connections on their way from one process to its successor: the sender, and the queue at the
-//! other end.
+//! Connections that have come from the predecessor, and the queue in which they wait for a loop.
 
-use super::channel::{Channel, FrameKind};
 use super::listeners::Role;
-use super::secure::{self, TakesTls};
-use dwell_evloop::{Acceptor, Stream};
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroizing;
-
-/// The sender of connections to the successor.
-#[derive(Debug)]
-pub(crate) struct HandoffSender {
-    /// Absent once the other end has failed.
-    channel: Mutex<Option<Channel>>,
-    has_items: bool,
-    takes_tls: bool,
-    takes_names: bool,
-}
-
-impl HandoffSender {
-    /// Makes a sender over `channel`.
-    pub(crate) fn new(channel: Channel, has_items: bool) -> Self {
-        Self {
-            channel: Mutex::new(Some(channel)),
-            has_items,
-            takes_tls: false,
-            takes_names: false,
-        }
-    }
-
-    /// The successor takes this of TLS from a process that accepts connections by `acceptor`.
-    pub(crate) fn with_tls(mut self, takes: TakesTls, acceptor: &Acceptor) -> Self {
-        self.takes_tls = takes.takes_connections(acceptor.client_authorities());
-        self.takes_names = takes.takes_names(acceptor.authorities());
-        self
-    }
-
-    /// Returns true if the successor has taken the items of the store.
-    pub(crate) fn has_items(&self) -> bool {
-        self.has_items
-    }
-
-    /// Returns true if the successor takes connections of TLS 1.3.
-    pub(crate) fn takes_tls(&self) -> bool {
-        self.takes_tls
-    }
-
-    /// Sends a connection with its unread input; its socket is to be closed here. If the successor
-    /// cannot take it, the connection is closed.
-    ///
-    /// Shape: this is the only place where a session of TLS leaves the process, and there is a
-    /// sender only after the successor has confirmed that it serves. Before it, nothing is frozen,
-    /// so a failed upgrade leaves every session as it was. From the freezing on nothing can be
-    /// sealed here, also if the frame does not get through: how much of it the successor has read
-    /// is not known, and a record of each of the two might have the same nonce.
-    pub(crate) fn give(&self, role: Role, is_trusted: bool, stream: &mut Stream, input: &[u8]) {
-        let kind = if is_trusted {
-            FrameKind::TrustedConnection
-        } else {
-            FrameKind::Connection
-        };
-        // After a frame that a panic has cut short, the channel is out of step.
-        let Ok(mut channel) = self.channel.lock() else {
-            return;
-        };
-        let Some(open) = channel.as_mut() else { return };
-        let sent = if stream.is_secure() {
-            let Some(frozen) = stream.freeze(self.takes_names) else {
-                return;
-            };
-            let (kind, bytes) = (
-                FrameKind::SecureConnection,
-                secure::to_bytes(&frozen, input),
-            );
-            open.send(kind, role as u8, &bytes, Some(stream.as_fd()))
-        } else {
-            open.send(kind, role as u8, input, Some(stream.as_fd()))
-        };
-        if let Err(error) = sent {
-            tracing::error!(%error, "connections cannot be handed over any more");
-            *channel = None;
-        }
-    }
-
-    /// Ends the hand-over.
-    pub(crate) fn close(&self) {
-        *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 /// A connection from the predecessor.
 pub(crate) struct HandedConnection {
@@ -212,26 +127,5 @@ mod tests {
         assert_eq!(inputs(0), [0, 2, 3]);
         assert!(inputs(0).is_empty(), "they are taken once");
         assert_eq!(inputs(1), [1]);
-    }
-
-    #[test]
-    fn after_a_failure_nothing_more_is_sent() {
-        let (one, other) = UnixStream::pair().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let sender = HandoffSender::new(Channel::new(one, deadline), true);
-        let (client, _server) = UnixStream::pair().unwrap();
-        let mut client = Stream::from_descriptor(client.into()).unwrap();
-        let mut receiver = Channel::new(other, deadline);
-        sender.give(Role::Client, false, &mut client, b"GET");
-        let frame = receiver.expect(FrameKind::Connection).unwrap();
-        assert_eq!(
-            (frame.mark, &*frame.bytes),
-            (Role::Client as u8, &b"GET"[..])
-        );
-        assert!(frame.descriptor.is_some());
-        drop(receiver);
-        sender.give(Role::Client, false, &mut client, b"");
-        assert!(sender.channel.lock().unwrap().is_none());
-        sender.give(Role::Client, false, &mut client, b"");
     }
 }

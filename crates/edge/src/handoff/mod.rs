@@ -1,20 +1,23 @@
 //! The hand-over from one process to its successor, as far as the loops of both take part.
 //!
 //! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops
-//! of one and pauses them while its items are handed over, `connections` moves idle connections,
-//! `secure` those under TLS. The steps of an upgrade are in `process/upgrade`.
+//! of one and pauses them while its items are handed over, `sender` sends idle connections and
+//! `connections` has those that have come, `secure` those under TLS. The steps of an upgrade are in
+//! `process/upgrade`.
 
 mod barrier;
 mod channel;
 mod connections;
 mod listeners;
 mod secure;
+mod sender;
 
 pub(crate) use barrier::{Barrier, Round};
 pub(crate) use channel::{Channel, Frame, FrameKind};
-pub(crate) use connections::{HandedConnection, HandoffQueue, HandoffSender};
+pub(crate) use connections::{HandedConnection, HandoffQueue};
 pub(crate) use listeners::{InheritedListener, ListenAddress, Role};
 pub(crate) use secure::TakesTls;
+pub(crate) use sender::{Departure, HandoffSender, SEND_STALL_TIMEOUT};
 
 use std::sync::{Arc, OnceLock};
 
@@ -39,7 +42,7 @@ impl Handoff {
         })
     }
 
-    /// Starts to send connections to the successor.
+    /// Gives the loops the sender of connections to the successor.
     pub(crate) fn begin(&self, sender: HandoffSender) {
         // Set once: no upgrade begins after one.
         let _ = self.sender.set(Arc::new(sender));

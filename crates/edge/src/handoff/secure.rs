@@ -120,8 +120,7 @@ pub(super) fn to_bytes(frozen: &[u8], input: &[u8]) -> Zeroizing<Vec<u8>> {
 impl HandedConnection {
     /// The connection of a frame that was made by [`to_bytes`]; `None` where it is none.
     pub(crate) fn secure(frame: Frame) -> Option<Self> {
-        let bytes = Zeroizing::new(frame.bytes);
-        let (length, rest) = bytes.split_first_chunk()?;
+        let (length, rest) = frame.bytes.split_first_chunk()?;
         let (frozen, input) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         Some(Self {
             role: Role::of(frame.mark)?,
@@ -205,7 +204,7 @@ mod tests {
         Frame {
             kind: FrameKind::SecureConnection,
             mark,
-            bytes: bytes.to_vec(),
+            bytes: Zeroizing::new(bytes.to_vec()),
             descriptor: Some(UnixStream::pair().unwrap().0.into()),
         }
     }

@@ -116,11 +116,23 @@ impl Admin {
         self.app.dashboard.drain();
     }
 
-    /// Closes the listeners, and hands idle connections to `leave`.
-    pub(crate) fn hand_over(&mut self, context: &mut Context, mut leave: impl FnMut(Detached)) {
+    /// Closes the listeners, and hands at most so many idle connections to `leave`; returns their
+    /// number.
+    pub(crate) fn hand_over(
+        &mut self,
+        context: &mut Context,
+        count_max: usize,
+        mut leave: impl FnMut(Detached),
+    ) -> usize {
         self.drain();
         let leave = |_: &mut Context, detached| leave(detached);
-        self.http.hand_over(context, &mut self.app, false, leave);
+        let (http, app) = (&mut self.http, &mut self.app);
+        http.hand_over(context, app, false, count_max, leave)
+    }
+
+    /// Ends the connections that have not been handed over, with their next answer.
+    pub(crate) fn end(&mut self, context: &mut Context) {
+        self.http.drain(context, &mut self.app);
     }
 
     /// Serves a client of the predecessor.

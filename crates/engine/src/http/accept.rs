@@ -1,6 +1,7 @@
 //! The beginnings of connections, and the end of the component.
 
 use super::Http;
+use super::moving::Leaving;
 use super::visit::{FIRST_REQUEST_TIMEOUT, Fate, HANDSHAKE_TIMEOUT};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
@@ -151,7 +152,8 @@ impl Http {
     ///
     /// Shape: clients that the kernel has connected already are still accepted. A connection
     /// between two requests is closed, unless the next one has come; one without a first request
-    /// has a second for it. Held exchanges are the app's to answer.
+    /// has a second for it. Held exchanges are the app's to answer. No connection
+    /// [leaves](Self::hand_over) for another process any more.
     ///
     /// ```
     /// use dwell_engine::{App, Http};
@@ -180,6 +182,7 @@ impl Http {
     pub fn drain<A: App>(&mut self, context: &mut Context, app: &mut A) {
         // The clients that are still accepted are answered at once, and for the last time.
         self.draining = true;
+        self.leaving = Leaving::No;
         for token in self.listeners.tokens() {
             self.retire(context, token, app);
         }

@@ -53,9 +53,11 @@ impl Http {
     /// Shape: bytes that were not read stay in the socket, and no request is begun here any more. A
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
-    /// responses have been sent meanwhile. Held exchanges are the app's to answer. `takes_tls` says
-    /// that the process takes connections of TLS 1.3, whose stream is to be
-    /// [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
+    /// responses have been sent meanwhile. At most `count_max` go with each call, and the others
+    /// wait for the next one; returns how many have gone. Where the other process takes no more of
+    /// them, [`drain`](Self::drain) ends those that are left. Held exchanges are the app's to
+    /// answer. `takes_tls` says that the process takes connections of TLS 1.3, whose stream is to
+    /// be [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
     /// because their keys stay here, nor can those whose client is known by whole certificates or
     /// by the PROXY protocol: they end with their next answer, as in [`drain`](Self::drain).
     ///
@@ -66,7 +68,8 @@ impl Http {
     /// /// All that can go on elsewhere.
     /// fn leave<A: App>(http: &mut Http, context: &mut Context, app: &mut A) -> Vec<Detached> {
     ///     let mut leaving = Vec::new();
-    ///     http.hand_over(context, app, true, |_, detached| leaving.push(detached));
+    ///     let leave = |_: &mut Context, detached| leaving.push(detached);
+    ///     http.hand_over(context, app, true, usize::MAX, leave);
     ///     leaving
     /// }
     /// #
@@ -95,8 +98,9 @@ impl Http {
         context: &mut Context,
         app: &mut A,
         takes_tls: bool,
+        count_max: usize,
         mut leave: impl FnMut(&mut Context, Detached),
-    ) {
+    ) -> usize {
         let kinds = if takes_tls {
             Leaving::All
         } else {
@@ -113,14 +117,18 @@ impl Http {
             let connection = self.connections.get(*token);
             connection.is_some_and(|connection| can_leave(connection, kinds))
         };
-        let leaving: Vec<_> = self.connections.tokens().filter(can_leave).collect();
+        let leaving = self.connections.tokens().filter(can_leave);
+        let leaving: Vec<_> = leaving.take(count_max).collect();
+        let mut count = 0;
         for token in leaving {
             if let Some(connection) = self.forget(context, token) {
                 let detached = super::unregistered(context, connection);
                 leave(context, detached);
                 app.closed(context, token);
+                count += 1;
             }
         }
+        count
     }
 
     /// Serves a client that has left another server, with what of its next request had come there.

@@ -48,7 +48,7 @@ fn what_comes_behind_a_body_is_served_by_the_successor() {
     client.shutdown(Shutdown::Write).unwrap();
     while left.is_empty() {
         let (http, app) = (&mut old.http, &mut old.app);
-        http.hand_over(old_loop.context(), app, false, |_, detached| {
+        http.hand_over(old_loop.context(), app, false, usize::MAX, |_, detached| {
             left.push(detached);
         });
         if left.is_empty() {
@@ -86,11 +86,17 @@ fn a_connection_may_bring_more_than_a_loop_reads_at_once() {
     let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
     assert!(requests.len() > input_bytes);
     let (http, app) = (&mut old.http, &mut old.app);
-    http.hand_over(old_loop.context(), app, false, |_, mut detached| {
-        detached.input = requests.clone().into_bytes();
-        new.http
-            .adopt_detached(new_loop.context(), detached, &mut new.app);
-    });
+    http.hand_over(
+        old_loop.context(),
+        app,
+        false,
+        usize::MAX,
+        |_, mut detached| {
+            detached.input = requests.clone().into_bytes();
+            new.http
+                .adopt_detached(new_loop.context(), detached, &mut new.app);
+        },
+    );
     client.shutdown(Shutdown::Write).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answers = String::new();
@@ -102,4 +108,68 @@ fn a_connection_may_bring_more_than_a_loop_reads_at_once() {
         },
     );
     assert_eq!(answers.matches("\r\n\r\nnew\n").count(), 1000);
+}
+
+#[test]
+fn those_for_whom_there_is_no_room_wait_and_end_as_in_a_drain() {
+    let mut event_loop = EventLoop::new().unwrap();
+    let mut old = server("old");
+    let any = ([127, 0, 0, 1], 0).into();
+    let address = old.listen(event_loop.context(), any).unwrap();
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"old\n") {
+            let patience = Duration::from_millis(10);
+            event_loop.turn(&mut old, Some(patience)).unwrap();
+            let mut part = [0; 1000];
+            client.set_nonblocking(true).unwrap();
+            if let Ok(read) = client.read(&mut part) {
+                answer.extend_from_slice(&part[..read]);
+            }
+        }
+        client.set_nonblocking(false).unwrap();
+    }
+    let mut left: Vec<Detached> = Vec::new();
+    for count_max in [0, 1] {
+        let (http, app) = (&mut old.http, &mut old.app);
+        let count = http.hand_over(
+            event_loop.context(),
+            app,
+            false,
+            count_max,
+            |_, detached| {
+                left.push(detached);
+            },
+        );
+        assert_eq!((count, left.len()), (count_max, count_max));
+    }
+    assert_eq!(old.http.connections(), 2);
+    // No request is begun while they wait.
+    let gone = left[0].stream.peer_address().unwrap();
+    clients.retain(|client| client.local_addr().ok() != gone);
+    clients[0]
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    old.http.drain(event_loop.context(), &mut old.app);
+    let mut answers = ["", ""].map(str::to_owned);
+    for (client, answer) in clients.iter_mut().zip(&mut answers) {
+        beside(
+            || client.read_to_string(answer).unwrap(),
+            || {
+                let patience = Duration::from_millis(10);
+                event_loop.turn(&mut old, Some(patience)).unwrap();
+            },
+        );
+    }
+    assert!(answers[0].ends_with("\r\n\r\nold\n"), "{answers:?}");
+    assert!(answers[0].to_lowercase().contains("connection: close"));
+    assert_eq!(answers[1], "");
+    assert_eq!(old.http.connections(), 0);
 }

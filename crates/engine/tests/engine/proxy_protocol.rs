@@ -157,9 +157,15 @@ fn another_process_gets_no_client_whose_address_it_would_not_know() {
     assert!(!read(&mut told).1 && !read(&mut untold).1);
     let HttpDriver { http, app } = &mut rig.driver;
     let mut left = Vec::new();
-    http.hand_over(rig.event_loop.context(), app, true, |_, detached| {
-        left.push(detached);
-    });
+    http.hand_over(
+        rig.event_loop.context(),
+        app,
+        true,
+        usize::MAX,
+        |_, detached| {
+            left.push(detached);
+        },
+    );
     rig.turns();
     assert_eq!(left.len(), 1);
     assert_eq!(rig.driver.http.connections(), 0);

@@ -172,6 +172,25 @@ impl Stream {
         }
     }
 
+    /// Erases the keys that this thread has derived for the stream, before another thread
+    /// [freezes](Self::freeze) or closes it. A thread that goes on with it derives them again.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    ///
+    /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// stream.forget_keys(); // Without TLS there are none.
+    /// std::thread::spawn(move || stream.close_notify()).join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn forget_keys(&mut self) {
+        if let Some((tls, _)) = self.beside.tls() {
+            tls.forget_keys();
+        }
+    }
+
     /// Ends TLS here, so that another process goes on with it on the same socket; `None` where that
     /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the
     /// socket. The [names of the client](Self::client_names) go along where `with_names` says so:

@@ -573,3 +573,31 @@ fn an_idle_connection_is_small() {
     let bytes = StoreServer::connection_bytes();
     assert!(bytes <= 192, "{bytes}");
 }
+
+#[test]
+fn clients_for_whom_there_is_no_room_wait_and_are_closed_by_a_drain() {
+    let mut rig = Rig::new(StoreServerLimits::default());
+    let mut clients: Vec<_> = (0..3).map(|_| rig.connect_narrow()).collect();
+    rig.until_quiet();
+    let (context, server) = (rig.event_loop.context(), &mut rig.driver.0);
+    server.hand_over(context);
+    let counts = [0, 1].map(|count_max| server.take_leaving(context, count_max).len());
+    assert_eq!(counts, [0, 1]);
+    // Commands that come meanwhile are executed by nobody here, and make no second place.
+    for command in [&b"set a 0 0 1\r\n"[..], b"1\r\n"] {
+        clients.iter_mut().skip(1).for_each(|client| {
+            client.write_all(command).unwrap();
+        });
+        rig.until_quiet();
+    }
+    let server = &mut rig.driver.0;
+    assert_eq!((server.connections(), server.leaving.len()), (2, 2));
+    server.drain(rig.event_loop.context());
+    assert!(server.is_left() && server.leaving.is_empty());
+    assert!(rig.service.store().get(b"a", NOW).is_none());
+    for client in &mut clients {
+        // Where commands were not read, the system tells so.
+        let ended = client.read(&mut [0]);
+        assert!(!matches!(&ended, Err(error) if error.kind() == ErrorKind::WouldBlock));
+    }
+}

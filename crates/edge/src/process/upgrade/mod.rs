@@ -13,7 +13,8 @@
 //! 4. The successor is told to serve, and confirms: all its threads run, and no step is left that
 //!    could fail. It accepts the clients of all listening sockets from now on. The loops of this
 //!    process go on, hand idle connections over (`handoff`), and end the others. Not before this
-//!    are connections under TLS frozen for it, which cannot go on here then.
+//!    are connections under TLS frozen for it, which cannot go on here then. This thread sends
+//!    them, so that no loop waits for a successor that has stopped; its connections end here.
 
 mod successor;
 
@@ -24,7 +25,8 @@ use super::notify::Notifier;
 use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
 use crate::handoff::{
-    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round, TakesTls,
+    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round, SEND_STALL_TIMEOUT,
+    TakesTls,
 };
 use crate::metrics::Metrics;
 use crate::published::Published;
@@ -167,8 +169,16 @@ impl Upgrader {
     }
 
     fn attempt(&self) {
-        if let Err(error) = self.upgrade() {
-            self.report_failure(&error);
+        match self.upgrade() {
+            Ok(channel) => self.send_connections(channel),
+            Err(error) => self.report_failure(&error),
+        }
+    }
+
+    /// Sends the connections that the loops give, until this process ends.
+    fn send_connections(&self, channel: Channel) {
+        if let Some(sender) = self.handoff.sender() {
+            sender.run(channel, || self.fleet.wake_all());
         }
     }
 
@@ -179,7 +189,8 @@ impl Upgrader {
         tracing::error!("the upgrade is given up, this process goes on: {error}");
     }
 
-    fn upgrade(&self) -> Result<(), UpgradeError> {
+    /// Returns the channel over which connections are to be sent.
+    fn upgrade(&self) -> Result<Channel, UpgradeError> {
         // The kernel ends all processes of a PID namespace when the first one ends.
         if process::id() == 1 {
             return Err(UpgradeError::FirstProcess);
@@ -194,9 +205,9 @@ impl Upgrader {
         let channel = Channel::new(channel, deadline);
         tracing::info!(process = successor.id(), "starting another process");
         match self.talk(channel, &successor, sockets, deadline) {
-            Ok(()) => {
+            Ok(channel) => {
                 successor.release();
-                Ok(())
+                Ok(channel)
             }
             Err(error) if error.is_end() => {
                 // It has closed its end, and may need a while to end itself.
@@ -248,7 +259,7 @@ impl Upgrader {
         successor: &Successor,
         sockets: Vec<InheritedListener>,
         deadline: Instant,
-    ) -> Result<(), UpgradeError> {
+    ) -> Result<Channel, UpgradeError> {
         let step = |name| move |error| UpgradeError::Talk(name, error);
         greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
         let ready = channel.expect(FrameKind::Ready);
@@ -278,13 +289,13 @@ impl Upgrader {
         // The rest of the hand-over has a deadline of its own.
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
-        channel.set_stall_timeout(None);
-        let sender = HandoffSender::new(channel, wants_store).with_tls(takes, acceptor);
+        channel.set_stall_timeout(Some(SEND_STALL_TIMEOUT));
+        let sender = HandoffSender::new(wants_store).with_tls(takes, acceptor);
         self.handoff.begin(sender);
         self.fleet.advance(Lifecycle::HandOver);
         tracing::info!(process, ?pause, "another process serves from now on");
         drop(paused);
-        Ok(())
+        Ok(channel)
     }
 }
 

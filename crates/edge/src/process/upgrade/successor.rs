@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
-use zeroize::Zeroizing;
 
 /// The process that serves until this one does.
 #[derive(Debug)]
@@ -59,8 +58,8 @@ impl Predecessor {
 
     pub(super) fn greeted(mut channel: Channel) -> io::Result<Self> {
         let hello = channel.expect(FrameKind::Hello)?;
-        if hello.bytes != [VERSION] {
-            let message = format!("it speaks version {:?}, not {VERSION}", hello.bytes);
+        if *hello.bytes != [VERSION] {
+            let message = format!("it speaks version {:?}, not {VERSION}", *hello.bytes);
             return Err(io::Error::other(message));
         }
         let mut sockets = Vec::new();
@@ -116,8 +115,7 @@ impl Predecessor {
             .send(FrameKind::Ready, wants_store, &takes, None)?;
         let mut frame = self.channel.receive()?;
         if frame.kind == FrameKind::TicketKeys {
-            let keys = Zeroizing::new(frame.bytes);
-            let thawed = acceptor.thaw_ticket_keys(&keys);
+            let thawed = acceptor.thaw_ticket_keys(&frame.bytes);
             thawed.map_err(io::Error::other)?;
             frame = self.channel.receive()?;
         }
@@ -170,7 +168,7 @@ fn handed(frame: Frame) -> Option<InheritedListener> {
     })
 }
 
-fn connection(frame: Frame) -> Option<HandedConnection> {
+fn connection(mut frame: Frame) -> Option<HandedConnection> {
     if frame.kind == FrameKind::SecureConnection {
         return HandedConnection::secure(frame);
     }
@@ -182,7 +180,7 @@ fn connection(frame: Frame) -> Option<HandedConnection> {
         role: Role::of(frame.mark)?,
         is_trusted,
         frozen: None,
-        input: frame.bytes,
+        input: std::mem::take(&mut *frame.bytes),
         descriptor: frame.descriptor?,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config;
-use crate::handoff::{ListenAddress, Role};
+use crate::handoff::{Departure, ListenAddress, Role};
 use crate::process::store;
 use dwell_evloop::{EventLoop, Stream};
 use dwell_store::Expiry;
@@ -52,7 +52,7 @@ impl Side {
     }
 
     /// Goes through the steps of an upgrade as the process that serves.
-    fn talk(&self, channel: Channel) -> Result<(), UpgradeError> {
+    fn talk(&self, channel: Channel) -> Result<Channel, UpgradeError> {
         let deadline = Instant::now() + PATIENCE;
         let sockets = vec![socket("/first", false), socket("/second", true)];
         self.upgrader
@@ -147,8 +147,10 @@ fn items_keys_place_and_connections_go_over() {
     let [channel, other] = channels();
     thread::scope(|scope| {
         let succeeded = scope.spawn(|| to.succeed(other));
-        from.talk(channel).unwrap();
+        let channel = from.talk(channel).unwrap();
         succeeded.join().unwrap().unwrap();
+        let upgrader = Arc::clone(&from.upgrader);
+        thread::spawn(move || upgrader.send_connections(channel));
     });
     for number in 0..1000 {
         let key = format!("key{number}");
@@ -166,8 +168,12 @@ fn items_keys_place_and_connections_go_over() {
     let queue = &to.upgrader.handoff.queue;
     assert!(queue.is_open(), "connections may come as soon as it serves");
     for (role, is_trusted) in [(Role::Client, false), (Role::Store, true)] {
-        let mut stream = Stream::from_descriptor(UnixStream::pair().unwrap().0.into()).unwrap();
-        sender.give(role, is_trusted, &mut stream, b"GET");
+        sender.give(Departure {
+            role,
+            is_trusted,
+            stream: Stream::from_descriptor(UnixStream::pair().unwrap().0.into()).unwrap(),
+            input: b"GET".to_vec(),
+        });
     }
     sender.close();
     assert!(wait_until(|| !queue.is_open()), "its end is noticed");

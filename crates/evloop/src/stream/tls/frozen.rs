@@ -18,6 +18,13 @@ impl Tls {
         matches!(&self.state, State::Established(established) if established.is_freezable())
     }
 
+    /// Erases the keys that were derived on this thread.
+    pub(in crate::stream) fn forget_keys(&mut self) {
+        if let State::Established(established) = &mut self.state {
+            LOCAL.with_borrow_mut(|local| established.forget(&mut local.keys));
+        }
+    }
+
     /// Takes the session out, and what was not read; `None` where it cannot go. The names of the
     /// client go along `with_names`.
     pub(in crate::stream) fn freeze(&mut self, with_names: bool) -> Option<Zeroizing<Vec<u8>>> {
