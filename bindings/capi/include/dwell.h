@@ -38,7 +38,8 @@
 //
 // TLS: dwell_tls_new reads certificates, with which an engine listens or serves a client that was
 // accepted elsewhere; dwell_tls_reload reads their files again. Requests have DWELL_SECURE then.
-// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN).
+// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN). Clients may be
+// asked for a certificate, and with reports_handshakes the end of each handshake is told.
 //
 // Data: dwell_set_data keeps a pointer of the host's with a handle, and dwell_data returns it, also
 // when the end of the handle is told; a new handle has none.
@@ -63,8 +64,9 @@
 //
 // A request in a batch: the bytes of its event are the head, the peer's address as text and, from
 // `detail` on and not aligned, a table of uint32_t: flags, bytes of the head, start and length of
-// method, target and peer address, count of fields, content length (low half, high half), and for
-// each field start and length of name and value. dwell_engine_request reads it for you.
+// method, target and peer address, count of fields, content length (low half, high half), for each
+// field start and length of name and value, and with DWELL_NAMED those of the name that the client
+// has asked for. dwell_engine_request reads it for you.
 
 
 #ifndef DWELL_H
@@ -94,7 +96,7 @@ typedef enum dwell_status {
   DWELL_BUSY = 7,
   // The engine has failed for good, by an error of its own; it can only be freed.
   DWELL_BROKEN = 8,
-  // The request has no such field.
+  // The request has no such field, or the client has shown no such certificate.
   DWELL_ABSENT = 9,
   // A certificate or its key cannot be used; dwell_last_error returns why.
   DWELL_CERTIFICATE = 10,
@@ -143,6 +145,12 @@ typedef enum dwell_event_kind {
   // A handshake was refused and answered; `detail` is the status. The handle names nothing from
   // now on.
   DWELL_UPGRADE_REFUSED = 17,
+  // The handshake of a client under TLS is complete, before its first request; the handle is of
+  // the connection. dwell_engine_tls_facts and dwell_engine_peer_certificate answer from now on.
+  DWELL_SECURED = 18,
+  // The handshake of a client has failed, which ends its connection; the bytes are the reason in
+  // words.
+  DWELL_INSECURE = 19,
 } dwell_event_kind;
 
 // Flags of a request, as bits.
@@ -160,6 +168,12 @@ typedef enum dwell_request_flag {
   // The client speaks TLS: flags >> 16 is the number of its cipher suite, which is from 0x1301
   // to 0x1303 for TLS 1.3 and another one for TLS 1.2. Without TLS it is 0.
   DWELL_SECURE = 32,
+  // The client goes on with an earlier session of TLS.
+  DWELL_RESUMED = 64,
+  // The client has agreed on `http/1.1` (ALPN).
+  DWELL_AGREED = 128,
+  // The table of the request ends with the name that the client has asked for (SNI).
+  DWELL_NAMED = 256,
 } dwell_request_flag;
 
 // Flags of a write, as bits.
@@ -180,6 +194,16 @@ typedef enum dwell_upgrade_flag {
   // Messages are not compressed.
   DWELL_PLAIN = 2,
 } dwell_upgrade_flag;
+
+// Clients that are asked for a certificate.
+typedef enum dwell_client_certificates {
+  // None is asked.
+  DWELL_CLIENTS_NOT_ASKED = 0,
+  // All are asked; one that shows none is served as well.
+  DWELL_CLIENTS_ASKED = 1,
+  // All are asked; one that shows none is refused.
+  DWELL_CLIENTS_REQUIRED = 2,
+} dwell_client_certificates;
 
 // HTTP, WebSocket and raw streams on one loop. Not for two threads at once, but for one after
 // another; a second one is refused with DWELL_BUSY.
@@ -244,6 +268,8 @@ typedef struct dwell_options {
   // Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
   // each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
   uint64_t body_rate_min;
+  // DWELL_SECURED and DWELL_INSECURE are reported.
+  bool reports_handshakes;
 } dwell_options;
 
 // One thing that happened.
@@ -303,6 +329,27 @@ typedef struct dwell_statistics {
   uint64_t turns;
 } dwell_statistics;
 
+// The facts of a handshake that is over. Set `size` before the call.
+typedef struct dwell_tls_facts {
+  // The size of this struct where the host was compiled, `sizeof(dwell_tls_facts)`.
+  size_t size;
+  // The version: 0x0304 for TLS 1.3, 0x0303 for TLS 1.2.
+  uint16_t version;
+  // The number of the cipher suite.
+  uint16_t cipher_suite;
+  // An earlier session goes on.
+  bool is_resumed;
+  // The client has agreed on `http/1.1` (ALPN).
+  bool has_protocol;
+  // The engine has verified the client's certificate.
+  bool is_verified;
+  // The number of certificates that the client has shown.
+  size_t certificate_count;
+  // The name that the client has asked for (SNI), with a zero behind it; empty for none, and
+  // where `keeps_server_names` was not set.
+  char server_name[256];
+} dwell_tls_facts;
+
 // Bytes that belong to another object.
 typedef struct dwell_span {
   // The first of them.
@@ -354,6 +401,20 @@ typedef struct dwell_tls_options {
   size_t certificate_count;
   // Handshakes that may be under way at once in each engine; beyond it the oldest gives way.
   uint64_t handshakes_max;
+  // One of dwell_client_certificates. Sessions are not resumed where clients are asked.
+  uint64_t client_certificates;
+  // The path of the PEM file with the authorities that issue certificates of clients; null if
+  // they are in memory. A certificate of another one, or one that has expired, is refused.
+  const char *client_ca_file;
+  // The authorities in PEM, where the path is null.
+  struct dwell_span client_ca;
+  // The names that clients ask for (SNI) are kept, for dwell_tls_facts. It takes some hundred
+  // bytes of each connection that asks.
+  bool keeps_server_names;
+  // The engine has clients prove that they have the key of their certificate, and verifies
+  // nothing else: the host does, when DWELL_SECURED is told, and aborts the connection of a
+  // client that it does not trust. There must be no authorities then.
+  bool host_verifies;
 } dwell_tls_options;
 
 #ifdef __cplusplus
@@ -529,6 +590,40 @@ enum dwell_status dwell_engine_close_all(struct dwell_engine *engine);
 // `engine` as for `dwell_engine_free`; `statistics` must be null or writable.
 enum dwell_status dwell_engine_statistics(struct dwell_engine *engine,
                                           struct dwell_statistics *statistics);
+
+// Writes the facts of the TLS of a request or a connection. Returns DWELL_ABSENT without TLS, and
+// before the handshake is over.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `facts` must be null, or readable and writable for as many
+// bytes as its `size` says.
+enum dwell_status dwell_engine_tls_facts(struct dwell_engine *engine,
+                                         uint64_t handle,
+                                         struct dwell_tls_facts *facts);
+
+// Points `certificate` to a certificate in DER that the client of a request or a connection has
+// shown: that of the client has the place 0. The bytes are the engine's, and live until its next
+// turn or its end. Returns DWELL_ABSENT where there is none at this place.
+//
+// The client chooses those at the other places, and they need not vouch for the first.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `certificate` must be null or writable.
+enum dwell_status dwell_engine_peer_certificate(struct dwell_engine *engine,
+                                                uint64_t handle,
+                                                size_t place,
+                                                struct dwell_span *certificate);
+
+// The subject of the certificate that the client of a request or a connection has shown, as RFC
+// 4514 writes it: `CN=alice,O=Example`. Copies as much of it to `text` as fits into `size` bytes
+// with a zero behind it. Returns DWELL_ABSENT where there is none.
+//
+// # Safety
+// `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.
+enum dwell_status dwell_engine_peer_subject(struct dwell_engine *engine,
+                                            uint64_t handle,
+                                            char *text,
+                                            size_t size);
 
 // Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
 // and a line feed each. Of the flags DWELL_CLOSE alone counts.

@@ -57,6 +57,12 @@ pub enum dwell_event_kind {
     /// A handshake was refused and answered; `detail` is the status. The handle names nothing from
     /// now on.
     DWELL_UPGRADE_REFUSED = 17,
+    /// The handshake of a client under TLS is complete, before its first request; the handle is of
+    /// the connection. dwell_engine_tls_facts and dwell_engine_peer_certificate answer from now on.
+    DWELL_SECURED = 18,
+    /// The handshake of a client has failed, which ends its connection; the bytes are the reason in
+    /// words.
+    DWELL_INSECURE = 19,
 }
 
 /// One thing that happened.
@@ -111,6 +117,8 @@ const _: () = {
     assert!(kind::DWELL_STREAM_PEER_CLOSED as u32 == EventKind::StreamPeerClosed as u32);
     assert!(kind::DWELL_STREAM_CLOSED as u32 == EventKind::StreamClosed as u32);
     assert!(kind::DWELL_UPGRADE_REFUSED as u32 == EventKind::UpgradeRefused as u32);
+    assert!(kind::DWELL_SECURED as u32 == EventKind::Secured as u32);
+    assert!(kind::DWELL_INSECURE as u32 == EventKind::Insecure as u32);
 
     assert!(request::DWELL_BODY_FOLLOWS as u32 == request_flags::BODY_FOLLOWS);
     assert!(request::DWELL_HTTP10 as u32 == request_flags::HTTP10);
@@ -118,6 +126,9 @@ const _: () = {
     assert!(request::DWELL_EXPECTS_CONTINUE as u32 == request_flags::EXPECTS_CONTINUE);
     assert!(request::DWELL_CHUNKED as u32 == request_flags::CHUNKED);
     assert!(request::DWELL_SECURE as u32 == request_flags::SECURE);
+    assert!(request::DWELL_RESUMED as u32 == request_flags::RESUMED);
+    assert!(request::DWELL_AGREED as u32 == request_flags::AGREED);
+    assert!(request::DWELL_NAMED as u32 == request_flags::NAMED);
 
     assert!(dwell_write_flag::DWELL_FINISH as u32 == write_flags::FINISH);
     assert!(dwell_write_flag::DWELL_CLOSE as u32 == write_flags::CLOSE);
@@ -164,7 +175,7 @@ pub struct dwell_span {
 }
 
 impl dwell_span {
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) const fn of(bytes: &[u8]) -> Self {
         Self {
             start: bytes.as_ptr(),
             length: bytes.len(),
@@ -226,6 +237,8 @@ pub struct dwell_options {
     /// Bytes a second that a client sends at least of a body; with 0 a single byte is enough in
     /// each `body_timeout_ms`. Bounds nothing while the host has its own deadlines.
     pub body_rate_min: u64,
+    /// DWELL_SECURED and DWELL_INSECURE are reported.
+    pub reports_handshakes: bool,
 }
 
 /// The size of the options as the first version with a size has them. It never changes.
@@ -262,6 +275,7 @@ impl dwell_options {
             host_deadlines: options.host_deadlines,
             first_request_timeout_ms: options.first_request_timeout.map_or(0, millis),
             body_rate_min: u64::from(http.body_rate_min),
+            reports_handshakes: options.reports_handshakes,
         }
     }
 
@@ -296,6 +310,7 @@ impl dwell_options {
         options.body_credit = self.body_credit;
         options.canonical_names = self.canonical_names;
         options.reports_connections = self.reports_connections;
+        options.reports_handshakes = self.reports_handshakes;
         options.half_close = self.half_close;
         options.host_deadlines = self.host_deadlines;
         options.first_request_timeout =
@@ -431,6 +446,12 @@ pub enum dwell_request_flag {
     /// The client speaks TLS: flags >> 16 is the number of its cipher suite, which is from 0x1301
     /// to 0x1303 for TLS 1.3 and another one for TLS 1.2. Without TLS it is 0.
     DWELL_SECURE = 32,
+    /// The client goes on with an earlier session of TLS.
+    DWELL_RESUMED = 64,
+    /// The client has agreed on `http/1.1` (ALPN).
+    DWELL_AGREED = 128,
+    /// The table of the request ends with the name that the client has asked for (SNI).
+    DWELL_NAMED = 256,
 }
 
 /// Flags of a write, as bits.

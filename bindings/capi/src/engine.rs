@@ -6,6 +6,7 @@
 
 use crate::attached::Attached;
 use crate::data::{dwell_batch, dwell_event, dwell_options, dwell_statistics, options_of};
+use crate::facts::Lent;
 use crate::pointers;
 use crate::status::{dwell_status, guarded, of_command, system};
 use ::dwell_engine::Detached;
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) engine: Engine,
     pub(crate) batch: Batch,
     pub(crate) attached: Attached,
+    pub(crate) lent: Lent,
 }
 
 // An engine may be entered by one thread after another.
@@ -141,6 +143,7 @@ pub unsafe extern "C" fn dwell_engine_new(
                         engine: made,
                         batch: Batch::new(),
                         attached: Attached::default(),
+                        lent: Lent::default(),
                     }),
                     descriptor,
                 });
@@ -363,6 +366,7 @@ pub unsafe extern "C" fn dwell_engine_turn(
         }
         // SAFETY: as the caller says.
         let commands = unsafe { pointers::bytes(commands, length) };
+        inner.lent.clear();
         inner.engine.submit(commands).map_err(of_command)?;
         let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
         let Inner {

@@ -17,6 +17,7 @@
 pub mod attached;
 pub mod data;
 pub mod engine;
+pub mod facts;
 pub mod orders;
 mod pointers;
 pub mod remote;

@@ -29,7 +29,7 @@ pub enum dwell_status {
     DWELL_BUSY = 7,
     /// The engine has failed for good, by an error of its own; it can only be freed.
     DWELL_BROKEN = 8,
-    /// The request has no such field.
+    /// The request has no such field, or the client has shown no such certificate.
     DWELL_ABSENT = 9,
     /// A certificate or its key cannot be used; dwell_last_error returns why.
     DWELL_CERTIFICATE = 10,

@@ -8,9 +8,10 @@ use crate::data::dwell_span;
 use crate::engine::{Inner, adopt_stream, dwell_engine, listen_at, owned, refused, within};
 use crate::pointers;
 use crate::status::{dwell_status, failed, guarded};
-use ::dwell_engine::tls::{Tls, TlsBuilder, TlsError};
+use ::dwell_engine::tls::{ClientCertificates, Tls, TlsBuilder, TlsError};
 use dwell_evloop::{Listener, Stream};
 use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::mem::offset_of;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -47,16 +48,47 @@ pub struct dwell_tls_options {
     pub certificate_count: usize,
     /// Handshakes that may be under way at once in each engine; beyond it the oldest gives way.
     pub handshakes_max: u64,
+    /// One of dwell_client_certificates. Sessions are not resumed where clients are asked.
+    pub client_certificates: u64,
+    /// The path of the PEM file with the authorities that issue certificates of clients; null if
+    /// they are in memory. A certificate of another one, or one that has expired, is refused.
+    pub client_ca_file: *const c_char,
+    /// The authorities in PEM, where the path is null.
+    pub client_ca: dwell_span,
+    /// The names that clients ask for (SNI) are kept, for dwell_tls_facts. It takes some hundred
+    /// bytes of each connection that asks.
+    pub keeps_server_names: bool,
+    /// The engine has clients prove that they have the key of their certificate, and verifies
+    /// nothing else: the host does, when DWELL_SECURED is told, and aborts the connection of a
+    /// client that it does not trust. There must be no authorities then.
+    pub host_verifies: bool,
+}
+
+/// Clients that are asked for a certificate.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub enum dwell_client_certificates {
+    /// None is asked.
+    DWELL_CLIENTS_NOT_ASKED = 0,
+    /// All are asked; one that shows none is served as well.
+    DWELL_CLIENTS_ASKED = 1,
+    /// All are asked; one that shows none is refused.
+    DWELL_CLIENTS_REQUIRED = 2,
 }
 
 /// The size of the options as the first version has them. It never changes.
-const OPTIONS_SIZE_MIN: usize = size_of::<dwell_tls_options>();
+const OPTIONS_SIZE_MIN: usize = offset_of!(dwell_tls_options, client_certificates);
 
 const DEFAULTS: dwell_tls_options = dwell_tls_options {
     size: size_of::<dwell_tls_options>(),
     certificates: std::ptr::null(),
     certificate_count: 0,
     handshakes_max: 1000,
+    client_certificates: dwell_client_certificates::DWELL_CLIENTS_NOT_ASKED as u64,
+    client_ca_file: std::ptr::null(),
+    client_ca: dwell_span::of(&[]),
+    keeps_server_names: false,
+    host_verifies: false,
 };
 
 /// Fills in the defaults of as many options as `size` has room for, and makes it the size of those
@@ -70,11 +102,12 @@ pub unsafe extern "C" fn dwell_tls_options_default(
 ) -> dwell_status {
     // SAFETY: null, or a struct that begins with its size.
     let size = unsafe { pointers::first_size(options) };
-    if size.is_none_or(|size| size < OPTIONS_SIZE_MIN) {
+    let Some(size) = size.filter(|size| *size >= OPTIONS_SIZE_MIN) else {
         return dwell_status::DWELL_INVALID;
-    }
-    let defaults = DEFAULTS;
-    // SAFETY: the caller says that so many bytes are writable.
+    };
+    let mut defaults = DEFAULTS;
+    defaults.size = size.min(defaults.size);
+    // SAFETY: the caller says that `size` bytes are writable, and no more are written.
     unsafe { pointers::put_front(options, &raw const defaults, defaults.size) };
     dwell_status::DWELL_OK
 }
@@ -95,13 +128,15 @@ pub unsafe extern "C" fn dwell_tls_new(
     guarded(dwell_status::DWELL_BROKEN, || {
         // SAFETY: null, or a struct that begins with its size.
         let size = unsafe { pointers::first_size(options) };
-        if size != Some(DEFAULTS.size) || tls.is_null() {
+        let known = OPTIONS_SIZE_MIN..=DEFAULTS.size;
+        let Some(size) = size.filter(|size| known.contains(size) && !tls.is_null()) else {
             return dwell_status::DWELL_INVALID;
-        }
-        // SAFETY: the size is that of the struct, and as many bytes are readable.
-        let options = unsafe { &*options };
+        };
+        let mut known = DEFAULTS;
+        // SAFETY: the caller says that `size` bytes are readable, and `known` has room for them.
+        unsafe { pointers::put_front(&raw mut known, options, size) };
         // SAFETY: as the caller says.
-        let Some(builder) = (unsafe { builder_of(options) }) else {
+        let Some(builder) = (unsafe { builder_of(&known) }) else {
             return dwell_status::DWELL_INVALID;
         };
         match builder.build() {
@@ -259,7 +294,44 @@ unsafe fn builder_of(options: &dwell_tls_options) -> Option<TlsBuilder> {
             _ => return None,
         };
     }
-    Some(builder)
+    if options.keeps_server_names {
+        builder = builder.keep_server_names();
+    }
+    // SAFETY: as the caller says.
+    unsafe { asking(builder, options) }
+}
+
+/// Asks clients for certificates, as the options say; `None` for some that cannot be.
+///
+/// # Safety
+/// As `dwell_tls_new`.
+unsafe fn asking(builder: TlsBuilder, options: &dwell_tls_options) -> Option<TlsBuilder> {
+    const NOT_ASKED: u64 = dwell_client_certificates::DWELL_CLIENTS_NOT_ASKED as u64;
+    const ASKED: u64 = dwell_client_certificates::DWELL_CLIENTS_ASKED as u64;
+    const REQUIRED: u64 = dwell_client_certificates::DWELL_CLIENTS_REQUIRED as u64;
+    let span = options.client_ca;
+    // SAFETY: the caller says that the bytes are readable.
+    let pem = unsafe { pointers::bytes(span.start, span.length) };
+    let has_authorities = !options.client_ca_file.is_null() || !pem.is_empty();
+    let clients = match options.client_certificates {
+        // Authorities without effect would let everybody in.
+        NOT_ASKED if has_authorities || options.host_verifies => return None,
+        NOT_ASKED => return Some(builder),
+        ASKED => ClientCertificates::Optional,
+        REQUIRED => ClientCertificates::Required,
+        _ => return None,
+    };
+    Some(if options.host_verifies {
+        if has_authorities {
+            return None;
+        }
+        builder.unverified_clients(clients)
+    } else if options.client_ca_file.is_null() {
+        builder.client_ca_pem(clients, pem)
+    } else {
+        // SAFETY: not null, and it ends with a zero.
+        builder.client_ca_file(clients, unsafe { path_of(options.client_ca_file) })
+    })
 }
 
 /// Copies a path.

@@ -119,13 +119,53 @@ fn tls_data(name: &str) -> PathBuf {
     root().join("../../crates/tls/tests/data").join(name)
 }
 
+/// The host answers with the subject of the certificate that a client has shown.
+fn certificates_are_shown(port: &str) {
+    let identity = ["client.pem", "client_key.pem"].map(tls_data);
+    let [certificate, key] = identity.each_ref().map(|file| file.to_str().unwrap());
+    for version in ["1.2", "1.3"] {
+        let arguments = ["--tls-max", version, "--cert", certificate, "--key", key];
+        let who = String::from_utf8(curl(port, "/who", &arguments)).unwrap();
+        assert_eq!(who, "CN=alice,O=Example\\, Inc.");
+        assert_eq!(curl(port, "/who", &arguments[..2]), b"nobody");
+    }
+}
+
+/// The host is told why handshakes have failed: so many of clients that speak no TLS.
+fn failures_are_told(port: &str, plain: usize) {
+    for (certificate, path) in [("client_expired.pem", "/who"), ("client.pem", "/outlived")] {
+        let answered = Command::new("curl")
+            .args(["--silent", "--insecure", "--max-time", "60", "--cert"])
+            .arg(tls_data(certificate))
+            .arg("--key")
+            .arg(tls_data("client_key.pem"))
+            .arg(format!("https://127.0.0.1:{port}{path}"))
+            .status()
+            .unwrap();
+        assert!(!answered.success(), "{certificate}");
+    }
+    let reasons = String::from_utf8(curl(port, "/reasons", &[])).unwrap();
+    let count = reasons.matches("client speaks no TLS\n").count();
+    assert_eq!(count, plain, "{reasons}");
+    assert!(reasons.contains("refused: "), "{reasons}");
+    assert!(reasons.to_lowercase().contains("expired"), "{reasons}");
+}
+
 #[test]
 fn a_host_in_c_serves_clients_under_tls() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("tls");
     compile("tests/tls.c", &program);
     let mut host = Command::new(&program)
-        .args(["certificate.pem", "key.pem", "other_key.pem"].map(tls_data))
+        .args(
+            [
+                "certificate.pem",
+                "key.pem",
+                "other_key.pem",
+                "client_ca.pem",
+            ]
+            .map(tls_data),
+        )
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -151,6 +191,7 @@ fn a_host_in_c_serves_clients_under_tls() {
             suite.starts_with(b"c0") || suite.starts_with(b"cc"),
             "{suite:?}"
         );
+        certificates_are_shown(port);
         let expected = ["--data-binary", &upload, "-H", "Expect:"];
         assert!(curl(port, "/", &expected) == sent, "it is another body");
         assert!(
@@ -166,6 +207,7 @@ fn a_host_in_c_serves_clients_under_tls() {
         plain.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
+    failures_are_told(ports[0], ports.len());
     let detached = Command::new("curl")
         .args(["--silent", "--insecure", "--max-time", "60"])
         .arg(format!("https://127.0.0.1:{}/detach", ports[0]))

@@ -1,9 +1,12 @@
 //! The one seam: what a program on the engine implements.
 
+mod event;
+
+pub use event::{HttpEvent, ProxyHeaderFailure};
+
 use crate::Reply;
-use dwell_evloop::{Agreed, Context, Detached, HandshakeFailure, Stream, Token};
+use dwell_evloop::{Context, Detached, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Names one request and the answer owed to it.
@@ -167,48 +170,6 @@ pub enum Outcome {
     },
 }
 
-/// Actions of the engine that no app asked for; for counting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum HttpEvent {
-    /// A connection came.
-    Accepted,
-    /// A connection was closed because there are too many.
-    Refused,
-    /// No descriptor was left to accept with.
-    Exhausted,
-    /// The engine answered a request by itself, with this status.
-    Rejected(u16),
-    /// A client took nothing of its answer for too long.
-    WriteTimeout,
-    /// The handshake of a client under TLS is complete.
-    HandshakeDone(Agreed),
-    /// The handshake of a client has ended without a result.
-    HandshakeFailed(HandshakeFailure),
-    /// A client began a handshake of TLS where there is none, and was closed.
-    TlsOnPlain,
-    /// A client took too long for its body, behind an answer that had begun.
-    BodyTimeout,
-    /// A connection has not begun with the header of the PROXY protocol, and was closed.
-    ProxyHeaderFailed {
-        /// The reason.
-        why: ProxyHeaderFailure,
-        /// The address of the connection, if it has one.
-        from: Option<SocketAddr>,
-    },
-}
-
-/// The reason why a connection has no header of the PROXY protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyHeaderFailure {
-    /// It begins with something else.
-    Invalid,
-    /// The header has not come in time.
-    Late,
-    /// The connection has ended before.
-    Closed,
-}
-
 /// A program on the engine: it is handed requests and owes each an answer.
 ///
 /// # Panics
@@ -349,6 +310,14 @@ pub enum ProxyHeaderFailure {
 ///     fn opened(&mut self, _: &mut Context, _: Token, stream: &Stream, _: Option<Token>) {
 ///         self.clients += 1;
 ///         println!("{:?} came", stream.peer_address());
+///     }
+///
+///     fn secured(&mut self, _: &mut Context, connection: Token, stream: &Stream) {
+///         println!("{connection:?} speaks TLS: {:?}", stream.tls_facts());
+///     }
+///
+///     fn insecure(&mut self, _: &mut Context, connection: Token, reason: &str) {
+///         println!("the handshake of {connection:?} has failed: {reason}");
 ///     }
 ///
 ///     fn closed(&mut self, _: &mut Context, _: Token) {
@@ -542,6 +511,16 @@ pub trait App {
         listener: Option<Token>,
     ) {
         let _ = (context, connection, stream, listener);
+    }
+
+    /// The handshake of a client under TLS is complete, and its first request may come.
+    fn secured(&mut self, context: &mut Context, connection: Token, stream: &Stream) {
+        let _ = (context, connection, stream);
+    }
+
+    /// The handshake of a client has failed, for this reason in words. Its connection ends.
+    fn insecure(&mut self, context: &mut Context, connection: Token, reason: &str) {
+        let _ = (context, connection, reason);
     }
 
     /// A client is gone.

@@ -59,8 +59,8 @@ pub use command::{
 pub use options::Options;
 pub use remote::Remote;
 
-use crate::Detached;
 use crate::reply::Reply;
+use crate::{Detached, PeerCertificates, TlsFacts};
 use dwell_evloop::{
     EventLoop, FileSlice, INPUT_BYTES, ListenOptions, Listener, Stream, Token, bind_group,
     bind_unix,
@@ -329,6 +329,20 @@ impl Engine {
     pub fn peer_address(&self, handle: u64) -> Option<SocketAddr> {
         let connection = self.hub.connection_of(Token::from_bits(handle))?;
         self.hub.components.http.peer_address_of(connection)
+    }
+
+    /// The certificates that the client of a request or a connection has shown, if an engine
+    /// [asks](crate::tls::TlsBuilder::client_ca_file) for them.
+    pub fn peer_certificates(&self, handle: u64) -> Option<&PeerCertificates> {
+        let connection = self.hub.connection_of(Token::from_bits(handle))?;
+        self.hub.components.http.peer_certificates_of(connection)
+    }
+
+    /// The facts of the handshake of a request or a connection; `None` without TLS, and before it
+    /// is over.
+    pub fn tls_facts(&self, handle: u64) -> Option<TlsFacts<'_>> {
+        let connection = self.hub.connection_of(Token::from_bits(handle))?;
+        self.hub.components.http.tls_facts_of(connection)
     }
 
     /// Stops listening and lets everything come to its end: connections with their next answer,

@@ -60,7 +60,7 @@ pub mod websocket;
 
 pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, ProxyHeaderFailure, Request};
 pub use budget::Budget;
-pub use dwell_evloop::{ClientNames, Detached, PeerCertificates};
+pub use dwell_evloop::{ClientNames, Detached, PeerCertificates, TlsFacts};
 pub use http::{Http, HttpDriver, Kinds};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};

@@ -10,7 +10,7 @@ use crate::connection::Unread;
 use crate::date::Start;
 use crate::http::Peers;
 use bytes::Bytes;
-use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, Token};
+use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, TlsFacts, Token};
 use dwell_proto::http1::{Version, encode};
 use std::fmt;
 use std::io;
@@ -170,8 +170,13 @@ impl Reply<'_> {
         self.stream.suite_number()
     }
 
-    /// Returns the certificates that a client under TLS has shown, of which the first was verified.
-    /// See [`TlsBuilder`](crate::tls::TlsBuilder).
+    /// Returns the facts of the client's handshake; `None` without TLS.
+    pub(crate) fn tls_facts(&self) -> Option<TlsFacts<'_>> {
+        self.stream.tls_facts()
+    }
+
+    /// Returns the certificates that a client under TLS has shown. See
+    /// [`TlsBuilder`](crate::tls::TlsBuilder).
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.stream.peer_certificates()
     }

@@ -89,16 +89,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod error;
 mod source;
 
 pub use dwell_evloop::{CertificateError, NameError};
+pub use error::TlsError;
 
 use dwell_evloop::{
     Acceptor, ClientTls, ClientVerification, Connector, KeptOfClient, Listener, Roots, Stream,
 };
 use source::{Source, Trusted, read};
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -172,8 +172,17 @@ struct Shared {
 #[must_use]
 pub struct TlsBuilder {
     sources: Vec<Source>,
-    clients: Option<(ClientCertificates, Trusted)>,
+    clients: Option<(ClientCertificates, Verification)>,
+    keeps_server_names: bool,
     handshakes_max: usize,
+}
+
+/// The one who verifies the certificates of clients.
+#[derive(Clone, Debug)]
+enum Verification {
+    Authorities(Trusted),
+    /// The program does, behind the handshake.
+    Program,
 }
 
 /// The answer to clients that show no certificate; see
@@ -186,36 +195,13 @@ pub enum ClientCertificates {
     Optional,
 }
 
-/// An error of certificates or keys. Nothing has changed then.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// No certificate was given.
-    NoCertificate,
-    /// A file cannot be read.
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
-    /// The name of a server is neither a host name nor an address.
-    Name(NameError),
-    /// A certificate or its key cannot be used.
-    Certificate {
-        /// The file with the fault; `None` if it was given as bytes.
-        path: Option<PathBuf>,
-        /// The fault.
-        source: CertificateError,
-    },
-}
-
 impl Tls {
     /// Makes a builder without certificates.
     pub fn builder() -> TlsBuilder {
         TlsBuilder {
             sources: Vec::new(),
             clients: None,
+            keeps_server_names: false,
             handshakes_max: 1000,
         }
     }
@@ -350,7 +336,8 @@ impl TlsBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn client_ca_file(mut self, clients: ClientCertificates, path: impl Into<PathBuf>) -> Self {
-        self.clients = Some((clients, Trusted::File(path.into())));
+        let trusted = Trusted::File(path.into());
+        self.clients = Some((clients, Verification::Authorities(trusted)));
         self
     }
 
@@ -370,7 +357,53 @@ impl TlsBuilder {
     /// # Ok::<(), TlsError>(())
     /// ```
     pub fn client_ca_pem(mut self, clients: ClientCertificates, pem: impl Into<Vec<u8>>) -> Self {
-        self.clients = Some((clients, Trusted::Pem(pem.into())));
+        let trusted = Trusted::Pem(pem.into());
+        self.clients = Some((clients, Verification::Authorities(trusted)));
+        self
+    }
+
+    /// Asks clients for a certificate, and has them prove that they have its key. Nobody verifies
+    /// who has issued it, nor its dates: the program has to, before it does anything for such a
+    /// client, and close the connection of one that it does not trust.
+    ///
+    /// Shape: for programs with rules of their own; others name their authorities by
+    /// [`client_ca_file`](Self::client_ca_file). No client resumes a session then.
+    ///
+    /// ```
+    /// use dwell_engine::PeerCertificates;
+    /// use dwell_engine::tls::{ClientCertificates, Tls, TlsError};
+    ///
+    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// let builder = Tls::builder().certificate_pem(certificate, key);
+    /// builder.unverified_clients(ClientCertificates::Required).build()?;
+    ///
+    /// /// Trusts the one certificate that was agreed on.
+    /// fn is_trusted(shown: Option<&PeerCertificates>, agreed: &[u8]) -> bool {
+    ///     shown.is_some_and(|shown| shown.are_verified() || shown.chain().next() == Some(agreed))
+    /// }
+    /// assert!(!is_trusted(None, b""));
+    /// # Ok::<(), TlsError>(())
+    /// ```
+    pub fn unverified_clients(mut self, clients: ClientCertificates) -> Self {
+        self.clients = Some((clients, Verification::Program));
+        self
+    }
+
+    /// Keeps the names that clients ask for (SNI) with their connections, for
+    /// [`TlsFacts`](crate::TlsFacts). It takes some hundred bytes of each connection that asks.
+    ///
+    /// ```
+    /// use dwell_engine::tls::{Tls, TlsError};
+    ///
+    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// let tls = Tls::builder().certificate_pem(certificate, key).keep_server_names().build()?;
+    /// # let _ = tls;
+    /// # Ok::<(), TlsError>(())
+    /// ```
+    pub fn keep_server_names(mut self) -> Self {
+        self.keeps_server_names = true;
         self
     }
 
@@ -387,19 +420,26 @@ impl TlsBuilder {
     /// [`TlsError`].
     pub fn build(self) -> Result<Tls, TlsError> {
         let certificates = read(&self.sources)?;
+        let is_required = |clients: &_| *clients == ClientCertificates::Required;
         let acceptor = match &self.clients {
             None => Acceptor::new(certificates, self.handshakes_max),
-            Some((clients, trusted)) => {
+            Some((clients, Verification::Program)) => {
+                Acceptor::unverified(certificates, self.handshakes_max, is_required(clients))
+            }
+            Some((clients, Verification::Authorities(trusted))) => {
                 let roots = trusted.read()?;
                 let clients = ClientVerification {
                     roots: &roots,
-                    is_required: *clients == ClientCertificates::Required,
+                    is_required: is_required(clients),
                     keeps: KeptOfClient::Chain,
                 };
                 Acceptor::verifying(certificates, self.handshakes_max, clients)
                     .map_err(|error| trusted.wrong(error))?
             }
         };
+        if self.keeps_server_names {
+            acceptor.keep_server_names();
+        }
         Ok(Tls(Arc::new(Shared {
             acceptor,
             sources: Mutex::new(self.sources),
@@ -529,31 +569,5 @@ impl TlsClientBuilder {
             settings,
             server_name: self.server_name,
         })
-    }
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCertificate => f.write_str("tls has no certificate"),
-            Self::Name(error) => error.fmt(f),
-            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            Self::Certificate { path: None, source } => source.fmt(f),
-            Self::Certificate {
-                path: Some(path),
-                source,
-            } => write!(f, "{}: {source}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoCertificate => None,
-            Self::Name(error) => Some(error),
-            Self::Read { source, .. } => Some(source),
-            Self::Certificate { source, .. } => Some(source),
-        }
     }
 }

@@ -73,7 +73,7 @@ pub use slab::Slab;
 pub use stream::{
     Acceptor, Agreed, BlockingStream, ClientNames, Connector, Detached, FileSlice, FileTruncated,
     Flushed, HandshakeCounts, HandshakeFailure, Handshaking, PeerCertificates, ReadOutcome, Stream,
-    TlsFault, server_fault,
+    TlsFacts, TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
 pub use stream::{

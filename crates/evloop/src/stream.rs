@@ -25,7 +25,7 @@ pub use descriptor::Detached;
 pub use fault::TlsFault;
 pub use file::{FileSlice, FileTruncated};
 pub use handshakes::HandshakeCounts;
-pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, server_fault};
+pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFacts, server_fault};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, ClientNames, Connector, PeerCertificates};
 #[cfg(feature = "tls")]

@@ -1,7 +1,7 @@
 //! The state that all handshakes of a listener share: certificates and tickets.
 
-use crate::clients::BoundedChains;
-use crate::handshake::{Capture, Handshake, Role};
+use crate::clients::{BoundedChains, Unverified};
+use crate::handshake::{Capture, Handshake, Kept, Role};
 use crate::tickets::Tickets;
 use crate::{Certificate, CertificateError, KeptOfClient, Roots, TicketKey, TlsError};
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
@@ -14,7 +14,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{Connection, ServerConfig, ServerConnection};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use zeroize::Zeroizing;
 
@@ -47,8 +47,11 @@ struct Shared {
     clients_are_required: bool,
     /// See [`Acceptor::authorities`].
     authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
+    /// The certificates of clients are verified in the handshake.
+    verifies: bool,
     /// A [`KeptOfClient`].
     keeps: AtomicU8,
+    keeps_server_names: AtomicBool,
 }
 
 /// The way in which an acceptor verifies the certificates of clients.
@@ -67,6 +70,7 @@ struct Clients {
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     authorities: Option<[u8; SHA256_OUTPUT_LEN]>,
     are_required: bool,
+    verifies: bool,
     keeps: KeptOfClient,
 }
 
@@ -83,6 +87,7 @@ impl Acceptor {
             verifier: None,
             authorities: None,
             are_required: false,
+            verifies: false,
             keeps: KeptOfClient::Nothing,
         };
         Self::with(certificates, handshakes_max, clients)
@@ -115,9 +120,50 @@ impl Acceptor {
             verifier: Some(Arc::new(BoundedChains(verifier))),
             authorities: Some(digest_of(&authorities.roots)),
             are_required: clients.is_required,
+            verifies: true,
             keeps: clients.keeps,
         };
         Ok(Self::with(certificates, handshakes_max, clients))
+    }
+
+    /// Offers these certificates as [`new`](Self::new) does, to clients that show any certificate
+    /// whose key they have, or none unless it is required. Nobody has verified it: that is left to
+    /// the caller, who is to close the connection of one that it does not trust.
+    ///
+    /// Shape: certificates are kept, and [marked](crate::PeerCertificates::are_verified). No session
+    /// is resumed.
+    ///
+    /// ```
+    /// use dwell_tls::Acceptor;
+    ///
+    /// let acceptor = Acceptor::unverified(Vec::new(), 1000, true);
+    /// assert_eq!(acceptor.client_authorities(), None);
+    /// ```
+    pub fn unverified(
+        certificates: Vec<Certificate>,
+        handshakes_max: usize,
+        is_required: bool,
+    ) -> Self {
+        let algorithms = provider::default_provider().signature_verification_algorithms;
+        let verifier = Unverified {
+            is_required,
+            algorithms,
+        };
+        let clients = Clients {
+            verifier: Some(Arc::new(BoundedChains(Arc::new(verifier)))),
+            authorities: None,
+            are_required: is_required,
+            verifies: false,
+            keeps: KeptOfClient::Chain,
+        };
+        Self::with(certificates, handshakes_max, clients)
+    }
+
+    /// From now on connections keep the names that clients ask for
+    /// ([`Established::server_name`](crate::Established::server_name)), in all clones. It takes some
+    /// hundred bytes of one that asks, and such a connection cannot be frozen.
+    pub fn keep_server_names(&self) {
+        self.0.keeps_server_names.store(true, Ordering::Relaxed);
     }
 
     fn with(certificates: Vec<Certificate>, handshakes_max: usize, clients: Clients) -> Self {
@@ -149,7 +195,9 @@ impl Acceptor {
             handshakes_max,
             clients_are_required: clients.are_required,
             authorities: clients.authorities,
+            verifies: clients.verifies,
             keeps: AtomicU8::new(clients.keeps as u8),
+            keeps_server_names: AtomicBool::new(false),
         }))
     }
 
@@ -249,10 +297,12 @@ impl Acceptor {
     pub fn begin(&self) -> Option<Handshake> {
         let connection = ServerConnection::new(Arc::clone(&self.0.config)).ok()?;
         let connection = Connection::Server(connection);
-        let role = Role::Server {
-            keeps: self.keeps(),
+        let kept = Kept {
+            of_client: self.keeps(),
+            are_verified: self.0.verifies,
+            server_name: self.0.keeps_server_names.load(Ordering::Relaxed),
         };
-        Some(Handshake::new(connection, role))
+        Some(Handshake::new(connection, Role::Server(kept)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The check of a client's certificates.
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
@@ -16,6 +17,55 @@ const CHAIN_BYTES_MAX: usize = 16 * 1024;
 /// Verifies certificates by another verifier, unless they are too many.
 #[derive(Debug)]
 pub(crate) struct BoundedChains(pub(crate) Arc<dyn ClientCertVerifier>);
+
+/// Has clients prove that they have the key of their certificate, whoever has issued it.
+#[derive(Debug)]
+pub(crate) struct Unverified {
+    pub(crate) is_required: bool,
+    pub(crate) algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for Unverified {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        // The program verifies it, behind the handshake.
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
 
 /// The fault of a client that shows more than [`CHAIN_BYTES_MAX`].
 #[derive(Debug)]

@@ -22,13 +22,32 @@ pub enum Established {
 #[derive(Debug)]
 pub struct Known {
     pub(crate) session: Session,
-    pub(crate) client: KeptClient,
+    pub(crate) shown: Shown,
+}
+
+/// The facts of a client that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) client: Option<KeptClient>,
+    /// The name that it has asked for (SNI).
+    pub(crate) server_name: Option<Box<str>>,
+}
+
+impl Shown {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.client.is_none() && self.server_name.is_none()
+    }
+
+    /// Returns true if all of it can go to another process.
+    fn is_freezable(&self) -> bool {
+        matches!(self.client, Some(KeptClient::Names(_))) && self.server_name.is_none()
+    }
 }
 
 /// A connection of TLS 1.2.
 pub struct Tls12 {
     connection: Connection,
-    client: Option<KeptClient>,
+    shown: Shown,
     is_ended: bool,
     is_closed: bool,
 }
@@ -50,11 +69,22 @@ impl Established {
         }
     }
 
+    /// The name that a client has asked for, if it is kept.
+    ///
+    /// Source: RFC 6066 section 3.
+    pub fn server_name(&self) -> Option<&str> {
+        self.shown()?.server_name.as_deref()
+    }
+
     fn client(&self) -> Option<&KeptClient> {
+        self.shown()?.client.as_ref()
+    }
+
+    fn shown(&self) -> Option<&Shown> {
         match self {
             Self::Tls13(_) => None,
-            Self::Tls12(session) => session.client.as_ref(),
-            Self::Known(known) => Some(&known.client),
+            Self::Tls12(session) => Some(&session.shown),
+            Self::Known(known) => Some(&known.shown),
         }
     }
 
@@ -65,7 +95,10 @@ impl Established {
             None => Self::Tls13(session),
             Some(names) => Self::Known(Box::new(Known {
                 session,
-                client: KeptClient::Names(names),
+                shown: Shown {
+                    client: Some(KeptClient::Names(names)),
+                    server_name: None,
+                },
             })),
         }
     }
@@ -171,13 +204,11 @@ impl Established {
     }
 
     /// Returns true if another process can go on with it: it is of TLS 1.3, whose sessions can be
-    /// [frozen](Session::freeze), not closed, and without certificates, which would stay here.
+    /// [frozen](Session::freeze), not closed, and keeps nothing of its client, which would stay here.
     pub fn is_freezable(&self) -> bool {
         match self {
             Self::Tls13(session) => !session.is_closed,
-            Self::Known(known) => {
-                matches!(known.client, KeptClient::Names(_)) && !known.session.is_closed
-            }
+            Self::Known(known) => known.shown.is_freezable() && !known.session.is_closed,
             Self::Tls12(_) => false,
         }
     }
@@ -209,10 +240,10 @@ impl Established {
 }
 
 impl Tls12 {
-    pub(crate) fn new(connection: Connection, client: Option<KeptClient>) -> Self {
+    pub(crate) fn new(connection: Connection, shown: Shown) -> Self {
         Self {
             connection,
-            client,
+            shown,
             is_ended: false,
             is_closed: false,
         }

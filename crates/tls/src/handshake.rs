@@ -1,6 +1,6 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
-use crate::established::{Established, Known, Tls12};
+use crate::established::{Established, Known, Shown, Tls12};
 use crate::kept::KeptClient;
 use crate::session::Peer;
 use crate::verifier::reason;
@@ -31,9 +31,18 @@ pub struct Handshake {
 #[derive(Debug)]
 pub(crate) enum Role {
     /// The server's.
-    Server { keeps: KeptOfClient },
+    Server(Kept),
     /// The client's; the name of the server.
     Client(Arc<str>),
+}
+
+/// The facts of a client that its connection keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) of_client: KeptOfClient,
+    /// The first certificate is verified in the handshake.
+    pub(crate) are_verified: bool,
+    pub(crate) server_name: bool,
 }
 
 /// An error of a handshake, which ends the connection.
@@ -129,7 +138,7 @@ impl Handshake {
     }
 
     fn receive_records(&mut self, input: &[u8]) -> Result<usize, HandshakeError> {
-        let is_server = matches!(self.role, Role::Server { .. });
+        let is_server = matches!(self.role, Role::Server(_));
         let mut used = 0;
         while self.connection.is_handshaking() {
             let is_first = self.received == 0;
@@ -167,7 +176,7 @@ impl Handshake {
 
     fn not_tls(&self) -> HandshakeError {
         match &self.role {
-            Role::Server { .. } => HandshakeError::NotTls,
+            Role::Server(_) => HandshakeError::NotTls,
             Role::Client(host) => HandshakeError::ServerNotTls(Arc::clone(host)),
         }
     }
@@ -180,7 +189,7 @@ impl Handshake {
     fn refuse(&mut self, alert: Alert) {
         /// The header of a record that is longer than any may be.
         const REFUSED: [u8; HEADER_BYTES] = [22, 3, 3, 0xff, 0xff];
-        let is_server = matches!(self.role, Role::Server { .. });
+        let is_server = matches!(self.role, Role::Server(_));
         if is_server && !self.secrets.server.is_empty() {
             let secrets = Secrets::new(&self.secrets.client, &self.secrets.server);
             let mut keys = Keys::new(1);
@@ -244,6 +253,11 @@ impl Handshake {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// Returns true if an application protocol was agreed on (ALPN).
+    pub fn has_protocol(&self) -> bool {
+        self.connection.alpn_protocol().is_some()
+    }
+
     /// Returns true if it is complete.
     pub fn is_done(&self) -> bool {
         !self.connection.is_handshaking()
@@ -258,20 +272,16 @@ impl Handshake {
         if !self.is_done() {
             return Err(rustls::Error::HandshakeNotComplete.into());
         }
-        // Those of a server are verified, and no more is done with them.
-        let kept = match self.role {
-            Role::Server { keeps } => KeptClient::of(keeps, self.connection.peer_certificates()),
-            Role::Client(_) => None,
-        };
+        let shown = self.shown();
         if !self.is_tls13() {
-            let session = Tls12::new(self.connection, kept);
+            let session = Tls12::new(self.connection, shown);
             return Ok(Established::Tls12(Box::new(session)));
         }
         let suite = self.suite()?;
         let extracted = self.connection.dangerous_extract_secrets()?;
         let Captured { client, server } = &self.secrets;
         let (receiving, sending) = match self.role {
-            Role::Server { .. } => (client, server),
+            Role::Server(_) => (client, server),
             Role::Client(_) => (server, client),
         };
         let secrets = Secrets {
@@ -284,10 +294,26 @@ impl Handshake {
         if matches!(self.role, Role::Client(_)) {
             session.peer = Peer::Server;
         }
-        Ok(match kept {
-            None => Established::Tls13(session),
-            Some(client) => Established::Known(Box::new(Known { session, client })),
+        Ok(if shown.is_empty() {
+            Established::Tls13(session)
+        } else {
+            Established::Known(Box::new(Known { session, shown }))
         })
+    }
+
+    /// The facts of a client that are kept. Of a server none are: its certificates are verified,
+    /// and no more is done with them.
+    fn shown(&self) -> Shown {
+        let (Role::Server(kept), Connection::Server(connection)) = (&self.role, &self.connection)
+        else {
+            return Shown::default();
+        };
+        let chain = connection.peer_certificates();
+        let name = connection.server_name().filter(|_| kept.server_name);
+        Shown {
+            client: KeptClient::of(kept.of_client, chain, kept.are_verified),
+            server_name: name.map(Box::from),
+        }
     }
 }
 

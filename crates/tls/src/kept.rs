@@ -27,13 +27,19 @@ pub(crate) enum KeptClient {
 }
 
 impl KeptClient {
-    /// The part of a verified chain that is to be kept; `None` for nothing.
-    pub(crate) fn of(keeps: KeptOfClient, shown: Option<&[CertificateDer<'_>]>) -> Option<Self> {
+    /// The part of a chain that is to be kept; `None` for nothing. One that is not verified has no
+    /// names.
+    pub(crate) fn of(
+        keeps: KeptOfClient,
+        shown: Option<&[CertificateDer<'_>]>,
+        are_verified: bool,
+    ) -> Option<Self> {
         let shown = shown.unwrap_or_default();
         match keeps {
             KeptOfClient::Nothing => None,
-            KeptOfClient::Chain => PeerCertificates::new(shown).map(Self::Chain),
+            KeptOfClient::Chain => PeerCertificates::new(shown, are_verified).map(Self::Chain),
             KeptOfClient::Names | KeptOfClient::Certificate => {
+                let shown = if are_verified { shown } else { &[] };
                 let keeps_certificate = keeps == KeptOfClient::Certificate;
                 Some(Self::Names(ClientNames::of_chain(shown, keeps_certificate)))
             }

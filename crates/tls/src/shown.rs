@@ -5,7 +5,8 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// The certificates that a client has shown. The first one was verified in its handshake.
+/// The certificates that a client has shown. The first one was verified in its handshake, unless
+/// that is [left](crate::Acceptor::unverified) to the program.
 ///
 /// Shape: cloned freely; at most 16 KiB, or the client is refused.
 ///
@@ -20,19 +21,31 @@ use std::sync::Arc;
 /// assert_eq!(name_of(None), "unknown");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct PeerCertificates(Arc<Vec<CertificateDer<'static>>>);
+pub struct PeerCertificates {
+    chain: Arc<Vec<CertificateDer<'static>>>,
+    are_verified: bool,
+}
 
 impl PeerCertificates {
     /// Keeps a chain; `None` of no certificate.
-    pub(crate) fn new(chain: &[CertificateDer<'_>]) -> Option<Self> {
+    pub(crate) fn new(chain: &[CertificateDer<'_>], are_verified: bool) -> Option<Self> {
         let own = |certificate: &CertificateDer<'_>| certificate.clone().into_owned();
-        (!chain.is_empty()).then(|| Self(Arc::new(chain.iter().map(own).collect())))
+        (!chain.is_empty()).then(|| Self {
+            chain: Arc::new(chain.iter().map(own).collect()),
+            are_verified,
+        })
     }
 
-    /// The certificates in DER: that of the client, which was verified, then the others that it
-    /// has sent. The client chooses those, and they need not vouch for the first.
+    /// Returns true if an authority vouches for the first one, and false if the client has only
+    /// proved that it has the key.
+    pub fn are_verified(&self) -> bool {
+        self.are_verified
+    }
+
+    /// The certificates in DER: that of the client, then the others that it has sent. The client
+    /// chooses those, and they need not vouch for the first.
     pub fn chain(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.0.iter().map(|certificate| &**certificate)
+        self.chain.iter().map(|certificate| &**certificate)
     }
 
     /// The subject of the client's certificate, as text: `CN=alice,O=Example`. `None` if it cannot
@@ -47,6 +60,6 @@ impl PeerCertificates {
 /// Says how many there are, and not whose.
 impl fmt::Debug for PeerCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PeerCertificates({})", self.0.len())
+        write!(f, "PeerCertificates({})", self.chain.len())
     }
 }

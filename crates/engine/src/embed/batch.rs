@@ -1,6 +1,7 @@
 //! The events of one turn for the host, and the bytes that they refer to.
 
 use crate::app::Request;
+use dwell_evloop::TlsFacts;
 use dwell_proto::http1::{BodyFraming, Trailers, Version};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -54,6 +55,13 @@ pub enum EventKind {
     /// A handshake was refused and answered; `detail` is the status. The handle names nothing
     /// from now on.
     UpgradeRefused = 17,
+    /// The handshake of a client under TLS is complete, before its first request; the handle is of
+    /// the connection. [`Engine::tls_facts`](super::Engine::tls_facts) and
+    /// [`Engine::peer_certificates`](super::Engine::peer_certificates) are known from now on.
+    Secured = 18,
+    /// The handshake of a client has failed, which ends its connection; the bytes are the reason in
+    /// words.
+    Insecure = 19,
 }
 
 /// One thing that happened.
@@ -100,6 +108,13 @@ pub mod request_flags {
     /// The client speaks TLS. The upper 16 bits of the flags are the number of the cipher suite
     /// then, which is from 0x1301 to 0x1303 for TLS 1.3, and 0 otherwise.
     pub const SECURE: u32 = 1 << 5;
+    /// The client goes on with an earlier session of TLS.
+    pub const RESUMED: u32 = 1 << 6;
+    /// The client has agreed on `http/1.1` (ALPN).
+    pub const AGREED: u32 = 1 << 7;
+    /// The table of the request ends with start and length of the name that the client has asked
+    /// for (SNI).
+    pub const NAMED: u32 = 1 << 8;
 }
 
 /// Numbers before the fields in the table of a request: flags, bytes of the head, start and length
@@ -185,13 +200,19 @@ impl Batch {
         self.push(EventKind::BodyEnd, handle, 0, &lines);
     }
 
-    /// Adds a request: its head as it came, the peer's address as text, and the table of where
-    /// everything is.
+    fn push_words(&mut self, words: &[usize]) {
+        for word in words {
+            self.data.extend_from_slice(&(*word as u32).to_ne_bytes());
+        }
+    }
+
+    /// Adds a request: its head as it came, the peer's address and the name that it has asked for
+    /// as text, and the table of where everything is.
     pub(super) fn push_request(
         &mut self,
         handle: u64,
         request: &Request<'_>,
-        client: Client,
+        client: Client<'_>,
         canonical_names: bool,
     ) {
         let start = self.data.len();
@@ -202,6 +223,10 @@ impl Batch {
             write_address(&mut self.data, peer);
         }
         let peer_length = self.data.len() - peer_start;
+        let server_name = client.server_name();
+        let name_start = self.data.len();
+        self.data
+            .extend_from_slice(server_name.unwrap_or_default().as_bytes());
         let table_start = self.data.len();
         let mut fields = 0;
         let mut words = [0; FIXED_WORDS];
@@ -214,10 +239,10 @@ impl Batch {
                 let at = start + name.start..start + name.end;
                 canonicalize(&mut self.data[at]);
             }
-            let words = [name.start, name.len(), value.start, value.len()];
-            for word in words {
-                self.data.extend_from_slice(&(word as u32).to_ne_bytes());
-            }
+            self.push_words(&[name.start, name.len(), value.start, value.len()]);
+        }
+        if let Some(server_name) = server_name {
+            self.push_words(&[name_start - start, server_name.len()]);
         }
         let head = request.head;
         let method = range_of(head_bytes, head.method.as_bytes());
@@ -226,7 +251,7 @@ impl Batch {
             BodyFraming::Length(length) => length,
             _ => 0,
         };
-        words[0] = flags_of(request) | client.suite_flags();
+        words[0] = flags_of(request) | client.flags();
         words[1] = head_bytes.len() as u32;
         words[2] = method.start as u32;
         words[3] = method.len() as u32;
@@ -254,21 +279,32 @@ impl Batch {
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Client {
+pub(super) struct Client<'s> {
     pub(super) address: Option<SocketAddr>,
-    /// The number of the cipher suite under TLS.
-    pub(super) suite_number: Option<u16>,
+    pub(super) tls: Option<TlsFacts<'s>>,
 }
 
-impl Client {
-    fn suite_flags(self) -> u32 {
-        self.suite_number
-            .map_or(0, |number| request_flags::SECURE | u32::from(number) << 16)
+impl<'s> Client<'s> {
+    fn flags(self) -> u32 {
+        self.tls.map_or(0, |tls| {
+            request_flags::SECURE
+                | flag(tls.is_resumed, request_flags::RESUMED)
+                | flag(tls.has_protocol, request_flags::AGREED)
+                | flag(tls.server_name.is_some(), request_flags::NAMED)
+                | u32::from(tls.suite_number) << 16
+        })
+    }
+
+    fn server_name(self) -> Option<&'s str> {
+        self.tls?.server_name
     }
 }
 
+fn flag(is_set: bool, flag: u32) -> u32 {
+    if is_set { flag } else { 0 }
+}
+
 fn flags_of(request: &Request<'_>) -> u32 {
-    let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
     let head = request.head;
     flag(request.body_follows, request_flags::BODY_FOLLOWS)
         | flag(head.version == Version::Http10, request_flags::HTTP10)
@@ -321,8 +357,8 @@ fn canonicalize(name: &mut [u8]) {
 /// Shape: its bytes are the head, the peer's address as text, and a table of 32-bit numbers in the
 /// machine's order, which begins at `detail` of the event: flags, bytes of the head, start and
 /// length of the method, of the target and of the address, the count of fields, the content length
-/// (low half first), and for each field start and length of its name and of its value. Starts
-/// count from the first byte of the head. The table is not aligned.
+/// (low half first), for each field start and length of its name and of its value, and with
+/// [`NAMED`](request_flags::NAMED) those of the name that the client has asked for. Starts count from the first byte of the head. The table is not aligned.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     bytes: &'a [u8],
@@ -351,6 +387,14 @@ impl<'a> RequestView<'a> {
     pub fn suite_number(self) -> Option<u16> {
         let is_secure = self.flags() & request_flags::SECURE != 0;
         is_secure.then_some((self.flags() >> 16) as u16)
+    }
+
+    /// The name that a client under TLS has asked for, if the engine
+    /// [keeps](crate::tls::TlsBuilder::keep_server_names) it.
+    pub fn server_name(self) -> Option<&'a str> {
+        let place = FIXED_WORDS + self.word(8) as usize * FIELD_WORDS;
+        let is_named = self.flags() & request_flags::NAMED != 0;
+        is_named.then(|| std::str::from_utf8(self.span(place)).ok())?
     }
 
     /// The head, the empty line included.

@@ -31,6 +31,9 @@ pub struct Options {
     /// [`Opened`](super::EventKind::Opened) and [`Closed`](super::EventKind::Closed) are reported.
     /// Default false.
     pub reports_connections: bool,
+    /// [`Secured`](super::EventKind::Secured) and [`Insecure`](super::EventKind::Insecure) are
+    /// reported. Default false.
+    pub reports_handshakes: bool,
     /// A client that has ended its sending side is given its answer all the same. Default true.
     pub half_close: bool,
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
@@ -51,6 +54,7 @@ impl Default for Options {
             body_credit: 16 * 1024,
             canonical_names: false,
             reports_connections: false,
+            reports_handshakes: false,
             half_close: true,
             host_deadlines: false,
             first_request_timeout: None,

@@ -151,7 +151,7 @@ impl App for State {
         let canonical_names = self.options.canonical_names;
         let client = Client {
             address: reply.peer_address(),
-            suite_number: reply.suite_number(),
+            tls: reply.tls_facts(),
         };
         self.batch
             .push_request(handle, request, client, canonical_names);
@@ -228,6 +228,18 @@ impl App for State {
         self.opened = Some(connection);
         if self.options.reports_connections {
             self.push(EventKind::Opened, connection, 0, &[]);
+        }
+    }
+
+    fn secured(&mut self, _: &mut Context, connection: Token, _: &Stream) {
+        if self.options.reports_handshakes {
+            self.push(EventKind::Secured, connection, 0, &[]);
+        }
+    }
+
+    fn insecure(&mut self, _: &mut Context, connection: Token, reason: &str) {
+        if self.options.reports_handshakes {
+            self.push(EventKind::Insecure, connection, 0, reason.as_bytes());
         }
     }
 

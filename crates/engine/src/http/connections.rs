@@ -6,7 +6,7 @@ use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::fan_out::{self, FanOut};
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, PeerCertificates, Stream, Token};
+use dwell_evloop::{Context, PeerCertificates, Stream, TlsFacts, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -105,6 +105,12 @@ impl Http {
     pub(crate) fn peer_certificates_of(&self, connection: Token) -> Option<&PeerCertificates> {
         let entry = self.connections.get(connection)?;
         entry.peer.stream.peer_certificates()
+    }
+
+    /// Returns the facts of the client's handshake, once it is over; `None` without TLS.
+    pub(crate) fn tls_facts_of(&self, connection: Token) -> Option<TlsFacts<'_>> {
+        let entry = self.connections.get(connection)?;
+        entry.peer.stream.tls_facts()
     }
 
     /// Returns the address that the client has connected to, asked of the system at each call.

@@ -19,7 +19,9 @@ use crate::date::Start;
 use crate::http::{Accounts, Leaving, Peers};
 use crate::limits::{Limits, Waits};
 use crate::reply::Framing;
-use dwell_evloop::{Context, Flushed, HandshakeFailure, Handshaking, Readiness, Token};
+use dwell_evloop::{
+    Context, Flushed, HandshakeFailure, Handshaking, Readiness, Token, server_fault,
+};
 use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
@@ -126,7 +128,9 @@ impl<A: App> Visit<'_, A> {
     fn expired_now(&mut self) -> Fate {
         match self.connection.exchange.phase {
             Phase::Preface => self.preface_failed(ProxyHeaderFailure::Late),
-            Phase::Handshake => self.handshake_failed(HandshakeFailure::Late),
+            Phase::Handshake => {
+                self.handshake_failed(HandshakeFailure::Late, "client has taken too long")
+            }
             Phase::Idle => {
                 self.connection.peer.stream.close_notify();
                 Fate::Close
@@ -220,7 +224,7 @@ impl<A: App> Visit<'_, A> {
     /// Goes on with the handshake of TLS. `is_reset` says that the connection has failed.
     fn handshake(&mut self, is_reset: bool) -> Fate {
         if is_reset {
-            return self.handshake_failed(HandshakeFailure::Reset);
+            return self.handshake_failed(HandshakeFailure::Reset, "connection has failed");
         }
         let peer = &mut self.connection.peer;
         if peer.stream.is_flushed() && !peer.is_unread() {
@@ -235,13 +239,20 @@ impl<A: App> Visit<'_, A> {
             Ok(Handshaking::Done) => self.established(),
             Ok(Handshaking::Agreed(agreed)) => {
                 self.app.event(HttpEvent::HandshakeDone(agreed));
+                let stream = &self.connection.peer.stream;
+                self.app.secured(self.context, self.token, stream);
                 self.established()
             }
             Ok(Handshaking::Plain) => {
-                let _ = self.handshake_failed(HandshakeFailure::NotTls);
+                let _ = self.handshake_failed(HandshakeFailure::NotTls, "client speaks no TLS");
                 self.refuse_plain()
             }
-            Err(error) => self.handshake_failed(HandshakeFailure::of(&error)),
+            Err(error) => match HandshakeFailure::of(&error) {
+                failure @ HandshakeFailure::Closed => {
+                    self.handshake_failed(failure, "client has closed the connection")
+                }
+                failure => self.handshake_failed(failure, &server_fault(&error)),
+            },
         }
     }
 
@@ -256,8 +267,9 @@ impl<A: App> Visit<'_, A> {
         self.advance()
     }
 
-    fn handshake_failed(&mut self, failure: HandshakeFailure) -> Fate {
+    fn handshake_failed(&mut self, failure: HandshakeFailure, reason: &str) -> Fate {
         self.app.event(HttpEvent::HandshakeFailed(failure));
+        self.app.insecure(self.context, self.token, reason);
         Fate::Close
     }
 
@@ -266,7 +278,8 @@ impl<A: App> Visit<'_, A> {
         self.connection.peer.set_unread();
         let fate = match self.handshake(false) {
             Fate::Keep if self.connection.exchange.phase == Phase::Handshake => {
-                self.handshake_failed(HandshakeFailure::Displaced)
+                let reason = "too many handshakes are under way";
+                self.handshake_failed(HandshakeFailure::Displaced, reason)
             }
             fate => fate,
         };

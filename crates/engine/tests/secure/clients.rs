@@ -160,3 +160,38 @@ fn authorities_that_cannot_be_read_are_named() {
     let error = of(data("none.pem")).build().unwrap_err();
     assert!(matches!(error, TlsError::Read { .. }), "{error}");
 }
+
+/// The answers to a client that nobody has verified but the program, which says who it is.
+fn unverified(clients: ClientCertificates, shown: &Shown) -> Option<String> {
+    let tls = builder().unverified_clients(clients).build().unwrap();
+    let running = Server::builder()
+        .tls(&tls)
+        .listen(([127, 0, 0, 1], 0).into())
+        .serve(handler_fn(|_, exchange| {
+            let shown = exchange.peer_certificates();
+            assert!(shown.is_none_or(|shown| !shown.are_verified()));
+            let subject = shown.map(|shown| shown.subject().unwrap_or_default());
+            exchange.text(200, &subject.unwrap_or("nobody".to_owned()));
+        }));
+    asked(running.unwrap().addresses()[0], "/", shown)
+}
+
+#[test]
+fn whoever_has_issued_it_a_client_has_the_key_of_its_certificate() {
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        for clients in BOTH {
+            for (certificate, key) in [(EXPIRED, CLIENT_KEY), (OTHER, OTHER_KEY)] {
+                let shown = Shown::new(certificate, key).by(version);
+                assert!(unverified(clients, &shown).is_some(), "{version:?}");
+            }
+            for (certificate, key) in [(ALICE, OTHER_KEY), (OTHER, CLIENT_KEY)] {
+                let shown = Shown::new(certificate, key).by(version);
+                assert_eq!(unverified(clients, &shown), None, "{version:?}");
+            }
+        }
+        let nothing = Shown::nothing().by(version);
+        assert_eq!(unverified(ClientCertificates::Required, &nothing), None);
+        let answer = unverified(ClientCertificates::Optional, &nothing);
+        assert_eq!(answer.as_deref(), Some("nobody"));
+    }
+}

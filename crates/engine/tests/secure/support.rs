@@ -3,6 +3,7 @@
 use rustls::crypto::aws_lc_rs as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use rustls::{SupportedProtocolVersion, version};
 use std::io::{self, Read, Write};
@@ -70,9 +71,12 @@ fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
     let config = match shown.identity {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
+            // Not by `with_client_auth_cert`, which takes no key of another certificate.
             let chain = vec![CertificateDer::from_pem_slice(certificate).unwrap()];
             let key = PrivateKeyDer::from_pem_slice(key).unwrap();
-            config.with_client_auth_cert(chain, key).unwrap()
+            let key = provider::sign::any_supported_type(&key).unwrap();
+            let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+            config.with_client_cert_resolver(Arc::new(shown))
         }
     };
     let name = ServerName::try_from("dwell.test").unwrap();

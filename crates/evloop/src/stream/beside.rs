@@ -1,5 +1,6 @@
 //! The parts of a stream beside its socket, which most streams do not have.
 
+use super::outcome::TlsFacts;
 use super::queue::Queue;
 use super::tls::{ClientNames, PeerCertificates, Tls};
 use std::any::Any;
@@ -80,6 +81,10 @@ impl Beside {
 
     pub(super) fn suite_number(&self) -> Option<u16> {
         self.0.as_ref()?.tls.as_ref()?.suite_number()
+    }
+
+    pub(super) fn facts(&self) -> Option<TlsFacts<'_>> {
+        self.0.as_ref()?.tls.as_ref()?.facts()
     }
 
     pub(super) fn peer_certificates(&self) -> Option<&PeerCertificates> {

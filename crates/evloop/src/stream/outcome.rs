@@ -39,6 +39,19 @@ pub struct Agreed {
     pub is_resumed: bool,
 }
 
+/// The facts of a handshake that is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TlsFacts<'s> {
+    /// The number of the cipher suite: from 0x1301 to 0x1303 for TLS 1.3, another one for TLS 1.2.
+    pub suite_number: u16,
+    /// An earlier session goes on, by its ticket.
+    pub is_resumed: bool,
+    /// The peers have agreed on `http/1.1` (ALPN).
+    pub has_protocol: bool,
+    /// The name that the client has asked for (SNI), if it is kept.
+    pub server_name: Option<&'s str>,
+}
+
 /// The reason why a handshake of TLS has ended without a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

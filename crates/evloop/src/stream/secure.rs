@@ -3,7 +3,7 @@
 use super::beside::Place;
 use super::socket::Socket;
 use super::tls::{Acceptor, ClientNames, Connector, PeerCertificates, Tls, failure};
-use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream};
+use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream, TlsFacts};
 use std::io;
 
 /// The state of a handshake.
@@ -81,8 +81,14 @@ impl Stream {
         self.beside.suite_number()
     }
 
-    /// Returns the certificates that the client has shown, of which the first was verified, if the
-    /// stream is under TLS and its handshake is over. A stream without any is no larger for it.
+    /// Returns the facts of a handshake that is over; `None` without TLS. Of one that was
+    /// [thawed](Self::thaw) the suite is known, and nothing else.
+    pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
+        self.beside.facts()
+    }
+
+    /// Returns the certificates that the client has shown, if the stream is under TLS and its
+    /// handshake is over. A stream without any is no larger for it.
     pub fn peer_certificates(&self) -> Option<&PeerCertificates> {
         self.beside.peer_certificates()
     }

@@ -7,7 +7,7 @@
 
 mod frozen;
 
-use super::outcome::{Agreed, HandshakeFailure, ReadOutcome};
+use super::outcome::{Agreed, HandshakeFailure, ReadOutcome, TlsFacts};
 use super::socket::Socket;
 pub(super) use dwell_tls::TlsError as Fault;
 pub use dwell_tls::{
@@ -26,6 +26,8 @@ pub(super) struct Tls {
     unread: Option<Box<Unread>>,
     /// See [`Stream::end_writes_alone`](super::Stream::end_writes_alone).
     ends_alone: bool,
+    is_resumed: bool,
+    has_protocol: bool,
 }
 
 #[derive(Debug)]
@@ -76,21 +78,23 @@ thread_local! {
 impl Tls {
     /// Waits for the first record of a client, which begins a handshake.
     pub(super) fn new(acceptor: &Acceptor) -> Self {
+        Self::at(State::Waiting(acceptor.clone()))
+    }
+
+    fn at(state: State) -> Self {
         Self {
-            state: State::Waiting(acceptor.clone()),
+            state,
             unread: None,
             ends_alone: false,
+            is_resumed: false,
+            has_protocol: false,
         }
     }
 
     /// Begins a handshake with a server.
     pub(super) fn begin_client(connector: &Connector) -> io::Result<Self> {
         let handshake = connector.begin().map_err(refused)?;
-        Ok(Self {
-            state: State::Handshake(Box::new(handshake), None),
-            unread: None,
-            ends_alone: false,
-        })
+        Ok(Self::at(State::Handshake(Box::new(handshake), None)))
     }
 
     /// Returns true if the peer has told that it sends no more.
@@ -108,6 +112,19 @@ impl Tls {
             State::Established(established) => Some(established.suite_number()),
             _ => None,
         }
+    }
+
+    /// The facts of a handshake that is over.
+    pub(super) fn facts(&self) -> Option<TlsFacts<'_>> {
+        let State::Established(established) = &self.state else {
+            return None;
+        };
+        Some(TlsFacts {
+            suite_number: established.suite_number(),
+            is_resumed: self.is_resumed,
+            has_protocol: self.has_protocol,
+            server_name: established.server_name(),
+        })
     }
 
     /// The certificates that a client has shown.
@@ -227,6 +244,8 @@ impl Tls {
             is_tls13: handshake.is_tls13(),
             is_resumed: handshake.is_resumed(),
         };
+        self.is_resumed = agreed.is_resumed;
+        self.has_protocol = handshake.has_protocol();
         local.output.clear();
         let mut established = handshake.finish().map_err(refused)?;
         #[cfg(feature = "sim")]

@@ -83,11 +83,9 @@ impl Tls {
             read: 0,
         };
         let is_empty = record.is_empty() && data.is_empty();
-        Some(Self {
-            state: State::Established(Established::thawed(session, names)),
-            unread: (!is_empty).then(|| Box::new(unread)),
-            // A wish of the writer, who tells it to each of its streams.
-            ends_alone: false,
-        })
+        // A wish of the writer, `ends_alone`, is told to each of its streams again.
+        let mut tls = Self::at(State::Established(Established::thawed(session, names)));
+        tls.unread = (!is_empty).then(|| Box::new(unread));
+        Some(tls)
     }
 }
