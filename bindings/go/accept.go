@@ -220,6 +220,9 @@ func (l *loop) adopt(a accepted) {
 		handle, ok = l.engine.adopt(a.fd)
 	}
 	if ok {
+		if l.verification() != nil {
+			l.clients[handle] = &client{handle: handle, remote: a.remote, done: make(chan struct{})}
+		}
 		l.opened(handle, a.remote)
 	}
 }

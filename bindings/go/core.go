@@ -68,8 +68,14 @@ func (c *core) limits(pollers int) limits {
 		bodyMillis:         millis(c.ReadTimeout),
 		writeMillis:        millis(c.WriteTimeout),
 		outputBytes:        max(4<<20, 2*c.sendBuffer()),
-		reportsConnections: c.connState != nil || c.connContext != nil,
+		reportsConnections: c.connState != nil || c.connContext != nil || c.verifiesClients(),
+		reportsHandshakes:  c.verifiesClients(),
 	}
+}
+
+// verifiesClients tells whether clients are asked for a certificate.
+func (c *core) verifiesClients() bool {
+	return c.bridge != nil && c.bridge.identity != nil && c.bridge.identity.verification != nil
 }
 
 // sendBuffer is how much may be on its way to a client before messages for it wait.

@@ -48,6 +48,7 @@ const (
 	kindStreamPeerClosed = C.DWELL_STREAM_PEER_CLOSED
 	kindStreamClosed     = C.DWELL_STREAM_CLOSED
 	kindUpgradeRefused   = C.DWELL_UPGRADE_REFUSED
+	kindSecured          = C.DWELL_SECURED
 )
 
 const (
@@ -57,6 +58,9 @@ const (
 	flagExpectsContinue = C.DWELL_EXPECTS_CONTINUE
 	flagChunked         = C.DWELL_CHUNKED
 	flagSecure          = C.DWELL_SECURE
+	flagResumed         = C.DWELL_RESUMED
+	flagAgreed          = C.DWELL_AGREED
+	flagNamed           = C.DWELL_NAMED
 )
 
 const (
@@ -89,7 +93,7 @@ type limits struct {
 	headBytes, connections, bodyCredit, outputBytes int
 	firstMillis, headerMillis, idleMillis           uint64
 	bodyMillis, writeMillis                         uint64
-	reportsConnections                              bool
+	reportsConnections, reportsHandshakes           bool
 }
 
 func newEngine(l limits) (*engine, error) {
@@ -113,6 +117,7 @@ func newEngine(l limits) (*engine, error) {
 	options.write_timeout_ms = C.uint64_t(l.writeMillis)
 	options.canonical_names = true
 	options.reports_connections = C.bool(l.reportsConnections)
+	options.reports_handshakes = C.bool(l.reportsHandshakes)
 	options.half_close = true
 	options.host_deadlines = true
 	e := &engine{}

@@ -23,6 +23,7 @@ type exchange struct {
 	loop   *loop
 	handle uint64
 	conn   *conn
+	client *client
 	head   string
 	table  int
 	flags  uint32
@@ -96,6 +97,11 @@ func (l *loop) newExchange(ev *event) *exchange {
 	}
 	if len(l.conns) > 0 {
 		e.conn = l.conns[uint64(ev.other)]
+	}
+	if len(l.clients) > 0 {
+		if c := l.clients[uint64(ev.other)]; c != nil && c.isBegun {
+			e.client = c
+		}
 	}
 	if d := l.ReadTimeout; d > 0 {
 		e.readDeadline = time.Now().Add(d)
@@ -384,6 +390,10 @@ func (e *exchange) serve() {
 		e.broadcastLocked()
 		e.mu.Unlock()
 	}()
+	if !e.isTrusted() {
+		// Nothing of the request is handed over, and nothing is answered.
+		return
+	}
 	e.conn.set(http.StateActive)
 	if !w.prepare() {
 		hasReturned = true

@@ -18,7 +18,11 @@ import (
 )
 
 // identity is what the clients of a listener are shown under TLS. All goroutines may use it at once.
-type identity struct{ ptr *C.dwell_tls }
+type identity struct {
+	ptr *C.dwell_tls
+	// verification is how clients are verified; nil where they are not asked for a certificate.
+	verification *verification
+}
 
 // identities are those that a server serves with.
 type identities struct {
@@ -34,7 +38,7 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	if err != nil {
 		return err
 	}
-	id, err := newIdentity(certificates)
+	id, err := newIdentity(certificates, verificationOf(s.TLSConfig))
 	if err != nil {
 		return err
 	}
@@ -65,7 +69,7 @@ func (s *Server) ReloadTLS() error {
 	return err
 }
 
-func newIdentity(certificates []certificate) (*identity, error) {
+func newIdentity(certificates []certificate, v *verification) (*identity, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var pinner runtime.Pinner
@@ -100,7 +104,15 @@ func newIdentity(certificates []certificate) (*identity, error) {
 	pinner.Pin(unsafe.SliceData(all))
 	options.certificates = unsafe.SliceData(all)
 	options.certificate_count = C.size_t(len(all))
-	id := &identity{}
+	options.keeps_server_names = true
+	if v != nil {
+		options.host_verifies = true
+		options.client_certificates = C.DWELL_CLIENTS_ASKED
+		if v.isRequired {
+			options.client_certificates = C.DWELL_CLIENTS_REQUIRED
+		}
+	}
+	id := &identity{verification: v}
 	if status := C.dwell_tls_new(&options, &id.ptr); status != C.DWELL_OK {
 		return nil, statusError(status)
 	}
@@ -125,18 +137,53 @@ func (e *engine) adoptTLS(fd int, id *identity) (uint64, bool) {
 	return uint64(name), status == C.DWELL_OK
 }
 
+// peerCertificates copies the certificates that the client of a connection has shown, and the facts
+// of its handshake; false where it is gone.
+func (e *engine) peerCertificates(handle uint64) (state tls.ConnectionState, raw [][]byte, ok bool) {
+	facts := C.dwell_tls_facts{size: C.size_t(unsafe.Sizeof(C.dwell_tls_facts{}))}
+	if C.dwell_engine_tls_facts(e.ptr, C.uint64_t(handle), &facts) != C.DWELL_OK {
+		return state, nil, false
+	}
+	state.Version = uint16(facts.version)
+	state.CipherSuite = uint16(facts.cipher_suite)
+	state.DidResume = bool(facts.is_resumed)
+	state.ServerName = C.GoString(&facts.server_name[0])
+	if facts.has_protocol {
+		state.NegotiatedProtocol = "http/1.1"
+	}
+	for place := range facts.certificate_count {
+		var der C.dwell_span
+		if C.dwell_engine_peer_certificate(e.ptr, C.uint64_t(handle), place, &der) != C.DWELL_OK {
+			return state, nil, false
+		}
+		raw = append(raw, C.GoBytes(unsafe.Pointer(der.start), C.int(der.length)))
+	}
+	return state, raw, true
+}
+
 // connectionState is what is known of the TLS that a request came under; nil without TLS.
 func (e *exchange) connectionState() *tls.ConnectionState {
 	if e.flags&flagSecure == 0 {
 		return nil
 	}
+	if e.client != nil {
+		// All requests of a connection share it, as in net/http.
+		return &e.client.state
+	}
 	state := &tls.ConnectionState{
 		Version:           tls.VersionTLS12,
 		HandshakeComplete: true,
 		CipherSuite:       uint16(e.flags >> 16),
+		DidResume:         e.flags&flagResumed != 0,
 	}
 	if state.CipherSuite>>8 == 0x13 {
 		state.Version = tls.VersionTLS13
+	}
+	if e.flags&flagAgreed != 0 {
+		state.NegotiatedProtocol = "http/1.1"
+	}
+	if e.flags&flagNamed != 0 {
+		state.ServerName = e.span(fixedWords + int(e.word(8))*fieldWords)
 	}
 	return state
 }

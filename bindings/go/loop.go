@@ -40,12 +40,14 @@ type loop struct {
 	exchanges   table[*exchange]
 	workers     workers
 	conns       map[uint64]*conn
-	sockets     table[*WebSocket]
-	streams     table[*Stream]
-	timer       *time.Timer
-	timerAt     time.Time
-	timerFired  atomic.Bool
-	done        chan struct{}
+	// clients are those that are asked for a certificate, by their connections.
+	clients    map[uint64]*client
+	sockets    table[*WebSocket]
+	streams    table[*Stream]
+	timer      *time.Timer
+	timerAt    time.Time
+	timerFired atomic.Bool
+	done       chan struct{}
 }
 
 // The states of a loop's engine.
@@ -89,8 +91,8 @@ func newLoop(c *core, l limits) (*loop, error) {
 	}
 	lp := &loop{
 		core: c, engine: e, file: file, raw: raw,
-		conns: map[uint64]*conn{},
-		done:  make(chan struct{}),
+		conns: map[uint64]*conn{}, clients: map[uint64]*client{},
+		done: make(chan struct{}),
 	}
 	lp.timer = time.AfterFunc(time.Hour, lp.timeout)
 	lp.timer.Stop()
@@ -280,6 +282,7 @@ func (l *loop) fail(err error) {
 		c.closed()
 	}
 	clear(l.conns)
+	clear(l.clients)
 	logTo(l.Server, "%v", err)
 	if l.bridge != nil {
 		l.bridge.fail(err)
@@ -450,7 +453,10 @@ func (p *poller) handle(ev *event) bool {
 		if s := p.streams.get(handle); s != nil {
 			s.tell(ev)
 		}
+	case kindSecured:
+		p.secured(handle)
 	case kindClosed:
+		delete(p.clients, handle)
 		if c := p.conns[handle]; c != nil {
 			delete(p.conns, handle)
 			c.closed()

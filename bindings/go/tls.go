@@ -93,10 +93,14 @@ func checkProtocols(srv *http.Server) error {
 
 // Fields of a configuration that net/http does not read for servers, or that are looked at.
 var obeyed = map[string]bool{
-	"Certificates": true,
-	"NextProtos":   true,
-	"MinVersion":   true,
-	"MaxVersion":   true,
+	"Certificates":          true,
+	"ClientAuth":            true,
+	"ClientCAs":             true,
+	"VerifyConnection":      true,
+	"VerifyPeerCertificate": true,
+	"NextProtos":            true,
+	"MinVersion":            true,
+	"MaxVersion":            true,
 	// These are for clients, or say nothing any more.
 	"ClientSessionCache":                  true,
 	"EncryptedClientHelloConfigList":      true,
@@ -117,6 +121,9 @@ func checkConfig(config *tls.Config) error {
 		if field.IsExported() && !obeyed[field.Name] && !value.Field(i).IsZero() {
 			return unsupportedField(field.Name)
 		}
+	}
+	if err := checkClientAuth(config); err != nil {
+		return err
 	}
 	// TLS 1.3 and 1.2 are spoken, whatever is said.
 	if config.MinVersion != 0 && config.MinVersion != tls.VersionTLS12 {

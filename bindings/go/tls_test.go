@@ -328,8 +328,10 @@ func TestWhatOfTLSIsNotServedIsAnErrorWithItsName(t *testing.T) {
 	stapled := p.config
 	stapled.OCSPStaple = []byte("staple")
 	for want, config := range map[string]*tls.Config{
-		"TLSConfig.ClientAuth":                   {ClientAuth: tls.RequireAnyClientCert},
-		"TLSConfig.ClientCAs":                    {ClientCAs: x509.NewCertPool()},
+		"TLSConfig.ClientAuth of RequireAnyClientCert": {ClientAuth: tls.RequireAnyClientCert},
+		"TLSConfig.ClientAuth of RequestClientCert":    {ClientAuth: tls.RequestClientCert},
+		"TLSConfig.VerifyConnection without ClientAuth": {
+			VerifyConnection: func(tls.ConnectionState) error { return nil }},
 		"TLSConfig.CipherSuites":                 {CipherSuites: []uint16{tls.TLS_AES_128_GCM_SHA256}},
 		"TLSConfig.KeyLogWriter":                 {KeyLogWriter: io.Discard},
 		"TLSConfig.MinVersion of TLS 1.3":        {MinVersion: tls.VersionTLS13},

@@ -130,8 +130,8 @@ impl Acceptor {
     /// whose key they have, or none unless it is required. Nobody has verified it: that is left to
     /// the caller, who is to close the connection of one that it does not trust.
     ///
-    /// Shape: certificates are kept, and [marked](crate::PeerCertificates::are_verified). No session
-    /// is resumed.
+    /// Shape: certificates are kept, and [marked](crate::PeerCertificates::are_verified). No
+    /// session is resumed.
     ///
     /// ```
     /// use dwell_tls::Acceptor;

@@ -358,7 +358,8 @@ fn canonicalize(name: &mut [u8]) {
 /// machine's order, which begins at `detail` of the event: flags, bytes of the head, start and
 /// length of the method, of the target and of the address, the count of fields, the content length
 /// (low half first), for each field start and length of its name and of its value, and with
-/// [`NAMED`](request_flags::NAMED) those of the name that the client has asked for. Starts count from the first byte of the head. The table is not aligned.
+/// [`NAMED`](request_flags::NAMED) those of the name that the client has asked for. Starts
+/// count from the first byte of the head. The table is not aligned.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestView<'a> {
     bytes: &'a [u8],
