@@ -160,8 +160,8 @@ impl Acceptor {
     }
 
     /// From now on connections keep the names that clients ask for
-    /// ([`Established::server_name`](crate::Established::server_name)), in all clones. It takes some
-    /// hundred bytes of one that asks, and such a connection cannot be frozen.
+    /// ([`Established::server_name`](crate::Established::server_name)), in all clones. It takes
+    /// some hundred bytes of one that asks, and such a connection cannot be frozen.
     pub fn keep_server_names(&self) {
         self.0.keeps_server_names.store(true, Ordering::Relaxed);
     }
