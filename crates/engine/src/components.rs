@@ -20,8 +20,9 @@ pub(crate) mod kind {
     pub(crate) const STREAM_LISTENER: u8 = 3;
     pub(crate) const STREAM: u8 = 4;
     pub(crate) const WEBSOCKET: u8 = 5;
+    pub(crate) const HTTP2_STREAM: u8 = 6;
     /// The first kind that is left to the driver.
-    pub(crate) const FREE: u8 = 6;
+    pub(crate) const FREE: u8 = 7;
 }
 
 /// Everything that has sockets on a loop.
@@ -145,7 +146,9 @@ impl Components {
         apps: &mut impl Apps,
     ) -> bool {
         match token.kind() {
-            kind::LISTENER | kind::CONNECTION => self.http.expired(context, token, apps.http()),
+            kind::LISTENER | kind::CONNECTION | kind::HTTP2_STREAM => {
+                self.http.expired(context, token, apps.http());
+            }
             kind::STREAM_LISTENER | kind::STREAM => {
                 self.streams.expired(context, token, apps.streams());
             }

@@ -27,6 +27,8 @@ pub(crate) enum Phase {
     Held,
     /// The socket refuses output; the deadline closes it. Nothing is read meanwhile.
     Writing,
+    /// It speaks HTTP/2: its session has the deadline, and its streams have theirs.
+    Http2,
     /// The last answer is out and our side is closed; input is discarded so that the peer reads
     /// the answer instead of a reset (RFC 9112 section 9.6). The deadline closes it.
     Lingering,

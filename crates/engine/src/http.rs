@@ -5,6 +5,7 @@ mod bodies;
 mod connections;
 mod driver;
 mod exchange;
+mod http2;
 mod moving;
 mod peers;
 mod preface;
@@ -23,6 +24,7 @@ use crate::reply::{Reply, Response};
 use dwell_evloop::{
     ClientNames, Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token,
 };
+use dwell_proto::http2::{ErrorCode, PREFACE};
 use moving::Leaving;
 use shedding::Overload;
 use std::net::SocketAddr;
@@ -30,6 +32,7 @@ use std::time::Duration;
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
+pub(crate) use http2::Outflow;
 pub(crate) use peers::Peers;
 
 /// The token kinds a component uses; no other component of the loop may use them.
@@ -48,6 +51,15 @@ pub struct Kinds {
     pub listener: u8,
     /// The kind of connections.
     pub connection: u8,
+}
+
+/// The tables beside that of the connections.
+#[derive(Debug, Default)]
+struct Beside {
+    /// The addresses of the clients, if they are kept.
+    peers: Option<Peers>,
+    /// Sessions and streams, if HTTP/2 is spoken.
+    http2: Option<Box<http2::Http2>>,
 }
 
 /// The accounts of what all connections hold.
@@ -125,8 +137,7 @@ pub struct Http {
     pub(crate) waits: Waits,
     accounts: Accounts,
     overload: Overload,
-    /// The addresses of the clients, if they are kept.
-    peers: Option<Peers>,
+    beside: Beside,
 }
 
 impl Http {
@@ -157,7 +168,7 @@ impl Http {
             waits: Waits::default(),
             accounts: Accounts::default(),
             overload: Overload::default(),
-            peers: None,
+            beside: Beside::default(),
         }
     }
 
@@ -190,7 +201,7 @@ impl Http {
     /// ```
     #[must_use]
     pub fn keep_peers(mut self) -> Self {
-        self.peers = Some(Peers::default());
+        self.beside.peers = Some(Peers::default());
         self
     }
 
@@ -240,6 +251,9 @@ impl Http {
             return;
         }
         self.shed_bodies(context, app);
+        if self.is_http2(token) {
+            return self.http2_ready(context, token, readiness, app);
+        }
         let visit = self.visit(context, token, app);
         let fate = visit.map(|mut visit| visit.ready(readiness));
         self.settle(context, token, fate, app);
@@ -253,6 +267,9 @@ impl Http {
         if token.kind() == self.kinds.listener {
             self.accept(context, token, app);
             return;
+        }
+        if self.is_stream(token) || self.is_http2(token) {
+            return self.http2_expired(context, token, app);
         }
         let visit = self.visit(context, token, app);
         let fate = visit.map(|mut visit| visit.expired());
@@ -301,6 +318,9 @@ impl Http {
         exchange: ExchangeId,
         make: impl FnOnce(&mut Reply<'_>) -> T,
     ) -> Option<T> {
+        if self.is_stream(exchange.token) {
+            return self.with_framed_reply(context, exchange, make);
+        }
         self.held(exchange)?;
         let (token, mut nobody) = (exchange.token, ());
         let mut visit = self.visit(context, token, &mut nobody)?;
@@ -371,6 +391,10 @@ impl Http {
     /// # assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
     /// ```
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
+        if self.is_stream(exchange.token) {
+            self.abort_stream(context, exchange, ErrorCode::HTTP_1_1_REQUIRED);
+            return None;
+        }
         if self.held(exchange)?.has_given_up_input() {
             context.again(exchange.token, Readiness::HANGUP);
             return None;
@@ -382,12 +406,15 @@ impl Http {
     /// Closes the connection of a held exchange at once; its queued output is lost. Returns false
     /// if the exchange has ended. The app is not called.
     pub fn abort(&mut self, context: &mut Context, exchange: ExchangeId) -> bool {
+        if self.is_stream(exchange.token) {
+            return self.abort_stream(context, exchange, ErrorCode::CANCEL);
+        }
         self.is_held(exchange) && self.abort_connection(context, exchange.token)
     }
 
     /// Returns true if the response to `exchange` is still owed.
     pub fn is_held(&self, exchange: ExchangeId) -> bool {
-        self.held(exchange).is_some()
+        self.held(exchange).is_some() || self.held_stream(exchange).is_some()
     }
 
     /// Changes the tag and the timeout of a held exchange. Returns false if the exchange has ended.
@@ -420,6 +447,9 @@ impl Http {
         tag: u64,
         timeout: Option<Duration>,
     ) -> bool {
+        if self.is_stream(exchange.token) {
+            return self.hold_stream(context, exchange, tag, timeout);
+        }
         if !self.is_held(exchange) {
             return false;
         }
@@ -435,6 +465,9 @@ impl Http {
 
     /// The client's address of a held exchange.
     pub fn peer_address(&self, exchange: ExchangeId) -> Option<SocketAddr> {
+        if let Some(stream) = self.held_stream(exchange) {
+            return self.peer_address_of(stream.connection);
+        }
         self.held(exchange)?;
         self.peer_address_of(exchange.token)
     }
@@ -442,7 +475,10 @@ impl Http {
     /// The names of the client of a held exchange, as
     /// [`Reply::client_names`](crate::Reply::client_names) has them.
     pub fn client_names(&self, exchange: ExchangeId) -> Option<&ClientNames> {
-        let entry = self.held(exchange)?;
+        let entry = match self.held_stream(exchange) {
+            Some(stream) => self.connections.get(stream.connection)?,
+            None => self.held(exchange)?,
+        };
         entry.peer.stream.client_names()
     }
 
@@ -487,7 +523,8 @@ impl Http {
             stalled,
             scanned: 0,
             accounts: &self.accounts,
-            peers: self.peers.as_ref(),
+            peers: self.beside.peers.as_ref(),
+            preface: self.beside.http2.is_some().then_some(PREFACE.as_slice()),
         })
     }
 
@@ -501,9 +538,11 @@ impl Http {
     ) {
         let tag = match fate {
             None | Some(Fate::Keep | Fate::Shake { .. }) => return,
+            Some(Fate::Switch) => return self.begin_http2(context, token, app),
             Some(Fate::Close) => None,
             Some(Fate::Detach(tag)) => Some(tag),
         };
+        self.end_session(context, token, app);
         let Some(connection) = self.forget(context, token) else {
             return;
         };
@@ -524,8 +563,9 @@ impl Http {
 
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
         fan_out::send_before(self, context, token);
+        drop(self.take_session(context, token));
         context.disarm(token);
-        if let Some(peers) = &mut self.peers {
+        if let Some(peers) = &mut self.beside.peers {
             peers.forget(token);
         }
         self.connections.remove(token)

@@ -1,6 +1,7 @@
 //! Writing one answer: at once, in pieces, or byte for byte.
 
 mod fields;
+mod framed;
 mod outgoing;
 mod piece;
 mod response;
@@ -20,6 +21,7 @@ use fields::Asked;
 
 pub use fields::SharedFields;
 pub(crate) use fields::append as append_fields;
+pub(crate) use framed::Framed;
 use outgoing::Left;
 pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;
@@ -145,6 +147,8 @@ pub struct Reply<'a> {
     pub(crate) failed: bool,
     /// Small pieces are not written at once, as they go out with those of others.
     pub(crate) gathers: bool,
+    /// The stream of HTTP/2 that the answer goes to, if it is one.
+    pub(crate) framed: Option<Framed<'a>>,
 }
 
 /// Room for an answer of the usual size, made at once.
@@ -232,7 +236,10 @@ impl Reply<'_> {
 
     /// Bytes of output that wait for the reader.
     pub fn queued_bytes(&self) -> usize {
-        self.stream.queued_bytes() + self.output.len()
+        match &self.framed {
+            Some(framed) => framed.out.bytes(),
+            None => self.stream.queued_bytes() + self.output.len(),
+        }
     }
 
     /// Lets so many more bytes of a streamed body come.
@@ -275,6 +282,12 @@ impl Reply<'_> {
     pub fn informational(&mut self, status: u16, fields: &[(&str, &[u8])]) {
         let is_due = !self.sent && !self.framing.is_http10 && matches!(status, 100 | 102..=199);
         if !is_due || self.has_room().is_err() {
+            return;
+        }
+        if let Some(framed) = &mut self.framed {
+            append_fields(self.output, status, fields.iter().copied());
+            framed.interim(status, self.output);
+            self.output.clear();
             return;
         }
         encode::status_line(self.output, Version::Http11, status);
@@ -338,6 +351,9 @@ impl Reply<'_> {
             return;
         }
         self.sent = true;
+        if self.framed.is_some() {
+            return self.send_framed(status, body, append);
+        }
         self.framing.keep_alive &= self.unread != Unread::InTheWay;
         let bodiless = self.framing.is_head || is_bodiless(status);
         let is_missing = !bodiless && matches!(body, Body::Absent(_));
@@ -379,6 +395,14 @@ impl Reply<'_> {
 
     /// Appends body bytes that others share; many are written at once, with what is before them.
     fn append_shared(&mut self, bytes: &Bytes) {
+        if let Some(framed) = &mut self.framed {
+            if bytes.len() <= COPY_BYTES_MAX {
+                framed.out.push(bytes);
+            } else {
+                framed.out.push_shared(bytes.clone());
+            }
+            return;
+        }
         if bytes.len() <= COPY_BYTES_MAX {
             self.output.extend_from_slice(bytes);
             return;
@@ -397,6 +421,10 @@ impl Reply<'_> {
 
     /// Writes what is gathered, and a part of a file behind it.
     fn append_file(&mut self, slice: FileSlice) {
+        if let Some(framed) = &mut self.framed {
+            framed.out.push_file(slice);
+            return;
+        }
         let length = slice.length;
         let result = self.stream.write_file(self.output, slice);
         self.given(length, &result);
@@ -443,14 +471,7 @@ impl Reply<'_> {
         }
         let asked = append(output);
         self.framing.keep_alive &= !asked.close;
-        let length = match body.len() {
-            // The length of what a GET would be sent, the app alone can tell.
-            None | Some(0) if self.framing.is_head && asked.content_length.is_some() => {
-                asked.content_length
-            }
-            length => length,
-        };
-        match length {
+        match asked.length_of(body, self.framing.is_head) {
             _ if is_bodiless(status) => {}
             Some(length) => {
                 output.extend_from_slice(b"Content-Length: ");

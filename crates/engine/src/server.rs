@@ -43,6 +43,7 @@ pub(crate) struct Settings {
     pub(crate) body_window_bytes: u64,
     pub(crate) answer_timeout: Duration,
     pub(crate) half_close: bool,
+    pub(crate) h2c: bool,
     pub(crate) web_socket: WebSocketOptions,
 }
 

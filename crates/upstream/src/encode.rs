@@ -249,6 +249,7 @@ fn via(out: &mut Vec<u8>, head: &RequestHead<'_, '_>, is_shared: bool) {
         match head.version {
             Version::Http10 => b"1.0 dwell",
             Version::Http11 => b"1.1 dwell",
+            Version::Http2 => b"2.0 dwell",
         },
     );
     encode::field(out, VIA, &chain);

@@ -290,6 +290,7 @@ pub(super) fn request_of<B>(
     *typed.version_mut() = match head.version {
         Version::Http10 => ::http::Version::HTTP_10,
         Version::Http11 => ::http::Version::HTTP_11,
+        Version::Http2 => ::http::Version::HTTP_2,
     };
     typed.headers_mut().reserve(head.fields.len());
     for (name, value) in head.fields.iter() {

@@ -199,6 +199,10 @@ impl Http {
         let is_one = |token: &Token| self.connections.get(*token).is_some_and(&ends);
         let connections: Vec<_> = self.connections.tokens().filter(is_one).collect();
         for token in connections {
+            if self.is_http2(token) {
+                self.drain_http2(context, token, app);
+                continue;
+            }
             let visit = self.visit(context, token, app);
             let fate = visit.map(|mut visit| visit.drain());
             self.settle(context, token, fate, app);
@@ -218,7 +222,7 @@ impl Http {
     ) -> bool {
         let mut unread = std::mem::take(&mut self.unread);
         let connections = &mut self.connections;
-        let mut peers = self.peers.as_mut();
+        let mut peers = self.beside.peers.as_mut();
         let idle_timeout = self.limits.idle_timeout;
         let accept = |context: &mut Context, stream, address| {
             let open = connections.len();

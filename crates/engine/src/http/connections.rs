@@ -37,11 +37,17 @@ impl Http {
     /// # });
     /// ```
     pub fn contains(&self, connection: Token) -> bool {
-        self.connections.get(connection).is_some()
+        self.connections.get(connection).is_some() || self.stream(connection).is_some()
     }
 
     /// The held exchange of a connection, if an answer is owed on it.
     pub fn exchange_on(&self, connection: Token) -> Option<ExchangeId> {
+        if let Some(stream) = self.stream(connection) {
+            return stream
+                .exchange
+                .is_held()
+                .then(|| stream.exchange_id(connection));
+        }
         let entry = self.connections.get(connection)?;
         entry
             .exchange
@@ -87,6 +93,9 @@ impl Http {
     /// # assert!(answer.ends_with("\r\n\r\na piece"), "{answer}");
     /// ```
     pub fn is_flushed(&self, exchange: ExchangeId) -> bool {
+        if let Some(stream) = self.held_stream(exchange) {
+            return stream.is_flushed();
+        }
         self.held(exchange)
             .is_none_or(|entry| entry.peer.stream.is_flushed())
     }
@@ -94,7 +103,7 @@ impl Http {
     /// Returns the client's address, as [`Reply::peer_address`](crate::Reply::peer_address) does.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let entry = self.connections.get(connection)?;
-        match &self.peers {
+        match &self.beside.peers {
             Some(peers) => peers.find(connection, &entry.peer.stream),
             None => entry.peer.stream.peer_address().ok().flatten(),
         }

@@ -27,6 +27,8 @@ pub(super) enum Stop {
     Last,
     /// The request cannot be served; the status to answer.
     Reject(u16),
+    /// The connection speaks HTTP/2 from here on.
+    Switch,
     /// The connection leaves the component, with the app's tag.
     Detach(u64),
     /// The socket has failed, or the app has aborted the response.
@@ -74,6 +76,7 @@ impl<A> Visit<'_, A> {
             sent,
             written: 0,
             failed: false,
+            framed: None,
             gathers: self.context.sends_of(self.token.kind()).is_some(),
         };
         let result = make(self.context, self.app, &mut reply);
@@ -435,6 +438,7 @@ impl<A: App> Visit<'_, A> {
             }
             _ if !written => Fate::Close,
             Stop::Failed => Fate::Close,
+            Stop::Switch => Fate::Switch,
             Stop::Detach(tag) => Fate::Detach(tag),
             Stop::Held => self.rest_held(),
             Stop::Sated if self.served => self.resume(),

@@ -110,7 +110,7 @@ impl Http {
         self.listeners.unlisten_all(context);
         if begins {
             self.drain_by(context, app, |connection| {
-                !kinds.takes(&connection.peer.stream)
+                connection.exchange.phase == Phase::Http2 || !kinds.takes(&connection.peer.stream)
             });
         }
         let can_leave = |token: &Token| {

@@ -71,6 +71,8 @@ impl<A: App> Visit<'_, A> {
                 self.take_body(rest, output)
             } else if rest.is_empty() || self.leaves() {
                 return (used, Stop::Partial);
+            } else if let Some(stop) = self.preface_at(rest) {
+                return (used, stop);
             } else if matches!(rest, [HANDSHAKE]) && self.is_first_and_plain() {
                 // The next byte tells whether it is TLS.
                 return (used, Stop::Partial);
@@ -99,6 +101,15 @@ impl<A: App> Visit<'_, A> {
                 return (used, Stop::Full);
             }
         }
+    }
+
+    /// Looks for the preface of HTTP/2, whose beginning may be that of another request.
+    fn preface_at(&self, rest: &[u8]) -> Option<Stop> {
+        let preface = self.preface.filter(|_| self.is_first_and_plain())?;
+        if rest.starts_with(preface) {
+            return Some(Stop::Switch);
+        }
+        preface.starts_with(rest).then_some(Stop::Partial)
     }
 
     /// Returns true if nothing was asked yet on this connection, which is one without TLS.

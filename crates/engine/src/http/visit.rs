@@ -47,6 +47,8 @@ pub(super) enum Fate {
         at_once_max: usize,
     },
     Close,
+    /// The connection speaks HTTP/2 from now on.
+    Switch,
     /// The connection leaves the component, with the app's tag.
     Detach(u64),
 }
@@ -76,6 +78,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) accounts: &'v Accounts,
     /// The addresses of the clients, if they are kept.
     pub(super) peers: Option<&'v Peers>,
+    /// The preface of HTTP/2, if a client may begin with it.
+    pub(super) preface: Option<&'static [u8]>,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -136,6 +140,7 @@ impl<A: App> Visit<'_, A> {
                 Fate::Close
             }
             Phase::Lingering => Fate::Close,
+            Phase::Http2 => Fate::Keep,
             Phase::Head => self.time_out(),
             Phase::Body => self.body_late(),
             Phase::Held if !self.waits.bounds_held => Fate::Keep,
@@ -189,7 +194,7 @@ impl<A: App> Visit<'_, A> {
                 self.context.arm(self.token, LAST_HEAD_TIMEOUT);
                 Fate::Keep
             }
-            Phase::Body | Phase::Writing | Phase::Lingering => Fate::Keep,
+            Phase::Body | Phase::Writing | Phase::Lingering | Phase::Http2 => Fate::Keep,
         }
     }
 
@@ -309,7 +314,8 @@ impl<A: App> Visit<'_, A> {
             | Phase::Idle
             | Phase::Head
             | Phase::Body
-            | Phase::Writing => Fate::Keep,
+            | Phase::Writing
+            | Phase::Http2 => Fate::Keep,
             Phase::Held if self.connection.can_take_body() => self.read(),
             Phase::Held => self.tell_closed(),
             Phase::Lingering => self.discard(),
@@ -462,6 +468,16 @@ impl<A> Visit<'_, A> {
             Taking::Discard { .. } => false,
         };
         is_wanted.then(|| incoming.pace.left(self.context.now()))
+    }
+
+    /// The last answer is given, be it out or not: ends the connection behind it.
+    pub(super) fn finish(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        connection.exchange.phase = Phase::Idle;
+        connection.finished = true;
+        connection.peer.drop_tail();
+        connection.peer.set_unread();
+        self.rest(true)
     }
 
     /// Goes on in the next turn behind a response that is out, whose successors were not read yet.

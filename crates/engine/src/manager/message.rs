@@ -102,7 +102,7 @@ impl<'a> HttpMessage<'a> {
         }
     }
 
-    /// `HTTP/1.0` or `HTTP/1.1`.
+    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
     pub fn version(&self) -> &'static str {
         let version = match self.head {
             Head::Request(head) => head.version,
@@ -111,6 +111,7 @@ impl<'a> HttpMessage<'a> {
         match version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2",
         }
     }
 

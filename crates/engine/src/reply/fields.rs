@@ -4,6 +4,7 @@
 //! two lengths in one head are what a proxy in front is desynchronised with. Such fields are taken
 //! out here, for every face there is of the engine, and what they can still ask for is kept.
 
+use super::Body;
 use dwell_proto::http1::{encode, list_tokens};
 
 /// The wishes among the fields of an app for what the engine writes by itself.
@@ -15,6 +16,17 @@ pub(crate) struct Asked {
     pub(super) upgrade: bool,
     /// The length of a body that is not sent.
     pub(super) content_length: Option<u64>,
+}
+
+impl Asked {
+    /// The length of a body, as the head tells it.
+    pub(super) fn length_of(&self, body: &Body<'_>, is_head: bool) -> Option<u64> {
+        match body.len() {
+            // The length of what a GET would be sent, the app alone can tell.
+            None | Some(0) if is_head && self.content_length.is_some() => self.content_length,
+            length => length,
+        }
+    }
 }
 
 /// Appends the fields of a head that has this status, but those that are the engine's to write.

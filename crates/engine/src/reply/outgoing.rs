@@ -15,6 +15,8 @@ pub(crate) enum Outgoing {
     UntilClose,
     /// The answer has a head only, whatever is written.
     Bodiless,
+    /// The pieces are as they are, on a stream that has an end of its own.
+    Framed,
     /// The app writes the answer byte for byte, and determines its end.
     Verbatim,
 }
@@ -33,6 +35,15 @@ impl Left {
 }
 
 impl Outgoing {
+    /// Makes one for an answer on a stream of HTTP/2.
+    pub(super) fn of_stream(length: Option<u64>, bodiless: bool) -> Self {
+        match length {
+            _ if bodiless => Self::Bodiless,
+            Some(length) => Self::Length(Left(length)),
+            None => Self::Framed,
+        }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self, Self::None)
     }
@@ -47,7 +58,7 @@ impl Outgoing {
         match self {
             Self::Chunked => encode::chunk_size(output, length),
             Self::Length(left) => *left = Left(left.bytes() - length as u64),
-            Self::None | Self::UntilClose | Self::Bodiless | Self::Verbatim => {}
+            Self::None | Self::UntilClose | Self::Bodiless | Self::Framed | Self::Verbatim => {}
         }
     }
 
@@ -66,7 +77,7 @@ impl Outgoing {
             Self::Chunked => encode::last_chunk_with(output, trailers),
             Self::Length(left) => return left.bytes() == 0,
             Self::UntilClose => return false,
-            Self::None | Self::Bodiless | Self::Verbatim => {}
+            Self::None | Self::Bodiless | Self::Framed | Self::Verbatim => {}
         }
         true
     }

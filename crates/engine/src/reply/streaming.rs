@@ -5,6 +5,7 @@ use super::{Outgoing, Reply, SharedPiece, WriteError};
 use crate::connection::Unread;
 use bytes::Bytes;
 use dwell_evloop::{FileSlice, Sends};
+use dwell_proto::http2::ErrorCode;
 
 impl Reply<'_> {
     /// Writes a piece of the open streaming answer; nothing for no bytes.
@@ -18,6 +19,10 @@ impl Reply<'_> {
             return Ok(());
         }
         self.outgoing.before(data.len(), self.output);
+        if let Some(framed) = &mut self.framed {
+            framed.out.push(data);
+            return Ok(());
+        }
         self.output.extend_from_slice(data);
         self.outgoing.after(self.output);
         self.spill();
@@ -166,6 +171,10 @@ impl Reply<'_> {
         if !self.outgoing.is_open() {
             return Err(WriteError::NotOpen);
         }
+        if self.framed.is_some() {
+            self.finish_framed(trailers);
+            return Ok(());
+        }
         self.framing.keep_alive &= self.outgoing.end(trailers, self.output);
         Ok(())
     }
@@ -192,7 +201,10 @@ impl Reply<'_> {
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     /// ```
     pub fn verbatim(&mut self) {
-        if !self.sent {
+        if let Some(framed) = &mut self.framed {
+            framed.reset.get_or_insert(ErrorCode::HTTP_1_1_REQUIRED);
+            self.sent = true;
+        } else if !self.sent {
             self.sent = true;
             self.framing.keep_alive &= self.unread != Unread::InTheWay;
             *self.outgoing = Outgoing::Verbatim;
@@ -216,7 +228,7 @@ impl Reply<'_> {
     }
 
     pub(super) fn has_room(&mut self) -> Result<(), WriteError> {
-        if self.queued_bytes() > self.output_bytes_max {
+        if self.framed.is_none() && self.queued_bytes() > self.output_bytes_max {
             // Only what the socket has refused is told of when it is gone.
             self.write_gathered();
         }

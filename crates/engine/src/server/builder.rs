@@ -85,6 +85,7 @@ impl Server {
 ///     .write_timeout(Duration::from_secs(20))
 ///     .answer_timeout(Duration::from_secs(90))
 ///     .half_close(true)
+///     .h2c(true)
 ///     .web_socket_options(WebSocketOptions::default())
 ///     // Handlers that block.
 ///     .workers(16)
@@ -134,6 +135,7 @@ impl Default for ServerBuilder {
                 body_window_bytes: 64 * 1024,
                 answer_timeout: Duration::from_secs(300),
                 half_close: false,
+                h2c: false,
                 web_socket: WebSocketOptions::default(),
             },
         }
@@ -289,6 +291,13 @@ impl ServerBuilder {
     /// client is taken to have left, as most that do so have, and its exchange is cancelled.
     pub fn half_close(mut self, half_close: bool) -> Self {
         self.settings.half_close = half_close;
+        self
+    }
+
+    /// Serves clients without TLS that begin with the preface of HTTP/2, too (RFC 9113 section
+    /// 3.3). Default false. WebSockets and connections that are taken over need HTTP/1.1.
+    pub fn h2c(mut self, h2c: bool) -> Self {
+        self.settings.h2c = h2c;
         self
     }
 

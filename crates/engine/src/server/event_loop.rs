@@ -86,6 +86,11 @@ impl<H: Handler> ServerLoop<H> {
         let web_socket = link.settings().web_socket;
         let mut components = Components::new(limits, raw_limits, web_socket, buffer_size);
         components.http = components.http.keep_peers();
+        if link.settings().h2c {
+            components.http = components
+                .http
+                .speak_h2c(crate::components::kind::HTTP2_STREAM);
+        }
         let host = Host::new(Arc::clone(link), Arc::clone(server));
         let ledger = host.ledger();
         Self {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod answering;
+mod h2c;
 mod handlers;
 mod lifecycle;
 mod options;

@@ -160,7 +160,7 @@ impl BodyDecoder {
     /// The trailer fields of a complete chunked body; none of any other.
     pub fn trailers(&self) -> Trailers<'_> {
         match &self.state {
-            State::Chunked(chunks) if chunks.is_done() => Trailers::new(chunks.trailers()),
+            State::Chunked(chunks) if chunks.is_done() => Trailers::of_lines(chunks.trailers()),
             _ => Trailers::NONE,
         }
     }

@@ -267,7 +267,8 @@ fn reason_client_error(status: u16) -> &'static str {
 fn version_name(version: Version) -> &'static [u8] {
     match version {
         Version::Http10 => b"HTTP/1.0",
-        Version::Http11 => b"HTTP/1.1",
+        // A message that goes on from HTTP/2 does so in HTTP/1.1.
+        Version::Http11 | Version::Http2 => b"HTTP/1.1",
     }
 }
 

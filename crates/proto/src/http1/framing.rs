@@ -10,6 +10,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
+    /// HTTP/2: never of a head that was parsed here; of one whose fields came compressed.
+    Http2,
 }
 
 /// The rule by which the end of a body is found.

@@ -30,7 +30,15 @@ impl<'b> Trailers<'b> {
     /// No trailer fields.
     pub const NONE: Trailers<'static> = Trailers { section: &[] };
 
-    pub(super) fn new(section: &'b [u8]) -> Self {
+    /// Makes some of whole field lines that were checked, each with its line end.
+    ///
+    /// ```
+    /// use dwell_proto::http1::Trailers;
+    ///
+    /// let trailers = Trailers::of_lines(b"digest: abc\r\nhost: a\r\n");
+    /// assert_eq!(trailers.iter().collect::<Vec<_>>(), [("digest", &b"abc"[..])]);
+    /// ```
+    pub fn of_lines(section: &'b [u8]) -> Self {
         Self { section }
     }
 

@@ -1,0 +1,322 @@
+//! Connections of HTTP/2: their sessions and streams beside the table of connections.
+//!
+//! A connection whose first bytes are the preface stays in the table, in the phase `Http2`, and has
+//! a [`Session`](session::Session) from then on. Each request is a [`Stream`](stream::Stream) in a
+//! table of its own, whose token names the exchange and its deadline. Frames become calls of the
+//! app in `frames`, `requests` and `bodies`; what the app gives waits in an [`Outflow`] until
+//! `writing` gives the stream its turn.
+
+mod answers;
+mod bodies;
+mod calm;
+mod frames;
+mod head;
+mod outflow;
+mod requests;
+mod serve;
+mod session;
+mod stream;
+mod writing;
+
+use super::Http;
+use super::visit;
+use crate::app::{App, ExchangeId};
+use crate::connection::Phase;
+use crate::reply::Reply;
+use answers::Given;
+use dwell_evloop::{Context, Readiness, Slab, Token};
+use dwell_proto::http2::{ErrorCode, FieldSection, SectionLimits};
+use serve::{Fate, Serve};
+use session::Session;
+use std::time::Duration;
+use stream::Stream;
+
+pub(crate) use outflow::Outflow;
+
+/// The streams of all connections, and what is used in turns.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) streams: Slab<Stream>,
+    /// A section for the next field block.
+    pub(super) spare: Option<Box<FieldSection>>,
+}
+
+/// The part of a component that speaks HTTP/2.
+#[derive(Debug)]
+pub(super) struct Http2 {
+    kind: u8,
+    tables: Tables,
+    /// By the places of their connections.
+    sessions: Vec<Option<Box<Session>>>,
+}
+
+impl Http2 {
+    fn session(&mut self, connection: Token) -> Option<&mut Box<Session>> {
+        self.sessions.get_mut(connection.index() as usize)?.as_mut()
+    }
+}
+
+impl Http {
+    /// Serves clients without TLS that begin with the preface of HTTP/2, too. Streams have tokens
+    /// of this kind, which no other component uses.
+    ///
+    /// Shape: an exchange on a stream is answered, held and ended as one of HTTP/1.1 is. Its
+    /// connection cannot leave the component: [`Outcome::Detach`](crate::Outcome::Detach) and
+    /// [`Reply::verbatim`](crate::Reply::verbatim) end the stream by `HTTP_1_1_REQUIRED`.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).speak_h2c(2);
+    /// assert_eq!(http.connections(), 0);
+    /// ```
+    #[must_use]
+    pub fn speak_h2c(mut self, stream_kind: u8) -> Self {
+        self.beside.http2 = Some(Box::new(Http2 {
+            kind: stream_kind,
+            tables: Tables {
+                streams: Slab::new(stream_kind, usize::MAX),
+                spare: None,
+            },
+            sessions: Vec::new(),
+        }));
+        self
+    }
+
+    /// Returns true if the token is one of a stream.
+    pub(super) fn is_stream(&self, token: Token) -> bool {
+        let http2 = self.beside.http2.as_deref();
+        http2.is_some_and(|http2| http2.kind == token.kind())
+    }
+
+    /// Returns true for a connection that speaks HTTP/2.
+    pub(super) fn is_http2(&self, connection: Token) -> bool {
+        let connection = self.connections.get(connection);
+        connection.is_some_and(|connection| connection.exchange.phase == Phase::Http2)
+    }
+
+    pub(super) fn stream(&self, token: Token) -> Option<&Stream> {
+        self.beside.http2.as_deref()?.tables.streams.get(token)
+    }
+
+    /// The stream of an exchange whose answer is owed.
+    pub(super) fn held_stream(&self, exchange: ExchangeId) -> Option<&Stream> {
+        let stream = self.stream(exchange.token)?;
+        let is_it = stream.exchange.is_held() && stream.exchange.sequence == exchange.sequence;
+        (is_it && stream.doom_is_open()).then_some(stream)
+    }
+
+    /// One connection with all that acting on it needs.
+    fn serve<A, T>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+        act: impl FnOnce(&mut Serve<'_, A>) -> T,
+    ) -> Option<T> {
+        let http2 = self.beside.http2.as_deref_mut()?;
+        let connection = self.connections.get_mut(token)?;
+        let session = http2.sessions.get_mut(token.index() as usize)?;
+        let session = session.as_deref_mut()?;
+        let start = self.date.at(context.unix_seconds(), context.wall());
+        Some(act(&mut Serve {
+            context,
+            app,
+            connection,
+            token,
+            session,
+            tables: &mut http2.tables,
+            limits: &self.limits,
+            start,
+            waits: self.waits,
+            accounts: &self.accounts,
+            peers: self.beside.peers.as_ref(),
+            written: 0,
+        }))
+    }
+
+    /// The preface has come.
+    pub(super) fn begin_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        let limits = SectionLimits {
+            section_bytes_max: self.limits.head.head_bytes_max,
+            field_count_max: self.limits.head.field_count_max,
+        };
+        let session = Session::new(limits, context.now());
+        let (Some(http2), Some(connection)) = (
+            self.beside.http2.as_deref_mut(),
+            self.connections.get_mut(token),
+        ) else {
+            return;
+        };
+        connection.exchange.phase = Phase::Http2;
+        let place = token.index() as usize;
+        if place >= http2.sessions.len() {
+            http2.sessions.resize_with(place + 1, || None);
+        }
+        http2.sessions[place] = Some(Box::new(session));
+        context.arm(token, self.limits.idle_timeout);
+        if self.draining {
+            self.drain_http2(context, token, app);
+        }
+        self.http2_ready(context, token, Readiness::default(), app);
+    }
+
+    pub(super) fn http2_ready<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        app: &mut A,
+    ) {
+        let fate = self.serve(context, token, app, |serve| serve.ready(readiness));
+        self.settle_http2(context, token, fate, app);
+    }
+
+    /// The deadline of a connection, or of a stream, has passed.
+    pub(super) fn http2_expired<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+    ) {
+        let connection = match self.stream(token) {
+            Some(stream) => stream.connection,
+            None => token,
+        };
+        let fate = self.serve(context, connection, app, |serve| {
+            if connection == token {
+                serve.expired()
+            } else {
+                serve.stream_expired(token)
+            }
+        });
+        self.settle_http2(context, connection, fate, app);
+    }
+
+    pub(super) fn drain_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        let drain = |serve: &mut Serve<'_, A>| serve.drain();
+        let fate = self.serve(context, token, app, drain);
+        self.settle_http2(context, token, fate, app);
+    }
+
+    fn settle_http2<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        fate: Option<Fate>,
+        app: &mut A,
+    ) {
+        match fate {
+            None | Some(Fate::Keep) => {}
+            Some(Fate::Close) => self.settle(context, token, Some(visit::Fate::Close), app),
+            Some(Fate::Finish) => {
+                self.end_session(context, token, app);
+                let visit = self.visit(context, token, app);
+                let fate = visit.map(|mut visit| visit.finish());
+                self.settle(context, token, fate, app);
+            }
+        }
+    }
+
+    /// Ends the session of a connection, and tells the app of what it owes there.
+    pub(super) fn end_session<A: App>(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        app: &mut A,
+    ) {
+        for (token, stream) in self.take_session(context, connection) {
+            if stream.exchange.is_held() {
+                let id = stream.exchange_id(token);
+                app.abandoned(context, id, stream.exchange.tag());
+            }
+        }
+    }
+
+    /// Takes the session of a connection out, if it has one; returns its streams.
+    pub(super) fn take_session(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+    ) -> Vec<(Token, Stream)> {
+        if !self.is_http2(connection) {
+            return Vec::new();
+        }
+        let Some(http2) = self.beside.http2.as_deref_mut() else {
+            return Vec::new();
+        };
+        let session = http2.session(connection).map(|session| {
+            let streams: Vec<_> = session.streams().collect();
+            streams
+        });
+        if let Some(place) = http2.sessions.get_mut(connection.index() as usize) {
+            *place = None;
+        }
+        let tokens = session.unwrap_or_default().into_iter();
+        let mut take = |token| {
+            context.disarm(token);
+            Some((token, http2.tables.streams.remove(token)?))
+        };
+        tokens.filter_map(&mut take).collect()
+    }
+
+    /// As [`with_reply`](Self::with_reply), on a stream.
+    pub(super) fn with_framed_reply<T>(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        make: impl FnOnce(&mut Reply<'_>) -> T,
+    ) -> Option<T> {
+        let token = exchange.token;
+        let connection = self.held_stream(exchange)?.connection;
+        self.serve(context, connection, &mut (), |serve| {
+            let (result, given) = serve.with_reply(token, |_, (), reply| make(reply))?;
+            match given {
+                Given::Nothing | Given::Open => {}
+                Given::Whole => serve.complete(token),
+                Given::Reset(code) => serve.doom(token, code),
+            }
+            writing::wake(serve.context, connection);
+            Some(result)
+        })?
+    }
+
+    pub(super) fn hold_stream(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        tag: u64,
+        timeout: Option<Duration>,
+    ) -> bool {
+        let Some(stream) = self.held_stream(exchange) else {
+            return false;
+        };
+        let connection = stream.connection;
+        let hold = |serve: &mut Serve<'_, ()>| serve.hold(exchange.token, tag, timeout);
+        self.serve(context, connection, &mut (), hold).is_some()
+    }
+
+    /// Ends the stream of a held exchange at once. Returns false if the exchange has ended.
+    pub(super) fn abort_stream(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+        code: ErrorCode,
+    ) -> bool {
+        let Some(stream) = self.held_stream(exchange) else {
+            return false;
+        };
+        let connection = stream.connection;
+        let reset = |serve: &mut Serve<'_, ()>| serve.reset(exchange.token, code);
+        let result = self.serve(context, connection, &mut (), reset);
+        let is_too_much = matches!(result, Some(Err(_)));
+        let readiness = if is_too_much {
+            Readiness::HANGUP
+        } else {
+            Readiness::default()
+        };
+        context.again(connection, readiness);
+        true
+    }
+}

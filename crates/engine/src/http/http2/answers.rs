@@ -1,0 +1,330 @@
+//! One exchange: the app's callbacks with the place for the answer, and what follows from them.
+
+use super::serve::Serve;
+use crate::app::{App, HttpEvent, Outcome};
+use crate::connection::{Phase, Taking, Unread};
+use crate::reply::{Body, Framed, Outgoing, Reply, Response};
+use dwell_evloop::{Context, Token};
+use dwell_proto::http1::encode as text;
+use dwell_proto::http2::{ErrorCode, encode};
+use std::time::Duration;
+
+/// A stream may have this part of the output that a connection of HTTP/1.1 may have; all of them
+/// together this many times as much, beyond which no request begins.
+pub(super) const OUTPUT_SHARE: usize = 16;
+
+/// The use that an app has made of its [`Reply`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Given {
+    Nothing,
+    /// A streaming answer is open.
+    Open,
+    /// The answer is complete.
+    Whole,
+    /// The stream is to end by this.
+    Reset(ErrorCode),
+}
+
+impl<A> Serve<'_, A> {
+    /// Lets `make` use the place of the answer; `None` where the stream is gone.
+    pub(super) fn with_reply<T>(
+        &mut self,
+        token: Token,
+        make: impl FnOnce(&mut Context, &mut A, &mut Reply<'_>) -> T,
+    ) -> Option<(T, Given)> {
+        let stream = self.tables.streams.get_mut(token)?;
+        let number = stream.number();
+        let bytes_max = (self.limits.output_bytes_max / OUTPUT_SHARE).max(1);
+        let has_unread = stream
+            .upload
+            .as_ref()
+            .is_some_and(|upload| !upload.is_complete);
+        let sent = stream.exchange.outgoing.is_open();
+        let mut output = self.context.take_output();
+        let mut reply = Reply {
+            output: &mut output,
+            stream: &mut self.connection.peer.stream,
+            peers: self.peers.map(|peers| (peers, self.token)),
+            start: self.start,
+            framing: stream.exchange.framing,
+            outgoing: &mut stream.exchange.outgoing,
+            output_bytes_max: bytes_max,
+            unread: if has_unread {
+                Unread::Skippable
+            } else {
+                Unread::Nothing
+            },
+            granted: 0,
+            awaits_body: None,
+            sent,
+            written: 0,
+            failed: false,
+            gathers: false,
+            framed: Some(Framed {
+                stream: number,
+                out: &mut stream.out,
+                reset: None,
+            }),
+        };
+        let result = make(self.context, self.app, &mut reply);
+        let sent = reply.sent;
+        let (granted, awaits) = (reply.granted, reply.awaits_body);
+        let reset = reply.framed.and_then(|framed| framed.reset);
+        self.context.return_output(output);
+        stream.marks.is_blocked |= stream.out.bytes() > bytes_max;
+        let given = match reset {
+            Some(code) => Given::Reset(code),
+            None if !sent => Given::Nothing,
+            None if stream.exchange.outgoing.is_open() => Given::Open,
+            None => Given::Whole,
+        };
+        self.want(token, granted, awaits, given == Given::Nothing);
+        self.make_ready(token);
+        Some((result, given))
+    }
+
+    /// Takes over the app's grants for a streamed body.
+    fn want(&mut self, token: Token, granted: u64, awaits: Option<bool>, is_unanswered: bool) {
+        if granted == 0 && awaits.is_none() {
+            return;
+        }
+        let now = self.context.now();
+        let was_timed = self.body_time_left(token).is_some();
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        let is_stalled = stream.marks.is_stalled;
+        let Some(upload) = stream.upload.as_deref_mut() else {
+            return;
+        };
+        let Taking::Stream {
+            credit,
+            continue_owed,
+            is_awaited,
+            ..
+        } = &mut upload.taking
+        else {
+            return;
+        };
+        *credit = credit.saturating_add(granted);
+        *is_awaited = awaits.unwrap_or(*is_awaited);
+        if *credit > 0 && *is_awaited {
+            upload.pace.wait(now);
+        } else {
+            upload.pace.rest(now);
+        }
+        let continues = granted > 0 && std::mem::take(continue_owed) && is_unanswered;
+        let has_more = !upload.ahead.is_empty() || upload.is_complete;
+        if continues {
+            self.send_continue(token);
+        }
+        if has_more {
+            self.session.attention.push(token);
+        }
+        self.grant_window(token);
+        if is_stalled {
+            return;
+        }
+        match self.body_time_left(token) {
+            Some(left) => self.context.arm(token, left),
+            None if was_timed => self.context.disarm(token),
+            None => {}
+        }
+    }
+
+    /// Sends the interim response for a client that waits with its body.
+    pub(super) fn send_continue(&mut self, token: Token) {
+        if let Some(stream) = self.tables.streams.get_mut(token) {
+            let mut block = Vec::new();
+            dwell_proto::http2::encode_status(100, &mut block);
+            stream
+                .out
+                .push_head(stream.exchange.sequence, &block, false);
+        }
+        self.make_ready(token);
+    }
+
+    /// Holds an exchange with the app's tag and timeout.
+    pub(super) fn hold(&mut self, token: Token, tag: u64, timeout: Option<Duration>) {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        stream.exchange.hold(tag);
+        if stream.marks.is_stalled {
+            return;
+        }
+        if let Some(left) = self.body_time_left(token) {
+            self.context.arm(token, left);
+            return;
+        }
+        match timeout {
+            Some(timeout) => self.context.arm(token, timeout),
+            None => self.context.disarm(token),
+        }
+    }
+
+    /// The answer is given: what is left of the request is not wanted.
+    pub(super) fn complete(&mut self, token: Token) {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        stream.exchange.phase = Phase::Writing;
+        if let Some(upload) = stream.upload.take() {
+            self.session.used(upload.ahead.len());
+        }
+        if !stream.marks.is_stalled {
+            self.context.disarm(token);
+        }
+        self.session.calm.answered();
+        self.make_ready(token);
+    }
+
+    /// Ends a stream, of which the app is not told.
+    pub(super) fn reset(&mut self, token: Token, code: ErrorCode) -> Result<(), ErrorCode> {
+        match self.remove(token) {
+            Some(stream) => self.send_reset(stream.number(), code),
+            None => Ok(()),
+        }
+    }
+
+    /// Resets a stream that is in no table.
+    pub(super) fn send_reset(&mut self, number: u32, code: ErrorCode) -> Result<(), ErrorCode> {
+        encode::reset(number, code, &mut self.session.sending.control);
+        self.session.open.note_reset(number);
+        self.count_reset()
+    }
+
+    /// Counts a stream that was reset, by either side.
+    pub(super) fn count_reset(&mut self) -> Result<(), ErrorCode> {
+        let counted = self.session.calm.reset(self.context.now());
+        counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
+    }
+}
+
+impl<A: App> Serve<'_, A> {
+    /// Calls the app for an exchange, and acts on what it says.
+    pub(super) fn call(
+        &mut self,
+        token: Token,
+        make: impl FnOnce(&mut Context, &mut A, &mut Reply<'_>) -> Outcome,
+    ) -> Result<(), ErrorCode> {
+        match self.with_reply(token, make) {
+            Some((outcome, given)) => self.conclude(token, outcome, given),
+            None => Ok(()),
+        }
+    }
+
+    fn conclude(&mut self, token: Token, outcome: Outcome, given: Given) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        let id = stream.exchange_id(token);
+        match (outcome, given) {
+            (Outcome::Held { tag, timeout }, Given::Nothing | Given::Open) => {
+                self.hold(token, tag, timeout);
+                return Ok(());
+            }
+            // Answered and held at once: it is answered, and the hold is over as it begins.
+            (Outcome::Held { tag, .. }, _) => self.app.abandoned(self.context, id, tag),
+            // A stream has no connection of its own that could leave.
+            (Outcome::Detach { tag }, _) => {
+                self.app.abandoned(self.context, id, tag);
+                return self.reset(token, ErrorCode::HTTP_1_1_REQUIRED);
+            }
+            (Outcome::Answered | Outcome::Close, _) => {}
+        }
+        match (outcome, given) {
+            (_, Given::Reset(code)) => self.reset(token, code),
+            (Outcome::Close, Given::Nothing | Given::Open) => {
+                self.reset(token, ErrorCode::INTERNAL_ERROR)
+            }
+            // An app that says it answered but did not: the client must not wait for nothing.
+            (_, Given::Nothing) => {
+                self.reject(token, 500);
+                Ok(())
+            }
+            (_, Given::Open) => {
+                let ended = self.with_reply(token, |_, _, reply| reply.finish(&[]).is_ok());
+                if let Some((_, Given::Reset(code))) = ended {
+                    return self.reset(token, code);
+                }
+                self.complete(token);
+                Ok(())
+            }
+            (_, Given::Whole) => {
+                self.complete(token);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends an answer of the engine's own.
+    pub(super) fn reject(&mut self, token: Token, status: u16) {
+        self.app.event(HttpEvent::Rejected(status));
+        let after = [b'1' + (token.to_bits() % 5) as u8];
+        self.with_reply(token, |_, _, reply| {
+            let reason = [text::reason(status), "\n"].concat();
+            let fields: [(&str, &[u8]); 2] = [
+                ("Content-Type", b"text/plain; charset=utf-8"),
+                ("Retry-After", &after),
+            ];
+            let last = usize::from(status == 503);
+            reply.send(&Response {
+                status,
+                fields: &fields[..=last],
+                body: Body::Slice(reason.as_bytes()),
+            });
+        });
+        self.complete(token);
+    }
+
+    /// Ends an exchange because of its client: calls the app if it is held, and sends the status if
+    /// no answer was begun.
+    pub(super) fn fail_held(&mut self, token: Token, status: u16) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        if !stream.exchange.is_held() {
+            self.reject(token, status);
+            return Ok(());
+        }
+        let (id, tag) = (stream.exchange_id(token), stream.exchange.tag());
+        let is_begun = stream.exchange.outgoing.is_open();
+        stream.exchange.phase = Phase::Body;
+        stream.exchange.outgoing = Outgoing::None;
+        self.app.abandoned(self.context, id, tag);
+        if !is_begun {
+            self.reject(token, status);
+            return Ok(());
+        }
+        if status == 408 {
+            self.app.event(HttpEvent::BodyTimeout);
+        }
+        self.reset(token, ErrorCode::CANCEL)
+    }
+
+    /// Ends a stream by an error, and tells the app.
+    pub(super) fn fail_stream(&mut self, token: Token, code: ErrorCode) -> Result<(), ErrorCode> {
+        let number = self
+            .tables
+            .streams
+            .get(token)
+            .map(super::stream::Stream::number);
+        self.abandon(token);
+        match number {
+            Some(number) => self.send_reset(number, code),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a stream out whose client is gone, and tells the app if it owes the answer.
+    pub(super) fn abandon(&mut self, token: Token) {
+        let Some(stream) = self.remove(token) else {
+            return;
+        };
+        if stream.exchange.is_held() {
+            let id = stream.exchange_id(token);
+            self.app.abandoned(self.context, id, stream.exchange.tag());
+        }
+    }
+}

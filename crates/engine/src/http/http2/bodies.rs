@@ -1,0 +1,276 @@
+//! Request bodies: gathered, handed on in pieces, or dropped.
+
+use super::serve::Serve;
+use super::stream::Upload;
+use crate::app::{App, HttpEvent};
+use crate::connection::Taking;
+use dwell_evloop::Token;
+use dwell_proto::http1::Trailers;
+use dwell_proto::http2::{ErrorCode, encode};
+use std::time::Duration;
+
+impl<A: App> Serve<'_, A> {
+    /// A piece of a DATA frame has come, whose bytes the window of the connection has let in.
+    pub(super) fn data(
+        &mut self,
+        number: u32,
+        window_bytes: u32,
+        padding_bytes: u32,
+        data: &[u8],
+        ends_stream: bool,
+    ) -> Result<(), ErrorCode> {
+        let Some(token) = self.session.open.find(number) else {
+            self.session.used(data.len());
+            self.check_begun(number)?;
+            if self.session.open.was_reset(number) {
+                return Ok(());
+            }
+            return self.send_reset(number, ErrorCode::STREAM_CLOSED);
+        };
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        if stream.marks.is_ended {
+            self.session.used(data.len());
+            return self.fail_stream(token, ErrorCode::STREAM_CLOSED);
+        }
+        let Some(upload) = stream.upload.as_deref_mut() else {
+            // Its answer is given, and what still comes is dropped.
+            self.session.used(data.len());
+            stream.marks.is_ended |= ends_stream;
+            return Ok(());
+        };
+        let Some(left) = upload.window.checked_sub(u64::from(window_bytes)) else {
+            self.session.used(data.len());
+            return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
+        };
+        upload.window = left;
+        if padding_bytes > 0 {
+            upload.window += u64::from(padding_bytes);
+            let control = &mut self.session.sending.control;
+            encode::window_update(number, padding_bytes, control);
+        }
+        self.body(token, data, ends_stream)
+    }
+
+    /// Bytes of a body that is wanted have come, or its end.
+    pub(super) fn body(
+        &mut self,
+        token: Token,
+        data: &[u8],
+        is_last: bool,
+    ) -> Result<(), ErrorCode> {
+        let now = self.context.now();
+        let (timeout, rate) = (self.limits.body_timeout, self.limits.body_rate_min);
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        stream.marks.is_ended |= is_last;
+        let is_held = stream.exchange.is_held();
+        let Some(upload) = stream.upload.as_deref_mut() else {
+            return Ok(());
+        };
+        upload.received += data.len() as u64;
+        upload.is_complete |= is_last;
+        let is_wrong = upload.length.is_some_and(|length| {
+            upload.received > length || (is_last && upload.received < length)
+        });
+        if is_wrong {
+            self.session.used(data.len());
+            return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR);
+        }
+        if upload.received > upload.bytes_max {
+            self.session.used(data.len());
+            return self.fail_held(token, 413);
+        }
+        upload.pace.received(now, data.len(), timeout, rate);
+        let is_bounded = self.waits.bounds_held || !is_held;
+        if is_bounded && !is_last && upload.pace.left(now).is_zero() {
+            self.session.used(data.len());
+            return self.fail_held(token, 408);
+        }
+        if matches!(upload.taking, Taking::Stream { .. }) {
+            let charge = match &mut upload.charge {
+                Some(charge) => charge.grow(data.len(), self.limits.gathered_bytes_max),
+                none => {
+                    let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
+                    *none = budget.charge(data.len(), max);
+                    none.is_some()
+                }
+            };
+            if !charge {
+                self.session.used(data.len());
+                return self.fail_held(token, 503);
+            }
+            upload.ahead.extend_from_slice(data);
+            return self.feed(token);
+        }
+        self.session.used(data.len());
+        self.gather(token, data)
+    }
+
+    /// Gathers a piece; serves the request when that is enough.
+    fn gather(&mut self, token: Token, data: &[u8]) -> Result<(), ErrorCode> {
+        let bytes_max = self.limits.gathered_bytes_max;
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        let Some(mut upload) = stream.upload.take() else {
+            return Ok(());
+        };
+        let Taking::Collect {
+            gathered,
+            streams_on,
+        } = &mut upload.taking
+        else {
+            return Ok(());
+        };
+        if !gathered.extend(data, bytes_max) {
+            {
+                self.reject(token, 503);
+                return Ok(());
+            }
+        }
+        if upload.is_complete {
+            let trailers = Trailers::of_lines(&upload.trailers);
+            return self.hand_over_gathered(token, gathered, false, trailers);
+        }
+        if *streams_on && gathered.room() == 0 {
+            let stream_on = Taking::Stream {
+                credit: 0,
+                received: gathered.body().len() as u64,
+                continue_owed: false,
+                is_awaited: true,
+            };
+            upload.pace.rest(self.context.now());
+            let taking = std::mem::replace(&mut upload.taking, stream_on);
+            stream.upload = Some(upload);
+            self.context.disarm(token);
+            let Taking::Collect { gathered, .. } = taking else {
+                return Ok(());
+            };
+            return self.hand_over_gathered(token, &gathered, true, Trailers::NONE);
+        }
+        stream.upload = Some(upload);
+        self.grant_window(token);
+        Ok(())
+    }
+
+    /// Hands on what has come of a streamed body, as far as it is granted.
+    pub(super) fn feed(&mut self, token: Token) -> Result<(), ErrorCode> {
+        loop {
+            let Some(stream) = self.tables.streams.get_mut(token) else {
+                return Ok(());
+            };
+            let (id, tag) = (stream.exchange_id(token), stream.exchange.tag());
+            if !stream.exchange.is_held() {
+                return Ok(());
+            }
+            let Some(upload) = stream.upload.as_deref_mut() else {
+                return Ok(());
+            };
+            let Taking::Stream {
+                credit, received, ..
+            } = &mut upload.taking
+            else {
+                return Ok(());
+            };
+            let wanted = usize::try_from(*credit).unwrap_or(usize::MAX);
+            let length = upload.ahead.len().min(wanted);
+            if length == 0 {
+                if upload.is_complete && upload.ahead.is_empty() {
+                    return self.end_body(token);
+                }
+                self.grant_window(token);
+                return Ok(());
+            }
+            *credit -= length as u64;
+            *received += length as u64;
+            let piece = if length == upload.ahead.len() {
+                upload.charge = None;
+                std::mem::take(&mut upload.ahead)
+            } else {
+                upload.ahead.drain(..length).collect()
+            };
+            if *credit == 0 {
+                upload.pace.rest(self.context.now());
+            }
+            self.session.used(length);
+            self.call(token, |context, app, reply| {
+                app.body_data(context, id, tag, &piece, reply)
+            })?;
+        }
+    }
+
+    fn end_body(&mut self, token: Token) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        let (id, tag) = (stream.exchange_id(token), stream.exchange.tag());
+        let Some(upload) = stream.upload.take() else {
+            return Ok(());
+        };
+        let trailers = Trailers::of_lines(&upload.trailers);
+        self.call(token, |context, app, reply| {
+            app.body_end(context, id, tag, trailers, reply)
+        })
+    }
+
+    /// The deadline of a stream has passed.
+    pub(super) fn expire(&mut self, token: Token) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        if stream.marks.is_stalled {
+            if stream.exchange.is_held() && !self.waits.bounds_held {
+                return Ok(());
+            }
+            self.app.event(HttpEvent::WriteTimeout);
+            return self.fail_stream(token, ErrorCode::CANCEL);
+        }
+        if let Some(left) = self.body_time_left(token) {
+            if left.is_zero() {
+                return self.fail_held(token, 408);
+            }
+            self.context.arm(token, left);
+            return Ok(());
+        }
+        let Some(stream) = self.tables.streams.get(token) else {
+            return Ok(());
+        };
+        if !stream.exchange.is_held() {
+            return Ok(());
+        }
+        let (id, tag) = (stream.exchange_id(token), stream.exchange.tag());
+        self.call(token, |context, app, reply| {
+            app.expired(context, id, tag, reply)
+        })
+    }
+}
+
+impl<A> Serve<'_, A> {
+    /// Lets the client send more of a body that is wanted.
+    pub(super) fn grant_window(&mut self, token: Token) {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        let number = stream.number();
+        let increment = stream.upload.as_deref_mut().map_or(0, Upload::grant);
+        if increment > 0 {
+            encode::window_update(number, increment, &mut self.session.sending.control);
+        }
+    }
+
+    /// The time that is left to a client for a body which is wanted, where it is bounded here.
+    pub(super) fn body_time_left(&self, token: Token) -> Option<Duration> {
+        let upload = self.tables.streams.get(token)?.upload.as_deref()?;
+        let is_wanted = match &upload.taking {
+            Taking::Collect { .. } => true,
+            Taking::Stream {
+                credit, is_awaited, ..
+            } => *credit > 0 && *is_awaited && !upload.is_complete && self.waits.bounds_held,
+            Taking::Discard { .. } => false,
+        };
+        is_wanted.then(|| upload.pace.left(self.context.now()))
+    }
+}

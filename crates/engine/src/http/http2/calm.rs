@@ -1,0 +1,104 @@
+//! The bounds of work that brings no answer: beyond them the connection ends.
+
+use std::time::{Duration, Instant};
+
+/// Frames that a client may send at once without asking for anything.
+const FRAMES_MAX: u32 = 100;
+/// The time after which it may send one more.
+const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Streams that may end by a reset within [`RESETS_TIME`], whoever has sent it.
+const RESETS_MAX: u32 = 200;
+const RESETS_TIME: Duration = Duration::from_secs(10);
+
+/// The counts of what costs work and brings no answer.
+///
+/// Shape: a frame that only costs work takes from a bucket, which fills by one every 100 ms and by
+/// one for each answer. Resets are counted in spans of ten seconds.
+#[derive(Debug)]
+pub(super) struct Calm {
+    frames_left: u32,
+    /// The time up to which the bucket was filled.
+    filled: Instant,
+    resets: u32,
+    /// The beginning of the present span of resets.
+    span: Instant,
+}
+
+/// The client causes more work than it should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Excess;
+
+impl Calm {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            frames_left: FRAMES_MAX,
+            filled: now,
+            resets: 0,
+            span: now,
+        }
+    }
+
+    /// Counts a frame that only costs work.
+    pub(super) fn frame(&mut self, now: Instant) -> Result<(), Excess> {
+        let passed = now.saturating_duration_since(self.filled);
+        let more = (passed.as_millis() / FRAME_INTERVAL.as_millis()).min(u128::from(FRAMES_MAX));
+        if more > 0 {
+            self.frames_left = (self.frames_left + more as u32).min(FRAMES_MAX);
+            self.filled = now;
+        }
+        self.frames_left = self.frames_left.checked_sub(1).ok_or(Excess)?;
+        Ok(())
+    }
+
+    /// Counts an answer.
+    pub(super) fn answered(&mut self) {
+        self.frames_left = (self.frames_left + 1).min(FRAMES_MAX);
+    }
+
+    /// Counts a stream that was reset, by either side.
+    pub(super) fn reset(&mut self, now: Instant) -> Result<(), Excess> {
+        if now.saturating_duration_since(self.span) >= RESETS_TIME {
+            self.span = now;
+            self.resets = 0;
+        }
+        self.resets += 1;
+        if self.resets > RESETS_MAX {
+            return Err(Excess);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_bounded_by_time_and_by_answers() {
+        let mut now = Instant::now();
+        let mut calm = Calm::new(now);
+        for _ in 0..100 {
+            assert_eq!(calm.frame(now), Ok(()));
+        }
+        assert_eq!(calm.frame(now), Err(Excess));
+        calm.answered();
+        assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Err(Excess)));
+        now += Duration::from_millis(250);
+        assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Ok(())));
+        assert_eq!(calm.frame(now), Err(Excess));
+        now += Duration::from_secs(3600);
+        let taken = (0..1000).take_while(|_| calm.frame(now).is_ok()).count();
+        assert_eq!(taken, 100);
+    }
+
+    #[test]
+    fn resets_are_bounded_in_each_span() {
+        let mut now = Instant::now();
+        let mut calm = Calm::new(now);
+        for _ in 0..3 {
+            let taken = (0..1000).take_while(|_| calm.reset(now).is_ok()).count();
+            assert_eq!(taken, 200);
+            now += RESETS_TIME;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! From input to what each frame means.
+
+use super::serve::Serve;
+use crate::app::App;
+use dwell_proto::http2::{
+    ErrorCode, FieldSection, Frame, HpackDecoder, PeerError, SectionLimits, encode,
+};
+
+/// A smaller increment of a window only costs work, unless it is rare.
+const INCREMENT_MIN: u32 = 1024;
+
+impl<A: App> Serve<'_, A> {
+    /// Takes all frames that are here; returns how much of `input` is used.
+    pub(super) fn take_input(&mut self, input: &[u8]) -> Result<usize, ErrorCode> {
+        let mut used = 0;
+        loop {
+            let step = self.session.frames.decode(&input[used..]);
+            let step = step.map_err(PeerError::code)?;
+            used += step.consumed;
+            match step.frame {
+                Some(frame) => self.frame(frame)?,
+                None => return Ok(used),
+            }
+        }
+    }
+
+    /// Acts on one frame, or a piece of one.
+    ///
+    /// # Errors
+    /// The code by which the connection ends.
+    fn frame(&mut self, frame: Frame<'_>) -> Result<(), ErrorCode> {
+        match frame {
+            Frame::Data {
+                stream,
+                is_first,
+                window_bytes,
+                padding_bytes,
+                data,
+                ends_stream,
+            } => {
+                if is_first {
+                    self.session.receiving.receive(window_bytes)?;
+                    self.session.used(padding_bytes as usize);
+                    if data.is_empty() && !ends_stream && window_bytes == padding_bytes {
+                        self.calm()?;
+                    }
+                }
+                self.data(stream, window_bytes, padding_bytes, data, ends_stream)
+            }
+            Frame::Block {
+                stream,
+                is_first,
+                fragment,
+                ends_block,
+                ends_stream,
+            } => self.block(stream, is_first, fragment, ends_block, ends_stream),
+            Frame::Reset { stream, .. } => self.reset_by_peer(stream),
+            Frame::Setting { id, value } => self.setting(id, value),
+            Frame::SettingsEnd => self.settings_end(),
+            Frame::SettingsAck => {
+                // Older clients do not say that they keep to it, as RFC 9113 section 4.3.1 has it,
+                // and need not: without a table, a reference to it is an error by itself.
+                self.session.fields = HpackDecoder::new(0);
+                self.calm()
+            }
+            Frame::Ping { data } => {
+                encode::pong(data, &mut self.session.sending.control);
+                self.calm()
+            }
+            Frame::Pong { data } if self.pong(data) => Ok(()),
+            Frame::WindowUpdate { stream, increment } => self.window_update(stream, increment),
+            Frame::Broken { stream, error } => self.broken(stream, error),
+            // Priorities, types that are not known, and what the client says of its own end.
+            _ => self.calm(),
+        }
+    }
+
+    /// Counts a frame that only costs work.
+    fn calm(&mut self) -> Result<(), ErrorCode> {
+        let counted = self.session.calm.frame(self.context.now());
+        counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
+    }
+
+    fn block(
+        &mut self,
+        stream: u32,
+        is_first: bool,
+        fragment: &[u8],
+        ends_block: bool,
+        ends_stream: bool,
+    ) -> Result<(), ErrorCode> {
+        let limits = SectionLimits {
+            section_bytes_max: self.limits.head.head_bytes_max,
+            field_count_max: self.limits.head.field_count_max,
+        };
+        let kept = if is_first {
+            self.tables.spare.take()
+        } else {
+            self.session.section.take()
+        };
+        let mut section = kept.unwrap_or_else(|| Box::new(FieldSection::new(limits)));
+        let decoded = self
+            .session
+            .fields
+            .decode(fragment, ends_block, &mut section);
+        decoded.map_err(|_| ErrorCode::COMPRESSION_ERROR)?;
+        if !ends_block {
+            self.session.section = Some(section);
+            return Ok(());
+        }
+        let result = self.section(stream, &section, ends_stream);
+        section.clear();
+        self.tables.spare = Some(section);
+        result
+    }
+
+    fn setting(&mut self, id: u16, value: u32) -> Result<(), ErrorCode> {
+        // Streams get another window once for all settings of a frame.
+        self.session.peer.apply(id, value).map_err(PeerError::code)
+    }
+
+    fn settings_end(&mut self) -> Result<(), ErrorCode> {
+        encode::settings_ack(&mut self.session.sending.control);
+        let to = self.session.peer.initial_window_size;
+        let from = std::mem::replace(&mut self.session.sending.stream_window, to);
+        if from != to {
+            for token in self.session.open.tokens() {
+                if let Some(stream) = self.tables.streams.get_mut(token) {
+                    stream.window.resize(from, to).map_err(PeerError::code)?;
+                }
+            }
+            self.make_all_ready();
+        }
+        self.calm()
+    }
+
+    fn window_update(&mut self, stream: u32, increment: u32) -> Result<(), ErrorCode> {
+        if increment < INCREMENT_MIN {
+            self.calm()?;
+        }
+        if stream == 0 {
+            let had_room = self.session.sending.window.room() > 0;
+            let grown = self.session.sending.window.grow(0, increment);
+            grown.map_err(PeerError::code)?;
+            if !had_room {
+                self.make_all_ready();
+            }
+            return Ok(());
+        }
+        self.check_begun(stream)?;
+        let Some(token) = self.session.open.find(stream) else {
+            // It was on its way when the stream ended.
+            return Ok(());
+        };
+        let Some(entry) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        if let Err(error) = entry.window.grow(stream, increment) {
+            return self.fail_stream(token, error.code());
+        }
+        self.make_ready(token);
+        Ok(())
+    }
+
+    fn reset_by_peer(&mut self, stream: u32) -> Result<(), ErrorCode> {
+        self.check_begun(stream)?;
+        let Some(token) = self.session.open.find(stream) else {
+            return self.calm();
+        };
+        self.count_reset()?;
+        self.abandon(token);
+        Ok(())
+    }
+
+    /// An error of the client that ends one stream.
+    fn broken(&mut self, stream: u32, error: PeerError) -> Result<(), ErrorCode> {
+        let code = error.code();
+        if let Some(token) = self.session.open.find(stream) {
+            return self.fail_stream(token, code);
+        }
+        match error {
+            // The field block of the stream follows, and is then known as that of a stream that
+            // was reset.
+            PeerError::DependsOnItself { .. } if stream > self.session.open.last => {
+                if stream.is_multiple_of(2) {
+                    return Err(ErrorCode::PROTOCOL_ERROR);
+                }
+                self.session.open.last = stream;
+            }
+            PeerError::NoIncrement { .. } => self.check_begun(stream)?,
+            _ => {}
+        }
+        self.send_reset(stream, code)
+    }
+
+    /// Only a stream that was begun can have such a frame (RFC 9113 section 5.1).
+    pub(super) fn check_begun(&self, stream: u32) -> Result<(), ErrorCode> {
+        if stream > self.session.open.last || stream.is_multiple_of(2) {
+            return Err(ErrorCode::PROTOCOL_ERROR);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! One connection of HTTP/2, apart from its socket.
+
+use super::calm::Calm;
+use dwell_evloop::Token;
+use dwell_proto::http2::{
+    BlockLimits, ErrorCode, FieldSection, FrameDecoder, HpackDecoder, PeerSettings, SectionLimits,
+    Window, encode, settings,
+};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Streams that a client may have open at a time.
+pub(super) const STREAMS_MAX: usize = 128;
+/// Bytes of a body that a client may send before they are wanted.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
+/// Bytes of all bodies of a connection that may be on the way, or wait for their readers.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// The window of a connection at its beginning (RFC 9113 section 6.9.2).
+const FIRST_WINDOW_BYTES: u32 = 65_535;
+/// So many bytes of that window are given back at once.
+const WINDOW_STEP_BYTES: u32 = 32 * 1024;
+/// Streams that were reset last, of which frames may still be on the way.
+const RESET_KEPT_MAX: usize = 128;
+/// The table that a client may use until it has taken in the settings of this side.
+const FIRST_TABLE_BYTES: u32 = 4096;
+/// The PING behind the first GOAWAY, whose answer shows that the client has read it.
+pub(super) const LEAVING: [u8; 8] = *b"leaving.";
+
+/// The state of a connection beside its socket and its streams.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(super) frames: FrameDecoder,
+    pub(super) fields: HpackDecoder,
+    /// The field block that is not complete.
+    pub(super) section: Option<Box<FieldSection>>,
+    pub(super) peer: PeerSettings,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+    pub(super) open: Open,
+    pub(super) calm: Calm,
+    /// Streams to be looked at in the next visit, as something is to be told of them.
+    pub(super) attention: Vec<Token>,
+    pub(super) going: Going,
+    /// The meaning of the deadline of the connection.
+    pub(super) wait: Wait,
+}
+
+/// The way out.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// Frames that no window bounds.
+    pub(super) control: Vec<u8>,
+    /// Bytes of bodies that the client takes on all streams.
+    pub(super) window: Window,
+    /// The initial window of streams, as the streams that are open have it.
+    pub(super) stream_window: u32,
+    /// Streams that have something to write, in the order of their turns.
+    pub(super) ready: VecDeque<Token>,
+}
+
+/// The window of the connection for what the client sends.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    left: u32,
+    /// Bytes that were used and not given back.
+    used: u32,
+}
+
+/// The streams of a connection.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// By their numbers, in order.
+    streams: Vec<(u32, Token)>,
+    /// The newest that the client has begun.
+    pub(super) last: u32,
+    reset: VecDeque<u32>,
+    /// Requests so far.
+    pub(super) requests: u32,
+}
+
+/// The end of a connection in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Going {
+    No,
+    /// The client is told to begin nothing more, and may not have read it.
+    Announced,
+    /// Nothing that begins now is answered.
+    Last,
+}
+
+/// The meaning of a connection's deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    /// There is none: the streams have theirs.
+    Streams,
+    /// For a request.
+    Idle,
+    /// For the rest of a field block.
+    Block,
+    /// For the socket to take output.
+    Write,
+    /// For the client to have read that the connection ends.
+    Leave,
+}
+
+impl Session {
+    /// Begins a connection: its preface is the first thing to be sent.
+    pub(super) fn new(section: SectionLimits, now: Instant) -> Self {
+        let mut control = Vec::new();
+        let list = u32::try_from(section.section_bytes_max).unwrap_or(u32::MAX);
+        encode::settings(
+            &[
+                (settings::HEADER_TABLE_SIZE, 0),
+                (settings::MAX_CONCURRENT_STREAMS, STREAMS_MAX as u32),
+                (settings::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+                (settings::MAX_HEADER_LIST_SIZE, list),
+                (settings::NO_RFC7540_PRIORITIES, 1),
+            ],
+            &mut control,
+        );
+        encode::window_update(
+            0,
+            CONNECTION_WINDOW_BYTES - FIRST_WINDOW_BYTES,
+            &mut control,
+        );
+        let peer = PeerSettings::default();
+        Self {
+            frames: FrameDecoder::of_client(BlockLimits::default()),
+            fields: HpackDecoder::new(FIRST_TABLE_BYTES),
+            section: None,
+            sending: Sending {
+                control,
+                window: Window::new(FIRST_WINDOW_BYTES),
+                stream_window: peer.initial_window_size,
+                ready: VecDeque::new(),
+            },
+            peer,
+            receiving: Receiving {
+                left: CONNECTION_WINDOW_BYTES,
+                used: 0,
+            },
+            open: Open {
+                streams: Vec::new(),
+                last: 0,
+                reset: VecDeque::new(),
+                requests: 0,
+            },
+            calm: Calm::new(now),
+            attention: Vec::new(),
+            going: Going::No,
+            wait: Wait::Idle,
+        }
+    }
+
+    /// The tokens of its streams.
+    pub(super) fn streams(&self) -> impl Iterator<Item = Token> + '_ {
+        self.open.tokens()
+    }
+
+    /// So many bytes of bodies were used: gives them back, many at a time.
+    pub(super) fn used(&mut self, bytes: usize) {
+        let receiving = &mut self.receiving;
+        // No more were received than the window has.
+        receiving.used += bytes as u32;
+        if receiving.used >= WINDOW_STEP_BYTES {
+            encode::window_update(0, receiving.used, &mut self.sending.control);
+            receiving.left += receiving.used;
+            receiving.used = 0;
+        }
+    }
+
+    /// Tells the client to begin nothing more.
+    pub(super) fn leave(&mut self) {
+        if self.going == Going::No {
+            self.going = Going::Announced;
+            let control = &mut self.sending.control;
+            encode::go_away(u32::MAX >> 1, ErrorCode::NO_ERROR, control);
+            encode::ping(LEAVING, control);
+        }
+    }
+
+    /// The client has had the time to read it: nothing that begins later is answered.
+    pub(super) fn left(&mut self) {
+        if self.going == Going::Announced {
+            self.going = Going::Last;
+            let control = &mut self.sending.control;
+            encode::go_away(self.open.last, ErrorCode::NO_ERROR, control);
+        }
+    }
+}
+
+impl Receiving {
+    /// Takes so many bytes from the window.
+    pub(super) fn receive(&mut self, bytes: u32) -> Result<(), ErrorCode> {
+        self.left = self
+            .left
+            .checked_sub(bytes)
+            .ok_or(ErrorCode::FLOW_CONTROL_ERROR)?;
+        Ok(())
+    }
+}
+
+impl Open {
+    /// Returns the token of a stream that is open.
+    pub(super) fn find(&self, stream: u32) -> Option<Token> {
+        let place = self
+            .streams
+            .binary_search_by_key(&stream, |(number, _)| *number);
+        Some(self.streams[place.ok()?].1)
+    }
+
+    /// Adds the newest stream.
+    pub(super) fn add(&mut self, stream: u32, token: Token) {
+        self.streams.push((stream, token));
+        self.requests = self.requests.saturating_add(1);
+    }
+
+    pub(super) fn remove(&mut self, stream: u32) {
+        let place = self
+            .streams
+            .binary_search_by_key(&stream, |(number, _)| *number);
+        if let Ok(place) = place {
+            self.streams.remove(place);
+        }
+        if self.streams.is_empty() {
+            self.streams = Vec::new();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    pub(super) fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
+        self.streams.iter().map(|(_, token)| *token)
+    }
+
+    /// Notes that a stream was reset: what the client has sent before it knows of it is ignored.
+    pub(super) fn note_reset(&mut self, stream: u32) {
+        if self.reset.len() == RESET_KEPT_MAX {
+            self.reset.pop_front();
+        }
+        self.reset.push_back(stream);
+    }
+
+    pub(super) fn was_reset(&self, stream: u32) -> bool {
+        self.reset.contains(&stream)
+    }
+}

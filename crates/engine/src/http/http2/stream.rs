@@ -1,0 +1,153 @@
+//! One stream: a request, and the answer to it.
+
+use super::outflow::Outflow;
+use super::session::STREAM_WINDOW_BYTES;
+use crate::app::ExchangeId;
+use crate::body_pace::BodyPace;
+use crate::budget::Charge;
+use crate::connection::{Exchange, Phase, Taking};
+use dwell_evloop::Token;
+use dwell_proto::http2::{ErrorCode, Window};
+use std::time::Duration;
+
+/// Bytes of a body that is gathered which may be on the way.
+const GATHERED_WINDOW_BYTES: u64 = 64 * 1024;
+/// The most that is granted of a window at once.
+const GRANT_BYTES_MAX: u64 = 1 << 30;
+
+/// An entry of the table of streams.
+///
+/// Shape: the sequence of its exchange is its number. It is held as that of HTTP/1 is; before that
+/// its phase is `Body`, and `Writing` when the answer is given and not yet out.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) connection: Token,
+    pub(crate) exchange: Exchange,
+    /// The body of the request, until its end was handed over or nobody wants it.
+    pub(super) upload: Option<Box<Upload>>,
+    /// Bytes of the body that the client takes.
+    pub(super) window: Window,
+    pub(super) out: Outflow,
+    pub(super) marks: Marks,
+    /// Bytes that the client has taken since the deadline for that was set.
+    pub(super) taken: u64,
+    /// The stream is to end by this, and the app to be told.
+    pub(super) doom: Option<ErrorCode>,
+}
+
+/// Facts of a stream that are independent of one another.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
+pub(super) struct Marks {
+    /// It is among those that have something to write.
+    pub(super) is_ready: bool,
+    /// Output waits for the client, and its app waits for that.
+    pub(super) is_blocked: bool,
+    /// The deadline runs for that output.
+    pub(super) is_stalled: bool,
+    /// The client sends nothing more.
+    pub(super) is_ended: bool,
+    /// The app is to be told that its output was taken.
+    pub(super) is_drained: bool,
+}
+
+/// A body on the way.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) taking: Taking,
+    pub(super) pace: BodyPace,
+    /// The announced size.
+    pub(super) length: Option<u64>,
+    pub(super) received: u64,
+    pub(super) bytes_max: u64,
+    /// Bytes that the client may still send.
+    pub(super) window: u64,
+    /// Bytes that came before the app wanted them, and their part of what is kept.
+    pub(super) ahead: Vec<u8>,
+    pub(super) charge: Option<Charge>,
+    /// Trailer fields as lines, when the end has come.
+    pub(super) trailers: Vec<u8>,
+    pub(super) is_complete: bool,
+}
+
+impl Stream {
+    pub(super) fn new(connection: Token, number: u32, window: u32) -> Self {
+        let mut exchange = Exchange::new(Phase::Body);
+        exchange.sequence = number;
+        Self {
+            connection,
+            exchange,
+            upload: None,
+            window: Window::new(window),
+            out: Outflow::default(),
+            marks: Marks::default(),
+            taken: 0,
+            doom: None,
+        }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.exchange.sequence
+    }
+
+    pub(crate) fn exchange_id(&self, token: Token) -> ExchangeId {
+        ExchangeId {
+            token,
+            sequence: self.exchange.sequence,
+        }
+    }
+
+    /// Returns true unless the stream is to end by an error.
+    pub(super) fn doom_is_open(&self) -> bool {
+        self.doom.is_none()
+    }
+
+    /// Returns true if no output waits for the client.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.marks.is_blocked
+    }
+}
+
+impl Upload {
+    pub(super) fn new(
+        taking: Taking,
+        length: Option<u64>,
+        bytes_max: u64,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            taking,
+            pace: BodyPace::new(timeout),
+            length,
+            received: 0,
+            bytes_max,
+            window: u64::from(STREAM_WINDOW_BYTES),
+            ahead: Vec::new(),
+            charge: None,
+            trailers: Vec::new(),
+            is_complete: false,
+        }
+    }
+
+    /// The increment that the window of the client is due; 0 for none.
+    pub(super) fn grant(&mut self) -> u32 {
+        if self.is_complete {
+            return 0;
+        }
+        let target = match &self.taking {
+            Taking::Collect { .. } => GATHERED_WINDOW_BYTES,
+            Taking::Stream { credit, .. } => *credit + u64::from(STREAM_WINDOW_BYTES),
+            Taking::Discard { .. } => 0,
+        };
+        let target = target.min(GRANT_BYTES_MAX);
+        let missing = target.saturating_sub(self.window + self.ahead.len() as u64);
+        if missing == 0 || missing < target / 4 {
+            return 0;
+        }
+        self.window += missing;
+        missing as u32
+    }
+}

@@ -1,0 +1,206 @@
+//! From answers to output: one write for a connection and turn, and streams in turns.
+
+use super::serve::Serve;
+use super::session::{Going, Session};
+use super::stream::Stream;
+use dwell_evloop::{Context, Readiness, Token};
+use dwell_proto::http2::{ErrorCode, encode};
+
+/// Bytes of its body that a stream writes in its turn.
+const TURN_BYTES: usize = 16 * 1024;
+/// Output of a connection that is gathered in one turn.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// The state of a stream behind its turn.
+enum Turn {
+    /// It has more, and room for it.
+    Again,
+    /// It waits for its window, or for its app.
+    Waits,
+    /// Its answer is out.
+    Over,
+    /// Its answer cannot be brought to its end.
+    Broken,
+}
+
+impl<A> Serve<'_, A> {
+    /// Lets a stream have its turn, if it has something to write.
+    pub(super) fn make_ready(&mut self, token: Token) {
+        if let Some(stream) = self.tables.streams.get_mut(token) {
+            make_ready(self.session, stream, token);
+        }
+    }
+
+    /// Lets all streams have their turns that waited for room on the connection.
+    pub(super) fn make_all_ready(&mut self) {
+        for token in self.session.open.tokens().collect::<Vec<_>>() {
+            self.make_ready(token);
+        }
+    }
+
+    /// Writes the frames that no window bounds; false where the socket has failed.
+    pub(super) fn write_control(&mut self) -> bool {
+        let control = std::mem::take(&mut self.session.sending.control);
+        self.written += control.len() as u64;
+        control.is_empty() || self.connection.peer.stream.write(&control).is_ok()
+    }
+
+    /// Writes what there is room for; false where the socket has failed.
+    pub(super) fn write(&mut self) -> bool {
+        if !self.connection.peer.stream.is_flushed() {
+            self.note_blocked();
+            return true;
+        }
+        let mut output = self.context.take_output();
+        output.append(&mut self.session.sending.control);
+        let mut turns = self.session.sending.ready.len();
+        while turns > 0 && output.len() < OUTPUT_BYTES_MAX {
+            turns -= 1;
+            if let Some(token) = self.session.sending.ready.pop_front() {
+                self.turn(token, &mut output);
+            }
+        }
+        // Streams that have ended may have left frames.
+        output.append(&mut self.session.sending.control);
+        self.written += output.len() as u64;
+        let is_written = output.is_empty() || self.connection.peer.stream.write(&output).is_ok();
+        self.context.return_output(output);
+        if !self.connection.peer.stream.is_flushed() {
+            self.note_blocked();
+        } else if !self.session.sending.ready.is_empty() {
+            self.context.again(self.token, Readiness::default());
+        }
+        if !self.session.attention.is_empty() {
+            self.context.again(self.token, Readiness::default());
+        }
+        is_written
+    }
+
+    /// All that is ready waits for the socket.
+    fn note_blocked(&mut self) {
+        for token in &self.session.sending.ready {
+            if let Some(stream) = self.tables.streams.get_mut(*token) {
+                stream.marks.is_blocked |= stream.out.has_body();
+            }
+        }
+    }
+
+    fn turn(&mut self, token: Token, output: &mut Vec<u8>) {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        stream.marks.is_ready = false;
+        let sending = &mut self.session.sending;
+        let room = stream
+            .window
+            .room()
+            .min(sending.window.room())
+            .min(TURN_BYTES);
+        let turn = match stream.out.write(stream.number(), room, output) {
+            Ok(sent) => {
+                stream.window.take(sent);
+                sending.window.take(sent);
+                stream.taken += sent as u64;
+                let left = stream.window.room().min(sending.window.room());
+                if stream.out.is_out() {
+                    Turn::Over
+                } else if stream.out.can_write(left) {
+                    Turn::Again
+                } else {
+                    Turn::Waits
+                }
+            }
+            Err(_) => Turn::Broken,
+        };
+        match turn {
+            Turn::Again => {
+                stream.marks.is_ready = true;
+                sending.ready.push_back(token);
+                self.pace(token);
+            }
+            Turn::Waits => self.pace(token),
+            Turn::Over => self.over(token),
+            Turn::Broken => self.doom(token, ErrorCode::INTERNAL_ERROR),
+        }
+    }
+
+    /// Output of a stream waits, or does so no longer: sets its deadline for that.
+    fn pace(&mut self, token: Token) {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        if stream.out.has_body() {
+            stream.marks.is_blocked = true;
+            let enough = self.limits.write_pace().bytes_min().max(1);
+            if !stream.marks.is_stalled || stream.taken >= enough {
+                stream.marks.is_stalled = true;
+                stream.taken = 0;
+                self.context.arm(token, self.limits.write_timeout);
+            }
+            return;
+        }
+        if std::mem::take(&mut stream.marks.is_stalled) {
+            self.context.disarm(token);
+        }
+        if std::mem::take(&mut stream.marks.is_blocked) && stream.exchange.is_held() {
+            stream.marks.is_drained = true;
+            self.session.attention.push(token);
+        }
+    }
+
+    /// The answer of a stream is out. What the client still sends of its request is not wanted
+    /// (RFC 9113 section 8.1).
+    fn over(&mut self, token: Token) {
+        let Some(stream) = self.tables.streams.get(token) else {
+            return;
+        };
+        let (number, is_ended) = (stream.number(), stream.marks.is_ended);
+        if !is_ended {
+            encode::reset(
+                number,
+                ErrorCode::NO_ERROR,
+                &mut self.session.sending.control,
+            );
+            self.session.open.note_reset(number);
+        }
+        self.remove(token);
+    }
+
+    /// Ends a stream in the next visit, when its app can be told.
+    pub(super) fn doom(&mut self, token: Token, code: ErrorCode) {
+        if let Some(stream) = self.tables.streams.get_mut(token) {
+            stream.doom = Some(code);
+            self.session.attention.push(token);
+            self.context.again(self.token, Readiness::default());
+        }
+    }
+
+    /// Takes a stream out of the tables.
+    pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
+        self.context.disarm(token);
+        let stream = self.tables.streams.remove(token)?;
+        self.session.open.remove(stream.number());
+        if let Some(upload) = &stream.upload {
+            self.session.used(upload.ahead.len());
+        }
+        if self.session.going == Going::No
+            && self.session.open.requests >= self.limits.requests_per_connection_max
+        {
+            self.session.leave();
+        }
+        Some(stream)
+    }
+}
+
+fn make_ready(session: &mut Session, stream: &mut Stream, token: Token) {
+    let room = stream.window.room().min(session.sending.window.room());
+    if !stream.marks.is_ready && stream.out.can_write(room) {
+        stream.marks.is_ready = true;
+        session.sending.ready.push_back(token);
+    }
+}
+
+/// Lets a connection be looked at in the next turn, where one of its streams was given something.
+pub(super) fn wake(context: &mut Context, connection: Token) {
+    context.again(connection, Readiness::default());
+}

@@ -1,0 +1,133 @@
+//! Answers on a stream of HTTP/2: field blocks, and bodies that become frames when there is room.
+
+use super::fields::Asked;
+use super::{Body, Outgoing, Reply, is_bodiless};
+use crate::http::Outflow;
+use dwell_proto::http1::encode;
+use dwell_proto::http2::{ErrorCode, encode_field, encode_status};
+
+/// The stream that an answer goes to.
+#[derive(Debug)]
+pub(crate) struct Framed<'a> {
+    /// Its number.
+    pub(crate) stream: u32,
+    pub(crate) out: &'a mut Outflow,
+    /// The reason to end the stream without the rest of its answer, if there is one.
+    pub(crate) reset: Option<ErrorCode>,
+}
+
+impl Framed<'_> {
+    /// Adds an interim head, whose fields are the lines of `text`.
+    pub(super) fn interim(&mut self, status: u16, text: &[u8]) {
+        let mut block = Vec::with_capacity(text.len() + 4);
+        encode_status(status, &mut block);
+        encode_lines(text, &mut block);
+        self.out.push_head(self.stream, &block, false);
+    }
+
+    /// Ends the answer with the trailer fields that are the lines of `text`.
+    pub(super) fn finish(&mut self, text: &[u8]) {
+        let mut block = Vec::new();
+        encode_lines(text, &mut block);
+        self.out.finish(self.stream, &block);
+    }
+}
+
+impl Reply<'_> {
+    /// Ends the open answer; one that is shorter than was announced ends by a reset.
+    pub(super) fn finish_framed(&mut self, trailers: &[(&str, &[u8])]) {
+        let outgoing = std::mem::replace(self.outgoing, Outgoing::None);
+        let Some(framed) = &mut self.framed else {
+            return;
+        };
+        match outgoing {
+            Outgoing::Length(left) if left.bytes() > 0 => {
+                framed.reset = Some(ErrorCode::INTERNAL_ERROR);
+            }
+            Outgoing::Framed => {
+                for (name, value) in trailers {
+                    encode::field(self.output, name, value);
+                }
+                framed.finish(self.output);
+                self.output.clear();
+            }
+            _ => framed.finish(&[]),
+        }
+    }
+
+    /// Sends the head of an answer, and its body if that is here.
+    pub(super) fn send_framed(
+        &mut self,
+        status: u16,
+        body: &Body<'_>,
+        append: impl FnOnce(&mut Vec<u8>) -> Asked,
+    ) {
+        let Some(framed) = &mut self.framed else {
+            return;
+        };
+        if status < 200 {
+            // There is no switching of protocols on a stream (RFC 9113 section 8.6).
+            framed.reset = Some(ErrorCode::HTTP_1_1_REQUIRED);
+            return;
+        }
+        let bodiless = self.framing.is_head || is_bodiless(status);
+        if let Body::Stream(length) = *body {
+            *self.outgoing = Outgoing::of_stream(length, bodiless);
+        }
+        self.output.extend_from_slice(self.start.date());
+        let asked = append(self.output);
+        let mut block = Vec::with_capacity(self.output.len());
+        encode_status(status, &mut block);
+        encode_lines(self.output, &mut block);
+        self.output.clear();
+        let length = asked.length_of(body, self.framing.is_head);
+        if let Some(length) = length.filter(|_| !is_bodiless(status)) {
+            let mut digits = itoa::Buffer::new();
+            encode_field(
+                b"content-length",
+                digits.format(length).as_bytes(),
+                &mut block,
+            );
+        }
+        let is_open = self.outgoing.is_open();
+        let is_last = !is_open && (bodiless || body.is_empty());
+        framed.out.push_head(framed.stream, &block, is_last);
+        if is_open || is_last {
+            return;
+        }
+        match body {
+            Body::Empty | Body::Stream(_) => {}
+            Body::Absent(_) => {
+                // The client would take nothing for what was announced.
+                framed.reset = Some(ErrorCode::INTERNAL_ERROR);
+                return;
+            }
+            Body::Slice(bytes) => framed.out.push(bytes),
+            Body::Shared(bytes) => framed.out.push_shared(bytes.clone()),
+            Body::Parts(parts) => {
+                for part in *parts {
+                    framed.out.push_shared(part.clone());
+                }
+            }
+            Body::File(slice) => framed.out.push_file(slice.clone()),
+        }
+        framed.finish(&[]);
+    }
+}
+
+/// Adds field lines to a block, as they stand in a head of HTTP/1.1: `Name: value`, each with its
+/// line end.
+fn encode_lines(text: &[u8], block: &mut Vec<u8>) {
+    let mut name = Vec::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        name.clear();
+        name.extend(line[..colon].iter().map(u8::to_ascii_lowercase));
+        // It belongs to a connection of HTTP/1.1 (RFC 9113 section 8.2.2).
+        if name != b"upgrade" {
+            encode_field(&name, line[colon + 1..].trim_ascii(), block);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Clients that cause more work than they should.
+
+use super::client::{Got, data, head, request, window};
+use super::peer;
+use dwell_proto::http2::{ErrorCode, encode};
+use std::time::Duration;
+
+/// Sends `frame` very often, and expects the end of the connection.
+fn floods(opening: &[u8], frame: &[u8], code: ErrorCode) {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    peer.send(opening);
+    for _ in 0..100 {
+        peer.send(frame.repeat(100));
+    }
+    assert_eq!(peer.go_away(), code);
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_nothing() {
+    let mut frame = Vec::new();
+    encode::ping([7; 8], &mut frame);
+    floods(&[], &frame, ErrorCode::ENHANCE_YOUR_CALM);
+    frame.clear();
+    encode::settings(&[], &mut frame);
+    floods(&[], &frame, ErrorCode::ENHANCE_YOUR_CALM);
+    // A type that is not known, and a priority.
+    floods(&[], b"\0\0\0\x77\0\0\0\0\0", ErrorCode::ENHANCE_YOUR_CALM);
+    let priority = b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x01";
+    floods(&[], priority, ErrorCode::ENHANCE_YOUR_CALM);
+    let opening = request(1, "PUT", "/", false);
+    floods(&opening, &data(1, b"", false), ErrorCode::ENHANCE_YOUR_CALM);
+    let opening = request(1, "GET", "/later", true);
+    floods(&opening, &window(1, 1), ErrorCode::ENHANCE_YOUR_CALM);
+}
+
+#[test]
+fn rapid_resets_of_either_side() {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    for number in 0..300 {
+        let stream = 2 * number + 1;
+        peer.send(request(stream, "GET", "/later", true));
+        let mut reset = Vec::new();
+        encode::reset(stream, ErrorCode::CANCEL, &mut reset);
+        peer.send(reset);
+    }
+    assert_eq!(peer.go_away(), ErrorCode::ENHANCE_YOUR_CALM);
+    // The server is made to reset them.
+    let (_running, _site, mut peer) = super::peer(|builder| builder);
+    for number in 0..300 {
+        let stream = 2 * number + 1;
+        peer.send(request(stream, "GET", "/later", true));
+        peer.send(window(stream, (1 << 31) - 1));
+    }
+    assert_eq!(peer.go_away(), ErrorCode::ENHANCE_YOUR_CALM);
+}
+
+#[test]
+fn streams_beyond_the_bound_are_refused() {
+    let (_running, site, mut peer) = peer(|builder| builder);
+    for number in 0..129 {
+        peer.send(request(2 * number + 1, "GET", "/later", true));
+    }
+    assert_eq!(peer.reset(257), ErrorCode::REFUSED_STREAM);
+    let mut waiting = site.waiting(128);
+    waiting.pop().unwrap().abort();
+    peer.until(|got| matches!(got, Got::Reset(255, _)));
+    peer.send(request(259, "GET", "/", true));
+    assert_eq!(peer.answer(259).0, "200");
+}
+
+#[test]
+fn a_block_without_an_end() {
+    let timeout = Duration::from_millis(50);
+    let (_running, _site, mut peer) = peer(|builder| builder.header_timeout(timeout));
+    // HEADERS without END_HEADERS, behind a request that is held.
+    peer.send(request(1, "GET", "/later", true));
+    peer.send(b"\0\0\x01\x01\x01\0\0\0\x03\x82");
+    assert_eq!(peer.go_away(), ErrorCode::ENHANCE_YOUR_CALM);
+    let (_running, _site, mut peer) = super::peer(|builder| builder);
+    peer.send(b"\0\0\x01\x01\x01\0\0\0\x03\x82");
+    peer.send(b"\0\0\x00\x09\0\0\0\0\x03".repeat(20));
+    assert_eq!(peer.go_away(), ErrorCode::ENHANCE_YOUR_CALM);
+}
+
+#[test]
+fn fields_are_counted_however_little_they_take() {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    // One byte each: `:method GET` is no field behind others, `accept-encoding gzip, deflate` is.
+    let get = [
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":path", "/"),
+        (":authority", "a"),
+    ];
+    let mut frame = head(1, &get, true);
+    let length = frame.len() - 9 + 2000;
+    frame[..3].copy_from_slice(&(length as u32).to_be_bytes()[1..]);
+    frame.extend_from_slice(&[0x90; 2000]);
+    peer.send(frame);
+    assert_eq!(peer.answer(1).0, "431");
+}
+
+#[test]
+fn clients_that_ask_nothing_are_closed() {
+    let timeout = Duration::from_millis(50);
+    let (_running, _site, mut peer) = peer(|builder| builder.keep_alive_timeout(timeout));
+    assert_eq!(peer.go_away(), ErrorCode::NO_ERROR);
+}

@@ -1,0 +1,87 @@
+//! Windows: nothing is sent, and nothing taken, beyond them.
+
+use super::client::{Got, Peer, data, preface, request, window};
+use super::{BIG_BYTES, peer, site};
+use dwell_proto::http2::ErrorCode;
+use std::time::Duration;
+
+#[test]
+fn a_closed_window_holds_one_stream_alone() {
+    let (running, _site) = site(|builder| builder);
+    let mut peer = Peer::silent(&running);
+    peer.send(preface(0)).send(request(1, "GET", "/big", true));
+    peer.until(|got| matches!(got, Got::Head { stream: 1, .. }));
+    peer.send(request(3, "HEAD", "/", true));
+    // Nothing of the first one comes before it.
+    let got = peer.until(|got| matches!(got, Got::Head { .. } | Got::Data { .. }));
+    assert!(matches!(got, Got::Head { stream: 3, .. }), "{got:?}");
+    peer.send(window(1, 10));
+    let got = peer.until(|got| matches!(got, Got::Data { .. }));
+    assert!(matches!(got, Got::Data { stream: 1, data, ends: false } if data.len() == 10));
+    peer.send(window(1, 1 << 20)).send(window(0, 1 << 20));
+    assert_eq!(peer.answer(1).1.len(), BIG_BYTES - 10);
+}
+
+#[test]
+fn a_client_that_takes_nothing_loses_its_stream() {
+    let (running, _site) = site(|builder| builder.write_timeout(Duration::from_millis(50)));
+    let mut peer = Peer::silent(&running);
+    peer.send(preface(0)).send(request(1, "GET", "/big", true));
+    assert_eq!(peer.reset(1), ErrorCode::CANCEL);
+    peer.send(request(3, "HEAD", "/", true));
+    assert_eq!(peer.answer(3).0, "200");
+    assert_eq!(running.statistics().write_timeouts, 1);
+}
+
+#[test]
+fn large_bodies_come_as_their_windows_open() {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    let body = vec![b'u'; 500_000];
+    let mut all = 65_535;
+    for (stream, method) in [(1, "POST"), (3, "PUT")] {
+        // The window that the server has announced; another one is the connection's.
+        let mut own = 16_384;
+        peer.send(window(0, 1 << 20));
+        peer.send(request(stream, method, "/", false));
+        peer.send(window(stream, 1 << 20));
+        let mut sent = 0;
+        while sent < body.len() {
+            let room = own.min(all).min(16_384);
+            if room > 0 {
+                let end = body.len().min(sent + room);
+                peer.send(data(stream, &body[sent..end], end == body.len()));
+                own -= end - sent;
+                all -= end - sent;
+                sent = end;
+                continue;
+            }
+            match peer.next().expect("the connection is open") {
+                Got::Window(0, more) => all += more as usize,
+                Got::Window(number, more) if number == stream => own += more as usize,
+                _ => {}
+            }
+        }
+        let (status, answer) = peer.answer(stream);
+        assert_eq!(status, "200");
+        let expected = if method == "PUT" { 10 } else { body.len() };
+        assert!(
+            answer.len().abs_diff(expected) < 3,
+            "{} bytes",
+            answer.len()
+        );
+    }
+}
+
+#[test]
+fn what_goes_beyond_a_window_is_refused() {
+    let (running, site) = site(|builder| builder);
+    let mut peer = Peer::connect(&running);
+    peer.send(request(1, "PUT", "/later", false));
+    peer.send(data(1, &[0; 16_384], false));
+    let waiting = site.waiting(1);
+    peer.send(data(1, &[0; 1], false));
+    assert_eq!(peer.reset(1), ErrorCode::FLOW_CONTROL_ERROR);
+    peer.send(request(3, "GET", "/", true));
+    assert_eq!(peer.answer(3).0, "200");
+    assert!(waiting[0].is_cancelled());
+}
