@@ -396,15 +396,23 @@ impl EventStreams<'_> {
             .feeds
             .tokens()
             .map(|feed| self.waiters.feeds.stream_of(feed))
-            .filter(|stream| self.is_quiet(*stream));
+            .filter(|stream| self.is_quiet(*stream) && !self.is_leaving(*stream));
         let streams: Vec<StreamId> = quiet.take(count).collect();
         for stream in streams {
             self.end(context, http, stream, RETRY, StreamEnd::Drain);
         }
-        let sets: Vec<SetId> = self.waiters.feeds.empty_sets().take(count).collect();
+        let empty_sets = self.waiters.feeds.empty_sets();
+        let there = empty_sets.filter(|set| !self.is_leaving((*set).into()));
+        let sets: Vec<SetId> = there.take(count).collect();
         for set in sets {
             self.end(context, http, set.into(), RETRY, StreamEnd::Drain);
         }
+    }
+
+    /// Returns true if a stream is becoming a WebSocket in this turn: it is closed as one, later.
+    fn is_leaving(&self, stream: StreamId) -> bool {
+        let sink = self.waiters.feeds.sink_of(stream);
+        matches!(sink, Some(Sink::Leaving(_)))
     }
 
     /// Returns true if a stream is about to be told of no change of its keys.

@@ -224,3 +224,22 @@ fn a_handshake_that_is_given_up_leaves_nothing() {
     assert_eq!(edge.answer(&mut refused.client).0, 503);
     edge.assert_nothing_left();
 }
+
+#[test]
+fn a_handshake_in_the_turn_of_a_drain_is_closed_as_a_websocket() {
+    for target in ["/poll/a", "/poll/?k=a&k=b", "/poll/"] {
+        let mut edge = Edge::new("");
+        let mut socket = Socket {
+            client: edge.connect(),
+            is_open: false,
+            frames: Vec::new(),
+        };
+        edge.turn();
+        // The loop begins to drain at the end of the turn that the request comes in.
+        socket
+            .client
+            .send(&format!("GET {target}\n{}", Socket::FIELDS));
+        edge.driver.fleet.advance(dwell_evloop::Lifecycle::Drain);
+        socket.await_close(&mut edge, 1001);
+    }
+}
