@@ -193,6 +193,12 @@ impl Listener {
         }
     }
 
+    /// Returns true if it is a socket of a simulated network, without a descriptor.
+    #[cfg(feature = "sim")]
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.socket, Socket::Sim(..))
+    }
+
     /// The path of a unix socket, as it was bound; `None` for one that was bound elsewhere.
     pub fn path(&self) -> Option<&Path> {
         match &self.socket {

@@ -12,8 +12,16 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// The end of a process.
+#[derive(Clone, Copy)]
+pub(crate) struct Ending {
+    /// The process ends: it may close connections and end waits.
+    pub(crate) ends: bool,
+    /// A process before may do so, as another one serves.
+    pub(crate) hands_over: bool,
+}
+
 /// The circumstances of a client, which others decide.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Around<'a> {
     pub(crate) network: &'a SimNet,
     pub(crate) edge: SocketAddr,
@@ -26,8 +34,7 @@ pub(crate) struct Around<'a> {
     pub(crate) hindered_until: Duration,
     /// The values are in memcached, where lookups may fail until then.
     pub(crate) fails_until: Option<Duration>,
-    /// The process ends: it may close connections and end waits.
-    pub(crate) ends: bool,
+    pub(crate) ending: Ending,
     /// The application, if there is one.
     pub(crate) app: Option<&'a RefCell<Record>>,
     /// Nothing goes wrong any more, and what has is over.
@@ -52,6 +59,11 @@ impl Around<'_> {
             }
             None => Connection::plain(self.network.connect(self.edge)),
         }
+    }
+
+    /// Returns true if a process may end waits and connections.
+    pub(crate) fn may_end(&self) -> bool {
+        self.ending.ends || self.ending.hands_over
     }
 
     /// Returns true if handshakes may give way to others.
@@ -89,8 +101,11 @@ impl Around<'_> {
         true
     }
 
-    /// A message of a WebSocket is refused; returns true if a bound is why.
+    /// A message of a WebSocket is refused; returns true if a bound is why, or an upgrade.
     pub(crate) fn refuses_message(&mut self, why: &str) -> bool {
+        if why == "shutting down" && self.ending.hands_over {
+            return true;
+        }
         let refused = self.refused.as_deref_mut();
         let Some(refused) = refused.filter(|_| why.starts_with(TOO_MANY)) else {
             return false;

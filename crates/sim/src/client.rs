@@ -186,7 +186,7 @@ impl Client {
         if is_stale && !self.asks.is_empty() {
             self.leave(SimStream::close);
         }
-        if self.stream.is_none() && !self.asks.is_empty() && !around.ends {
+        if self.stream.is_none() && !self.asks.is_empty() && !around.ending.ends {
             self.stream = Some(around.connect(Who::Client(self.reader.number)));
             self.used_at = now;
         }
@@ -396,9 +396,11 @@ impl Client {
 
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
-        let is_unconfirmed = self.stream.as_ref().is_some_and(Connection::is_unconfirmed);
-        if is_unconfirmed && around.is_flooded() {
-            // Its handshake has given way to another one: it asks again.
+        let is_so = |is: fn(&Connection) -> bool| self.stream.as_ref().is_some_and(is);
+        let stays_behind = around.ending.hands_over && is_so(Connection::stays_behind);
+        if stays_behind || around.is_flooded() && is_so(Connection::is_unconfirmed) {
+            // Its handshake has given way to another one, or its request has crossed the end of a
+            // connection that does not go over to a successor: it asks again.
             let asks = self.owed.drain(..).rev().map(|owed| owed.ask);
             asks.for_each(|ask| self.asks.push_front(ask));
             self.leave(SimStream::close);
@@ -408,7 +410,7 @@ impl Client {
         // Where the application cuts an answer short, that is told by the end of the connection.
         let first = self.owed.front().map(|owed| owed.ask);
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
-        let is_excused = self.may_be_cut || around.ends || is_cut && !around.is_calm;
+        let is_excused = self.may_be_cut || around.ending.ends || is_cut && !around.is_calm;
         if waits && !is_excused && !around.refuses_connection() {
             let reason = format!("client {}: its connection ends instead", self.reader.number);
             return Err((Oracle::OneAnswer, reason));

@@ -91,6 +91,11 @@ impl Connection {
         self.tls.as_deref().is_some_and(Tls::is_unconfirmed)
     }
 
+    /// Returns true if it ends with the process that has it: under TLS 1.2 it goes to no successor.
+    pub(crate) fn stays_behind(&self) -> bool {
+        self.tls.as_deref().is_some_and(Tls::is_tls12)
+    }
+
     /// Checks that the server follows TLS, and that nothing of it is late. `is_read` says that the
     /// server has read all that was sent: while it owes an answer, it reads nothing.
     pub(crate) fn check(

@@ -1,5 +1,6 @@
 //! Things that fail for a while: loops that stand still, and what is not to be had.
 
+use crate::upgrade::Upgrades;
 use std::time::Duration;
 
 /// The moments at which what fails is over.
@@ -14,6 +15,7 @@ pub(crate) struct Hindrances {
     app_back_at: Duration,
     /// Loops or descriptors hinder clients until then.
     until: Duration,
+    pub(crate) upgrades: Upgrades,
 }
 
 /// The time after which a listener without descriptors tries again, and a moment.
@@ -27,6 +29,7 @@ impl Hindrances {
             shortage_until: Duration::ZERO,
             app_back_at: Duration::ZERO,
             until: Duration::ZERO,
+            upgrades: Upgrades::default(),
         }
     }
 
@@ -78,7 +81,8 @@ impl Hindrances {
 
     /// The moment from which a loop turns again.
     pub(crate) fn stalled_until(&self, index: usize) -> Duration {
-        self.stalled_until[index]
+        // The loops of a process before stand still for nothing.
+        self.stalled_until.get(index).copied().unwrap_or_default()
     }
 
     /// Returns true if no descriptor is left.
@@ -91,9 +95,11 @@ impl Hindrances {
         now >= self.app_back_at
     }
 
-    /// The moments at which descriptors and the application are to be had again.
-    pub(crate) fn ends(&self) -> [Duration; 2] {
-        [self.shortage_until, self.app_back_at]
+    /// The moments at which descriptors and the application are to be had again, and a successor
+    /// serves.
+    pub(crate) fn ends(&self) -> [Duration; 3] {
+        let due = self.upgrades.due_at().unwrap_or_default();
+        [self.shortage_until, self.app_back_at, due]
     }
 
     /// The moment from which no loop and no descriptor hinders clients.

@@ -153,6 +153,8 @@ pub struct Options {
     pub tls: Option<TlsOptions>,
     /// The memcached servers that have the values, if the store in the process has not.
     pub memcached: Option<MemcachedOptions>,
+    /// Times that another process is to take over.
+    pub upgrades: u64,
 }
 
 impl Options {
@@ -176,6 +178,7 @@ impl Options {
         if memcached.is_some() {
             sockets.publish_nothing();
         }
+        let upgrades = upgrades_of(seed);
         Self {
             seed,
             faults,
@@ -197,6 +200,8 @@ impl Options {
             // Their oracles know nothing of one another.
             tls: TlsOptions::of(seed).filter(|_| bounds.is_none() && memcached.is_none()),
             memcached,
+            // Two processes have twice the room of one.
+            upgrades: if bounds.is_none() { upgrades } else { 0 },
         }
     }
 
@@ -205,3 +210,16 @@ impl Options {
         self.faults.contains(&fault)
     }
 }
+
+/// The number of upgrades of a seed; most have none.
+fn upgrades_of(seed: u64) -> u64 {
+    let mut random = random(seed, 14);
+    if random.below(4) == 0 {
+        1 + random.below(UPGRADES_MAX)
+    } else {
+        0
+    }
+}
+
+/// Upgrades of a run, at most; one that comes too early is refused.
+const UPGRADES_MAX: u64 = 3;

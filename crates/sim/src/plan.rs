@@ -10,6 +10,7 @@ use crate::reload::Reload;
 use crate::socket::socket_steps;
 use crate::step::{Ask, FIXED, Has, Method, Order, Several, Step};
 use crate::tls::intrusion_steps;
+use crate::upgrade::upgrade_steps;
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -44,6 +45,10 @@ impl Plan {
         for (place, pause, server, act) in memcached_steps(&options) {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Memcached(server, act)));
+        }
+        for (place, pause, upgrade) in upgrade_steps(&options) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Upgrade(upgrade)));
         }
         Self { options, steps }
     }

@@ -184,7 +184,7 @@ impl Socket {
     ) -> Result<(), Broken> {
         let now = around.network.elapsed();
         if self.line.stream.is_none() {
-            if now < self.line.next_at || around.ends {
+            if now < self.line.next_at || around.ending.ends {
                 return Ok(());
             }
             self.connect(around, now);
@@ -292,7 +292,7 @@ impl Socket {
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
             let is_busy = head.starts_with("HTTP/1.1 503 ");
-            let is_excused = is_busy && (around.ends || around.refuses_request());
+            let is_excused = is_busy && (around.may_end() || around.refuses_request());
             if is_excused {
                 self.leave(SimStream::close, around.keys, now);
                 return Ok(false);
@@ -327,8 +327,11 @@ impl Socket {
         around: &mut Around<'_>,
         now: Duration,
     ) -> Result<(), Broken> {
-        if self.phase == Phase::Closed {
-            return Err(unasked("a frame behind the close frame"));
+        // A ping is answered until a close frame comes (RFC 6455, section 5.5.2).
+        if self.phase == Phase::Closed && frame.opcode != frames::PONG {
+            let (opcode, text) = (frame.opcode, String::from_utf8_lossy(&frame.payload));
+            let what = format!("frame {opcode} {text:.60?} behind the close frame");
+            return Err(unasked(what));
         }
         match frame.opcode {
             frames::TEXT => {
@@ -376,7 +379,7 @@ impl Socket {
             // What it has sent may not have come when the server closes.
             Phase::Closing(expected) | Phase::Broken(expected) if code == Some(expected) => true,
             Phase::Open | Phase::Closing(_) | Phase::Broken(_) => {
-                code == Some(1001) && (around.ends || is_old)
+                code == Some(1001) && (around.may_end() || is_old)
             }
             _ => true,
         };
@@ -439,7 +442,7 @@ impl Socket {
                         around.counts.reach("refused publish");
                         Ok(())
                     }
-                    Some(Reply::Published(key, _)) if around.ends => {
+                    Some(Reply::Published(key, _)) if around.may_end() => {
                         around.keys[key].lose(now);
                         Ok(())
                     }

@@ -5,6 +5,7 @@ use crate::pick::{Pick, SEVERAL_MAX};
 use crate::reload::Reload;
 use crate::socket::Act;
 use crate::tls::{Intrusion, TlsFault};
+use crate::upgrade::Upgrade;
 use std::time::Duration;
 
 /// The value that a client claims to have.
@@ -138,4 +139,6 @@ pub enum Step {
     Intrude(TlsFault, Intrusion, usize),
     /// Something befalls a memcached server.
     Memcached(usize, MemcachedAct),
+    /// Another process is to take over.
+    Upgrade(Upgrade),
 }

@@ -90,7 +90,7 @@ impl Streamer {
     pub(crate) fn attend(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
         let now = around.network.elapsed();
         if self.stream.is_none() {
-            if now < self.next_at || around.ends {
+            if now < self.next_at || around.ending.ends {
                 return Ok(());
             }
             self.connect(around, now);
@@ -188,7 +188,7 @@ impl Streamer {
         // For several keys the application is asked later.
         let is_of_app = around.app.is_some() && !self.names_keys();
         let is_busy = head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: ");
-        if around.ends || is_of_app || is_busy && around.refuses_request() {
+        if around.may_end() || is_of_app || is_busy && around.refuses_request() {
             return Ok(false);
         }
         let label = self.keys[0].label();

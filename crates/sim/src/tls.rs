@@ -89,6 +89,11 @@ impl Tls {
         self.session.is_handshaking()
     }
 
+    /// Returns true if the two have agreed on TLS 1.2.
+    pub(crate) fn is_tls12(&self) -> bool {
+        self.session.protocol_version() == Some(ProtocolVersion::TLSv1_2)
+    }
+
     /// Returns true if the server may have given up the handshake.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         !self.is_confirmed

@@ -1,7 +1,7 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
 use crate::app::{App, Record};
-use crate::around::Around;
+use crate::around::{Around, Ending};
 use crate::bounding::Bounding;
 use crate::chance::random;
 use crate::client::Client;
@@ -18,6 +18,7 @@ use crate::socket::{Act, Socket};
 use crate::step::{Order, Step};
 use crate::streamer::Streamer;
 use crate::tls::{Intruder, Side};
+use crate::upgrade::Upgrade;
 use crate::writer::Writer;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
@@ -256,11 +257,8 @@ impl World {
                     Fault::WriterReset
                 })
             }
-            Step::Reload(changes) => {
-                let bounds = self.bounding.bounds();
-                let config = reload::config(&self.options, self.at, changes, bounds);
-                self.edge.reload(config).is_ok().then_some(Fault::Reload)
-            }
+            Step::Reload(changes) => self.reload(changes).then_some(Fault::Reload),
+            Step::Upgrade(upgrade) => return self.begin_upgrade(upgrade),
             Step::AppDown(time) => {
                 self.app = None;
                 self.hindrances.lose_app(now + time);
@@ -269,6 +267,45 @@ impl World {
         };
         if let Some(fault) = name {
             self.counts.strike(fault.name());
+        }
+    }
+
+    /// Has the configuration read again, which does not change until a successor serves.
+    fn reload(&self, changes: Reload) -> bool {
+        let bounds = self.bounding.bounds();
+        let config = reload::config(&self.options, self.at, changes, bounds);
+        !self.edge.is_upgrading() && self.edge.reload(config).is_ok()
+    }
+
+    /// Starts a successor, where one may start.
+    fn begin_upgrade(&mut self, upgrade: Upgrade) {
+        let config = reload::config(&self.options, self.at, upgrade.changes, None);
+        if self.edge.begin_upgrade(config).is_ok_and(|begins| begins) {
+            self.hindrances.upgrades.begin(upgrade, self.now());
+        }
+    }
+
+    /// Has the successor serve, or end, when its time has come.
+    fn follow_upgrade(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        let upgrades = &mut self.hindrances.upgrades;
+        if self.edge.has_predecessor() && !upgrades.hands_over(now) {
+            let reason = format!("a process goes on after {:?}", upgrades.hands_over_until());
+            return Err(self.failure((Oracle::Deadline, reason)));
+        }
+        match upgrades.take_due(now) {
+            Some(true) => {
+                self.network.remark(|| "another process serves".to_owned());
+                self.counts.reach("upgrade");
+                let committed = self.edge.commit_upgrade();
+                committed.map_err(|error| self.failure((Oracle::Panic, error.to_string())))
+            }
+            Some(false) => {
+                self.counts.reach("upgrade given up");
+                self.edge.abort_upgrade();
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -325,6 +362,7 @@ impl World {
         let until = self.now() + time;
         loop {
             self.follow_app();
+            self.follow_upgrade()?;
             self.attend().map_err(|broken| self.failure(broken))?;
             let next = match self.turn_one()? {
                 Turned::One => continue,
@@ -357,7 +395,7 @@ impl World {
     fn turn_one(&mut self) -> Result<Turned, Failure> {
         let now = self.now();
         let (mut due, mut next) = (Vec::new(), None::<Duration>);
-        for index in 0..self.options.loops {
+        for index in 0..self.edge.loops() {
             let stalled_until = self.hindrances.stalled_until(index);
             let Some(wait) = self.edge.due_in(index) else {
                 continue;
@@ -443,7 +481,10 @@ impl World {
             pipeline,
             hindered_until,
             fails_until,
-            ends: self.ends,
+            ending: Ending {
+                ends: self.ends,
+                hands_over: self.hindrances.upgrades.hands_over(now),
+            },
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
             refused: self.bounding.refused(now),

@@ -20,18 +20,7 @@ fn no_seed_breaks_a_promise() {
             panic!("seed {seed}: {failure}; `make sim SEED={seed}` shows it");
         }
     }
-    // Faults that strike clients and loops have struck, and every kind of answer was given.
-    let of_the_whole_run = [Fault::Split, Fault::Refuse, Fault::Delay, Fault::Pipeline];
-    for fault in Fault::ALL {
-        let has_struck = counts.faults.contains_key(fault.name());
-        assert!(has_struck || of_the_whole_run.contains(&fault), "{fault:?}");
-    }
-    for fault in MemcachedFault::ALL {
-        assert!(counts.faults.contains_key(fault.name()), "{fault:?}");
-    }
-    for fault in TlsFault::ALL {
-        assert!(counts.faults.contains_key(fault.name()), "{fault:?}");
-    }
+    check_faults(&counts);
     let states = [
         "TLS 1.2",
         "TLS 1.3",
@@ -75,6 +64,8 @@ fn no_seed_breaks_a_promise() {
         "several keys, one gone",
         "stale value",
         "unchanged",
+        "upgrade",
+        "upgrade given up",
         "value",
         "value frame",
         "values of several keys",
@@ -82,6 +73,22 @@ fn no_seed_breaks_a_promise() {
     ];
     let reached: Vec<_> = counts.states.keys().copied().collect();
     assert_eq!(reached, states);
+}
+
+/// Checks that every kind of fault has struck.
+fn check_faults(counts: &Counts) {
+    let of_the_whole_run = [Fault::Split, Fault::Refuse, Fault::Delay, Fault::Pipeline];
+    for fault in Fault::ALL {
+        let has_struck = counts.faults.contains_key(fault.name());
+        assert!(has_struck || of_the_whole_run.contains(&fault), "{fault:?}");
+    }
+    let of_memcached = MemcachedFault::ALL.map(MemcachedFault::name);
+    for name in of_memcached
+        .into_iter()
+        .chain(TlsFault::ALL.map(TlsFault::name))
+    {
+        assert!(counts.faults.contains_key(name), "{name}");
+    }
 }
 
 #[test]

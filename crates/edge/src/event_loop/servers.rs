@@ -6,17 +6,16 @@ use super::settings::{Settings, http_limits};
 use super::tokens::kind;
 use crate::config::Config;
 use crate::handoff::{
-    Departure, HandedConnection, HandoffSender, InheritedListener, ListenAddress, Role,
+    Departure, HandedConnection, HandoffSender, InheritedListener, ListenAddress, Passed, Role,
 };
 use crate::ops::admin::Admin;
 use crate::proxy::Tunnels;
 use dwell_engine::websocket::WebSockets;
 use dwell_engine::{Detached, Http};
-use dwell_evloop::{Context, Listener, LoopOutput, Readiness, Stream, Token};
+use dwell_evloop::{Context, Listener, LoopOutput, Readiness, Token};
 use dwell_store_server::StoreServer;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 /// Components of a loop that have listeners or connections of clients.
 #[derive(Debug)]
@@ -223,10 +222,10 @@ impl Servers {
 
     /// Duplicates the descriptors of all listening sockets. One that the system does not duplicate
     /// is left out, and its address closed.
-    pub(super) fn sockets(&self) -> Vec<InheritedListener> {
+    pub(crate) fn sockets(&self) -> Vec<InheritedListener> {
         let of = |role, listener: &Listener| {
-            let descriptor = listener.as_fd().try_clone_to_owned().ok()?;
-            let address = ListenAddress::of(listener, &descriptor).ok()?;
+            let descriptor = Passed::of(listener).ok()?;
+            let address = ListenAddress::of(listener).ok()?;
             Some(InheritedListener {
                 role,
                 address,
@@ -311,11 +310,17 @@ impl Servers {
         front: &mut Front,
         connection: HandedConnection,
     ) -> io::Result<()> {
-        let mut stream = Stream::from_descriptor(connection.descriptor)?;
+        let mut stream = connection.descriptor.into_stream()?;
         if let Some(frozen) = connection.frozen {
             stream.thaw(&frozen)?;
         }
         let input = connection.input;
+        #[cfg(feature = "sim")]
+        let input = if dwell_evloop::sim::Planted::ForgetInput.is_in() {
+            Vec::new()
+        } else {
+            input
+        };
         match (connection.role, &mut self.admin, &mut self.store) {
             (Role::Client, _, _) => {
                 front.admission.count_adopted(&mut stream);

@@ -54,12 +54,17 @@ impl EdgeLoop {
     /// Takes part in a round at the barrier; decisions made in a pause are followed next.
     fn wait_at_barrier(&mut self, context: &mut Context) {
         if self.handoff.barrier.is_wanted() {
-            // The sockets are those of the newest settings.
-            self.send_outbox(context);
-            self.follow_settings(context);
+            self.settle(context);
             let sockets = || self.servers.sockets();
             self.handoff.barrier.come(self.index, sockets);
         }
+    }
+
+    /// Comes to rest before a pause: nothing of the turn is left, and the sockets are those of the
+    /// newest settings.
+    pub(crate) fn settle(&mut self, context: &mut Context) {
+        self.send_outbox(context);
+        self.follow_settings(context);
     }
 
     /// Follows the lifecycle of the fleet; a stage that was followed already changes nothing.

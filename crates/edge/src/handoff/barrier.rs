@@ -139,6 +139,7 @@ impl Drop for Round<'_> {
 mod tests {
     use super::super::{ListenAddress, Role};
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
@@ -187,7 +188,7 @@ mod tests {
             role: Role::Store,
             address: ListenAddress::Unix(name.into()),
             owns_file: false,
-            descriptor: UnixStream::pair().unwrap().0.into(),
+            descriptor: OwnedFd::from(UnixStream::pair().unwrap().0).into(),
         }]
     }
 

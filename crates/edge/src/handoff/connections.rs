@@ -1,8 +1,8 @@
 //! Connections that have come from the predecessor, and the queue in which they wait for a loop.
 
 use super::listeners::Role;
+use super::passed::Passed;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroizing;
@@ -15,7 +15,7 @@ pub(crate) struct HandedConnection {
     /// Its TLS, if it is under TLS.
     pub(crate) frozen: Option<Zeroizing<Vec<u8>>>,
     pub(crate) input: Vec<u8>,
-    pub(crate) descriptor: OwnedFd,
+    pub(crate) descriptor: Passed,
 }
 
 /// Shows neither secrets nor what a client has sent.
@@ -98,6 +98,7 @@ impl HandoffQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     fn connection(role: Role, input: &[u8]) -> HandedConnection {
@@ -106,7 +107,7 @@ mod tests {
             is_trusted: false,
             frozen: None,
             input: input.to_vec(),
-            descriptor: UnixStream::pair().unwrap().0.into(),
+            descriptor: OwnedFd::from(UnixStream::pair().unwrap().0).into(),
         }
     }
 

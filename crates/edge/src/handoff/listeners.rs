@@ -1,9 +1,10 @@
 //! Listening sockets that one process gives another, and their addresses.
 
+use super::passed::Passed;
 use dwell_evloop::Listener;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub(crate) struct InheritedListener {
     pub(crate) address: ListenAddress,
     /// The file of its address goes with it.
     pub(crate) owns_file: bool,
-    pub(crate) descriptor: OwnedFd,
+    pub(crate) descriptor: Passed,
 }
 
 /// Address of a listening socket.
@@ -67,12 +68,13 @@ impl ListenAddress {
         path.map(Self::Unix).ok_or_else(unnamed)
     }
 
-    /// Reads the address of a listener whose descriptor was duplicated as `twin`.
-    pub(crate) fn of(listener: &Listener, twin: &OwnedFd) -> io::Result<Self> {
-        match listener.address() {
-            Some(address) => Ok(Self::Tcp(address)),
-            None => Self::of_unix(&UnixListener::from(twin.try_clone()?)),
+    /// Reads the address of a listener.
+    pub(crate) fn of(listener: &Listener) -> io::Result<Self> {
+        if let Some(address) = listener.address() {
+            return Ok(Self::Tcp(address));
         }
+        let twin = listener.as_fd().try_clone_to_owned()?;
+        Self::of_unix(&UnixListener::from(twin))
     }
 
     /// Returns true if both have the same IP address, on any ports.

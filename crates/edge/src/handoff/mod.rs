@@ -2,13 +2,14 @@
 //!
 //! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops
 //! of one and pauses them while its items are handed over, `sender` sends idle connections and
-//! `connections` has those that have come, `secure` those under TLS. The steps of an upgrade are in
-//! `process/upgrade`.
+//! `connections` has those that have come, `secure` those under TLS, `passed` has sockets on
+//! their way. The steps of an upgrade are in `process/upgrade`.
 
 mod barrier;
 mod channel;
 mod connections;
 mod listeners;
+mod passed;
 mod secure;
 mod sender;
 
@@ -16,6 +17,7 @@ pub(crate) use barrier::{Barrier, Round};
 pub(crate) use channel::{Channel, Frame, FrameKind};
 pub(crate) use connections::{HandedConnection, HandoffQueue};
 pub(crate) use listeners::{InheritedListener, ListenAddress, Role};
+pub(crate) use passed::Passed;
 pub(crate) use secure::TakesTls;
 pub(crate) use sender::{Departure, HandoffSender, SEND_STALL_TIMEOUT};
 

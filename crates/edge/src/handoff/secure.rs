@@ -127,7 +127,7 @@ impl HandedConnection {
             is_trusted: false,
             frozen: Some(Zeroizing::new(frozen.to_vec())),
             input: input.to_vec(),
-            descriptor: frame.descriptor?,
+            descriptor: frame.descriptor?.into(),
         })
     }
 }

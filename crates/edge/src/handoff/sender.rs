@@ -2,7 +2,11 @@
 //! sends them, so that no loop waits for the successor.
 
 use super::channel::{Channel, FrameKind};
+#[cfg(feature = "sim")]
+use super::connections::HandedConnection;
 use super::listeners::Role;
+#[cfg(feature = "sim")]
+use super::passed::Passed;
 use super::secure::{self, TakesTls};
 use dwell_evloop::{Acceptor, Stream};
 use rustix::net::{Shutdown, shutdown};
@@ -164,6 +168,20 @@ impl HandoffSender {
         }
     }
 
+    /// Takes the next connection of the queue for a successor in this thread, as the thread that
+    /// sends does; `None` when there is none.
+    #[cfg(feature = "sim")]
+    pub(crate) fn take(&self, wake: impl Fn()) -> Option<HandedConnection> {
+        let mut outbox = self.lock();
+        if outbox.is_awaited && outbox.queue.len() <= COUNT_MAX / 2 {
+            outbox.is_awaited = false;
+            wake();
+        }
+        let departure = outbox.queue.pop_front()?;
+        drop(outbox);
+        departure.pass(self.takes_names)
+    }
+
     fn enter(&self, stage: Stage) {
         self.lock().stage = stage;
         self.changed.notify_all();
@@ -255,6 +273,23 @@ impl Departure {
             let _ = shutdown(descriptor, Shutdown::Both);
         }
         sent
+    }
+
+    /// Passes the connection on in this thread, as [`send`](Self::send) does to another process.
+    #[cfg(feature = "sim")]
+    fn pass(mut self, with_names: bool) -> Option<HandedConnection> {
+        let frozen = if self.stream.is_secure() {
+            Some(self.stream.freeze(with_names)?)
+        } else {
+            None
+        };
+        Some(HandedConnection {
+            role: self.role,
+            is_trusted: self.is_trusted,
+            frozen,
+            input: std::mem::take(&mut self.input),
+            descriptor: Passed::Stream(self.stream.take_simulated()?),
+        })
     }
 
     /// Closes the connection in order.

@@ -5,7 +5,7 @@
 //!
 //! Source: `sd_listen_fds(3)`.
 
-use crate::handoff::{InheritedListener, ListenAddress, Role};
+use crate::handoff::{InheritedListener, ListenAddress, Passed, Role};
 use dwell_evloop::{ListenOptions, Listener};
 use listenfd::ListenFd;
 use std::fmt;
@@ -26,7 +26,7 @@ struct Socket {
     address: ListenAddress,
     /// The name given by the service manager.
     name: String,
-    descriptor: OwnedFd,
+    descriptor: Passed,
 }
 
 /// Reason why inherited sockets cannot be used.
@@ -93,7 +93,7 @@ impl Inherited {
                 role: None,
                 address,
                 name,
-                descriptor,
+                descriptor: descriptor.into(),
             })
         });
         let sockets = sockets.collect::<Result<Vec<_>, _>>()?;
@@ -144,7 +144,7 @@ impl Inherited {
         let is_wanted = |socket: &mut Socket| of_role(&&*socket) && socket.address == address;
         let listeners = self.sockets.extract_if(.., is_wanted).map(|socket| {
             tracing::info!(listening = %socket.address, name = socket.name, "inherited");
-            Listener::from_descriptor(socket.descriptor, options)
+            socket.descriptor.into_listener(options)
         });
         listeners.collect()
     }
@@ -187,7 +187,7 @@ mod tests {
             role: None,
             address: address.clone(),
             name: "web".to_owned(),
-            descriptor: socket.into(),
+            descriptor: Passed::Descriptor(socket.into()),
         }];
         (Inherited { sockets }, address)
     }
@@ -225,7 +225,7 @@ mod tests {
             let socket = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = ListenAddress::Tcp(socket.local_addr().unwrap());
             assert_eq!(ListenAddress::from_bytes(&address.to_bytes()), address);
-            let descriptor = socket.into();
+            let descriptor = Passed::Descriptor(socket.into());
             InheritedListener {
                 role,
                 address,

@@ -93,6 +93,15 @@ impl Notify for Inboxes {
 
 impl EdgeServer {
     fn start(config: Config, options: RunOptions) -> Result<Self, RunError> {
+        Self::start_on(config, options, bind)
+    }
+
+    /// Starts a process whose listening sockets `bind` makes or takes over.
+    fn start_on(
+        config: Config,
+        options: RunOptions,
+        bind: impl FnOnce(&Config, usize, bool) -> Result<(Option<Predecessor>, Bound), RunError>,
+    ) -> Result<Self, RunError> {
         let RunOptions { source, demo, .. } = options;
         let loops = loops_of(&config);
         let limit = descriptors::raise_limit();

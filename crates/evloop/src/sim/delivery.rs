@@ -138,6 +138,23 @@ impl Network {
         is_told.then_some((token, readiness))
     }
 
+    /// Has no loop told of a socket any more. What its loop has not been told yet is for the next
+    /// one that has it.
+    pub(super) fn deregister(&mut self, handle: u32) {
+        let owner = match self.place(handle) {
+            Some(Place::End(end)) => end.owner,
+            Some(Place::Listener(listening)) => listening.owner,
+            Some(Place::Loop(_)) | None => return,
+        };
+        if let Owner::Loop { event_loop, .. } = owner
+            && let Some(waiting) = self.waiting(event_loop)
+        {
+            waiting.marked.retain(|marked| *marked != handle);
+            self.unmark(handle);
+        }
+        self.set_owner(handle, Owner::Test);
+    }
+
     /// Takes what a loop is told now, in an order that the seed chooses; true if more is left.
     fn take_news(&mut self, event_loop: SimLoop, news: &mut Vec<(Token, Readiness)>) -> bool {
         let Some(waiting) = self.waiting(event_loop.0) else {

@@ -278,11 +278,7 @@ impl Network {
         self.mark(handle);
     }
 
-    pub(super) fn deregister(&mut self, handle: u32) {
-        self.set_owner(handle, Owner::Test);
-    }
-
-    fn set_owner(&mut self, handle: u32, to: Owner) {
+    pub(super) fn set_owner(&mut self, handle: u32, to: Owner) {
         match self.place(handle) {
             Some(Place::End(end)) => end.owner = to,
             Some(Place::Listener(listening)) => listening.owner = to,

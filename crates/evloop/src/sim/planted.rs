@@ -61,11 +61,15 @@ pub enum Planted {
     ForgetRestart,
     /// A connection to memcached is used on after a timeout: a late reply goes to the next request.
     UseTimedOut,
+    /// The items go to a successor when it starts, and not in the pause before it serves.
+    EarlySnapshot,
+    /// The bytes that had come of a next request do not go along with a connection.
+    ForgetInput,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -91,6 +95,8 @@ impl Planted {
         Self::FillReplaces,
         Self::ForgetRestart,
         Self::UseTimedOut,
+        Self::EarlySnapshot,
+        Self::ForgetInput,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -70,7 +70,7 @@ impl Client {
             }
             status if status == unchanged => {
                 self.check_unchanged(owed, key, has_condition, around)?;
-                if now < owed.asked_at + wait && !around.ends {
+                if now < owed.asked_at + wait && !around.may_end() {
                     return Err((Oracle::Deadline, "before its time".to_owned()));
                 }
                 let state = if wait.is_zero() {
@@ -81,7 +81,7 @@ impl Client {
                 around.counts.reach(state);
                 Ok(())
             }
-            503 if around.ends => Ok(()),
+            503 if around.may_end() => Ok(()),
             _ => Err((Oracle::OneAnswer, "another status".to_owned())),
         }
     }
@@ -130,7 +130,7 @@ impl Client {
                 let text = String::from_utf8_lossy(&answer.body);
                 Err((Oracle::OwnKey, format!("{text} instead of {own}")))
             }
-            (500 | 502 | 503 | 504, Some(_)) if !around.is_calm || around.ends => Ok(()),
+            (500 | 502 | 503 | 504, Some(_)) if !around.is_calm || around.ending.ends => Ok(()),
             _ => Err((Oracle::OneAnswer, "another status".to_owned())),
         }
     }

@@ -107,7 +107,7 @@ impl Reader {
         let knows_nothing = owed.parts.iter().all(Part::knows_nothing);
         let is_empty = knows_nothing && wait.is_zero();
         let is_unchanged = match answer.status {
-            204 | 304 if around.ends => true,
+            204 | 304 if around.may_end() => true,
             204 if wait.is_zero() => method == Method::Post && !is_empty,
             304 if wait.is_zero() => method != Method::Post && !is_empty,
             304 => has == Has::Tag && method != Method::Post,
@@ -128,12 +128,12 @@ impl Reader {
             _ if is_unchanged => {
                 around.counts.reach("several keys unchanged");
                 self.check_told(owed, answer, &("", Vec::new()), around, now)?;
-                if now < owed.asked_at + wait && !around.ends {
+                if now < owed.asked_at + wait && !around.may_end() {
                     return Err((Oracle::Deadline, "before its time".to_owned()));
                 }
                 Ok(())
             }
-            503 if around.ends => Ok(()),
+            503 if around.may_end() => Ok(()),
             503 | 504 if around.app.is_some() && !around.is_calm => {
                 around.counts.reach("several keys without the application");
                 Ok(())

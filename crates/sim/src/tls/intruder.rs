@@ -91,7 +91,7 @@ impl Intruder {
             return self.check_patience(now, around);
         }
         self.is_over = true;
-        if around.ends {
+        if around.ending.ends {
             return Ok(());
         }
         self.check_end(now, around)
@@ -183,7 +183,7 @@ impl Intruder {
             Intrusion::Silent | Intrusion::HalfHello | Intrusion::Hello => {
                 let is_early = now < self.began_at + HANDSHAKE;
                 let may_give_way = is_displaced && self.intrusion == Intrusion::Hello;
-                if is_early && !may_give_way {
+                if is_early && !may_give_way && !around.may_end() {
                     return wrong("its handshake ends before its time".to_owned());
                 }
                 Ok(())

@@ -1,5 +1,7 @@
 //! The process on a simulated network: its loops are turned one at a time, in the order of a test.
 
+mod succession;
+
 use super::{EdgeServer, RunOptions};
 use crate::config::Config;
 use crate::event_loop::{EdgeLoop, Message};
@@ -12,10 +14,18 @@ use std::time::Duration;
 
 /// A process whose loops run on one thread, each when it is turned; see [`dwell_evloop::sim`].
 ///
-/// Shape: the thread has a simulated network. Nothing but a turn brings a loop on.
+/// Shape: the thread has a simulated network. Nothing but a turn brings a loop on. After an
+/// [upgrade](Self::begin_upgrade) the loops of the process before come behind those of this one,
+/// until they have ended.
 pub struct Simulated {
     server: EdgeServer,
     loops: Vec<Option<Turned>>,
+    /// The process that does not serve yet.
+    next: Option<Box<Self>>,
+    /// The process that has served before, until its loops have ended.
+    before: Option<Box<Self>>,
+    /// Connections that have come from it.
+    taken: usize,
 }
 
 /// One loop, until it has ended.
@@ -61,7 +71,11 @@ impl Simulated {
     /// # Errors
     /// As [`run`](crate::process::run).
     pub fn start(config: Config) -> Result<Self, RunError> {
-        let mut server = EdgeServer::start(config, RunOptions::default())?;
+        let server = EdgeServer::start(config, RunOptions::default())?;
+        Ok(Self::of(server))
+    }
+
+    fn of(mut server: EdgeServer) -> Self {
         if let Some(service) = &server.service {
             let words = [dwell_evloop::seed(), dwell_evloop::seed()].map(u64::to_le_bytes);
             let bytes = std::array::from_fn(|place| words[place / 8][place % 8]);
@@ -76,24 +90,39 @@ impl Simulated {
                 guard,
             })
         });
-        let loops = loops.collect();
-        Ok(Self { server, loops })
+        Self {
+            loops: loops.collect(),
+            server,
+            next: None,
+            before: None,
+            taken: 0,
+        }
     }
 
     /// The number of loops, of which some may have ended.
     pub fn loops(&self) -> usize {
-        self.loops.len()
+        self.loops.len() + self.before.as_ref().map_or(0, |before| before.loops())
     }
 
     /// Returns true if this loop has ended.
     pub fn has_ended(&self, index: usize) -> bool {
-        self.loops.get(index).is_none_or(Option::is_none)
+        let before = self.before.iter().flat_map(|before| &before.loops);
+        self.loops
+            .iter()
+            .chain(before)
+            .nth(index)
+            .is_none_or(Option::is_none)
+    }
+
+    fn place(&mut self, index: usize) -> Option<&mut Option<Turned>> {
+        let before = self.before.iter_mut().flat_map(|before| &mut before.loops);
+        self.loops.iter_mut().chain(before).nth(index)
     }
 
     /// Returns how long a loop will wait: zero when something is there for it, `None` when only the
     /// network can end its wait, or when the loop has ended.
     pub fn due_in(&mut self, index: usize) -> Option<Duration> {
-        let turned = self.loops.get_mut(index)?.as_mut()?;
+        let turned = self.place(index)?.as_mut()?;
         turned.event_loop.due_in()
     }
 
@@ -102,7 +131,7 @@ impl Simulated {
     /// # Errors
     /// As [`EventLoop::turn`].
     pub fn turn(&mut self, index: usize) -> io::Result<()> {
-        let Some(place) = self.loops.get_mut(index) else {
+        let Some(place) = self.place(index) else {
             return Ok(());
         };
         if let Some(turned) = place {
@@ -114,6 +143,8 @@ impl Simulated {
             drop((turned.event_loop, turned.edge));
             turned.guard.end();
         }
+        self.take_given();
+        self.end_before();
         Ok(())
     }
 
@@ -138,7 +169,7 @@ impl Simulated {
 
     /// The use that a loop makes of everything that options bound; nothing where it has ended.
     pub fn load(&mut self, index: usize) -> Option<LoopLoad> {
-        let turned = self.loops.get_mut(index)?.as_mut()?;
+        let turned = self.place(index)?.as_mut()?;
         let upstream = turned.edge.upstreams.take_figures(|_, _| {});
         let (servers, polls) = (&turned.edge.servers, &turned.edge.front.polls);
         Some(LoopLoad {
@@ -187,7 +218,8 @@ impl Simulated {
             ("connections to the application", 0),
             ("requests to the application", 0),
         ];
-        for turned in self.loops.iter_mut().flatten() {
+        let before = self.before.iter_mut().flat_map(|before| &mut before.loops);
+        for turned in self.loops.iter_mut().chain(before).flatten() {
             let upstream = turned.edge.upstreams.take_figures(|_, _| {});
             let (edge, context) = (&turned.edge, turned.event_loop.context());
             let polls = &edge.front.polls;

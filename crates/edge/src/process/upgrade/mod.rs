@@ -19,6 +19,8 @@
 mod successor;
 
 pub(super) use successor::Predecessor;
+#[cfg(feature = "sim")]
+pub(super) use successor::take_items;
 
 use super::environment;
 use super::notify::Notifier;
@@ -33,7 +35,7 @@ use crate::published::Published;
 use dwell_evloop::{Acceptor, Fleet, Lifecycle};
 use dwell_store_server::{Moment, StoreService, snapshot};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -323,7 +325,7 @@ fn greet(
     channel.send(FrameKind::Hello, u8::from(has_store), &[VERSION], None)?;
     for socket in sockets {
         let address = socket.address.to_bytes();
-        let descriptor = Some(socket.descriptor.as_fd());
+        let descriptor = socket.descriptor.descriptor();
         let owns_file = if socket.owns_file { OWNS_FILE } else { 0 };
         let mark = socket.role as u8 | owns_file;
         channel.send(FrameKind::Listener, mark, &address, descriptor)?;
@@ -397,17 +399,17 @@ fn give_store(
 ) -> io::Result<()> {
     channel.send(FrameKind::Store, u8::from(service.is_some()), b"", None)?;
     if let Some(service) = service {
-        let now = Moment::now();
-        let flush_at = service.pending_flush(now.steady);
         let channel = &mut *channel;
-        snapshot::write(
-            service.store(),
-            flush_at,
-            now,
-            WatchdogWriter { channel, watchdog },
-        )?;
+        write_items(service, WatchdogWriter { channel, watchdog })?;
     }
     channel.expect(FrameKind::Taken).map(drop)
+}
+
+/// Writes the items of the store, for the successor.
+pub(super) fn write_items(service: &StoreService, writer: impl io::Write) -> io::Result<()> {
+    let now = Moment::now();
+    let flush_at = service.pending_flush(now.steady);
+    snapshot::write(service.store(), flush_at, now, writer).map(drop)
 }
 
 fn let_serve(channel: &mut Channel) -> io::Result<()> {

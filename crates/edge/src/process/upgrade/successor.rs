@@ -164,7 +164,7 @@ fn handed(frame: Frame) -> Option<InheritedListener> {
         role: Role::of(frame.mark & !OWNS_FILE)?,
         address: ListenAddress::from_bytes(&frame.bytes),
         owns_file: frame.mark & OWNS_FILE != 0,
-        descriptor: frame.descriptor?,
+        descriptor: frame.descriptor?.into(),
     })
 }
 
@@ -181,11 +181,16 @@ fn connection(mut frame: Frame) -> Option<HandedConnection> {
         is_trusted,
         frozen: None,
         input: std::mem::take(&mut *frame.bytes),
-        descriptor: frame.descriptor?,
+        descriptor: frame.descriptor?.into(),
     })
 }
 
-fn take_items(channel: &mut Channel, service: &StoreService, now: Moment) -> io::Result<()> {
+/// Takes the items of the predecessor.
+pub(in crate::process) fn take_items(
+    channel: &mut impl io::Read,
+    service: &StoreService,
+    now: Moment,
+) -> io::Result<()> {
     // Two length fields bound the size of a record.
     let record_bytes_max = u64::from(u32::MAX) + u64::from(u8::MAX);
     let summary = snapshot::read(service.store(), channel, record_bytes_max, now)?;

@@ -83,7 +83,7 @@ fn socket(path: &str, owns_file: bool) -> InheritedListener {
         role: Role::Store,
         address: ListenAddress::Unix(path.into()),
         owns_file,
-        descriptor: UnixStream::pair().unwrap().0.into(),
+        descriptor: OwnedFd::from(UnixStream::pair().unwrap().0).into(),
     }
 }
 
