@@ -7,8 +7,22 @@ use dwell_sim::{
 
 /// Seeds that are played.
 const SEEDS: u64 = 480;
+/// Seeds beyond them that have found a fault, and what it was.
+const FOUND_A_FAULT: &[(u64, &str)] = &[(
+    4_019_453,
+    "no WebSocket was told that what TLS had said by itself was out",
+)];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 600;
+
+#[test]
+fn no_fault_that_a_seed_has_found_is_back() {
+    for (seed, fault) in FOUND_A_FAULT {
+        if let Some(failure) = play_seed(*seed).failure {
+            panic!("seed {seed}: {failure}; {fault}");
+        }
+    }
+}
 
 #[test]
 fn no_seed_breaks_a_promise() {

@@ -192,6 +192,8 @@ impl<A: StreamApp> Visit<'_, A> {
         if !self.connection.has_output() {
             return;
         }
+        // It may be what TLS says by itself, for which the app was refused as well.
+        self.connection.blocked = true;
         let pace = self.limits.write_pace();
         match self.connection.peer.flush(self.context, self.token, pace) {
             Ok(progress) if progress.is_enough => {

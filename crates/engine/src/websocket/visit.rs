@@ -402,6 +402,9 @@ impl<A> Visit<'_, A> {
         if connection.peer.stream.is_flushed() {
             return;
         }
+        // The app may have been refused for what TLS says by itself, such as the answer to an
+        // update of keys.
+        connection.blocked = true;
         let pace = self.options.write_pace();
         match connection.peer.flush(self.context, self.token, pace) {
             Ok(progress) => self.progressed |= progress.is_enough,
