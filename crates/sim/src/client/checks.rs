@@ -159,6 +159,8 @@ impl Client {
         }
         let may_fail = owed.may_fail(around);
         let seen = match around.keys[key].saw_nothing(owed.floor, last, now) {
+            // A lookup that has failed does not say that there is nothing.
+            Ok(_) if may_fail => last,
             Ok(seen) => seen,
             // So it was not for want of a value.
             Err(_) if answer.status == 204 && !may_fail => return None,
