@@ -16,9 +16,11 @@ from support.wait import PATIENCE_S, until
 KEY = "/poll/alice"
 PIPE_BYTES = 4096
 EVENT = "no configuration is read again"
-EVENTS = 200
-# Several times as many as the pipe holds.
-EVENTS_LEAST = 150
+# Of signals that come at once the system passes on one, so there are far fewer events on a machine
+# that does other things too.
+EVENTS = 400
+# Half as many again as the pipe holds: a line has about 100 bytes.
+EVENTS_LEAST = 60
 
 
 class Unread:
@@ -93,7 +95,7 @@ def test_a_log_that_nobody_reads_holds_no_client_up(start_unread):
     dwell, pipe = start_unread()
     log_much(dwell, pipe)
     assert dwell.metric("dwell_log_dropped_total") == 0
-    # It is there once it is read. Of signals that come at once the system passes on one.
+    # What did not fit is there once it is read.
     until(lambda: pipe.read().count(EVENT) > EVENTS_LEAST, "the events are written")
     # What is not written yet may be more than the pipe holds, so it is read while the process ends.
     dwell.signal(signal.SIGTERM)
