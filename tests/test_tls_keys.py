@@ -12,6 +12,7 @@ from support.dwell import BINARY
 from support.http import Connection
 from support.secure import Secure
 from support.upgrade import upgrade
+from support.upstream import Answer
 from support.wait import until
 
 ME = {"prefix": "/me/", "key": "in:{tls.client.cn}"}
@@ -186,6 +187,16 @@ def test_the_application_is_asked_for_each_name_alone(start_dwell, tmp_path, app
     assert len(app.requests) == 2, "those of one name share a request"
 
 
+def test_users_behind_one_certificate_are_told_apart_by_their_cookies(start_dwell, tmp_path, app):
+    guarded = Guarded(start_dwell, tmp_path, [{**ME, "fill": True}], upstream={"url": app.url})
+    fields = (("Content-Type", "text/plain"), ("Cache-Control", "max-age=60"))
+    app.answer = lambda request: Answer(body=request.field("Cookie").encode(), fields=fields)
+    with guarded.connect(guarded.client("gateway")) as connection:
+        for user in ("user=1", "user=2"):
+            assert connection.get("/me/", fields={"Cookie": user}).body == user.encode()
+    assert guarded.edge.store().get("in:gateway") is None
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_session_is_not_resumed_and_keeps_no_other_name(guarded, version, tmp_path):
     guarded.edge.store().set("in:alice", "for alice")
@@ -317,6 +328,7 @@ def check(tmp_path, *lines):
     [
         ("in:{tls.client.cn}", False, "no client is asked for the certificate"),
         ("{tls.client.cn}{path}", True, "would run into the next part"),
+        ("{query.a}:{tls.client.cn}:{query.b}", True, "could write the name of another"),
         ("in:{tls.client.ou}", True, "unknown part of a request"),
     ],
 )

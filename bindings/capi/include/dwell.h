@@ -616,7 +616,8 @@ enum dwell_status dwell_engine_peer_certificate(struct dwell_engine *engine,
 
 // The subject of the certificate that the client of a request or a connection has shown, as RFC
 // 4514 writes it: `CN=alice,O=Example`. Copies as much of it to `text` as fits into `size` bytes
-// with a zero behind it. Returns DWELL_ABSENT where there is none.
+// with a zero behind it. Returns DWELL_ABSENT where there is none. With `host_verifies` nobody has
+// verified the certificate before your host has.
 //
 // # Safety
 // `engine` as for `dwell_engine_free`; `text` must be null or have room for `size` bytes.

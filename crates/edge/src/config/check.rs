@@ -388,6 +388,15 @@ fn client_keys(draft: &mut Draft, config: &Config, index: usize, route: &RouteCo
             "write a character between them that no name has, such as | or :",
         );
     }
+    if route.key.has_client_between_chosen() {
+        draft.conflict(
+            &[option.as_str()],
+            "clients choose what stands before and behind a name of a certificate, and so could \
+             write the name of another"
+                .to_owned(),
+            "put the names of the certificate first",
+        );
+    }
     if route.access.publish {
         draft.conflict(
             &[option.as_str(), route_option(index, "publish").as_str()],

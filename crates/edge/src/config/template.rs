@@ -96,11 +96,14 @@ impl KeyTemplate {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))
     }
 
-    /// Returns true if the key contains an identity: a cookie, a claim, a name in a certificate, or
-    /// a field of the application's decision.
+    /// Returns true if the key contains an identity: a cookie, a claim, or a field of the
+    /// application's decision.
+    ///
+    /// Shape: a name in a certificate is none. It may be that of a device or a gateway, whose users
+    /// are told apart by their cookies.
     pub(crate) fn is_of_identity(&self) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Cookie(_) | Part::Claim(_) | Part::Auth(_));
-        self.parts.iter().any(is_it) || self.takes_client()
+        self.parts.iter().any(is_it)
     }
 
     /// Returns true if the key contains a name of the client's certificate.
@@ -124,6 +127,20 @@ impl KeyTemplate {
         self.parts
             .windows(2)
             .any(|two| two.iter().any(is_client) && !two.iter().any(is_literal))
+    }
+
+    /// Returns true if a name of the client's certificate stands between two parts that clients
+    /// choose: what they choose may then have the name of another client in it.
+    pub(crate) fn has_client_between_chosen(&self) -> bool {
+        let is_client = |part: &Part| matches!(part, Part::Client(_));
+        let is_chosen =
+            |part: &Part| !matches!(part, Part::Client(_) | Part::Literal(_) | Part::Scheme);
+        let parts = &self.parts;
+        parts.iter().enumerate().any(|(place, part)| {
+            is_client(part)
+                && parts[..place].iter().any(is_chosen)
+                && parts[place..].iter().any(is_chosen)
+        })
     }
 
     /// Returns true if the key contains this header field.
@@ -573,15 +590,28 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_certificate_is_an_identity_and_stands_apart() {
+    fn a_name_of_a_certificate_stands_apart_and_is_no_user() {
         let by_name = template("in:{tls.client.cn}/{tls.client.san}");
-        assert!(by_name.takes_client() && by_name.is_of_identity());
+        assert!(by_name.takes_client() && !by_name.is_of_identity());
         assert_eq!(by_name.to_string(), "in:{tls.client.cn}/{tls.client.san}");
         assert!(!by_name.has_client_without_separator());
         for text in ["{tls.client.cn}{path}", "{path}{tls.client.san}"] {
             assert!(template(text).has_client_without_separator(), "{text}");
         }
         assert!(!template("{path}{query.a}:{tls.client.cn}").has_client_without_separator());
+        for text in [
+            "{query.a}:{tls.client.cn}:{query.b}",
+            "{path}|{tls.client.san}|{tls.client.cn}|{uri}",
+        ] {
+            assert!(template(text).has_client_between_chosen(), "{text}");
+        }
+        for text in [
+            "{scheme}:{tls.client.cn}:{query.b}",
+            "{tls.client.cn}:{path}:{tls.client.san}",
+            "in:{query.a}:{tls.client.cn}",
+        ] {
+            assert!(!template(text).has_client_between_chosen(), "{text}");
+        }
         let unknown = "{tls.client.ou}".parse::<KeyTemplate>();
         assert_eq!(
             unknown,
