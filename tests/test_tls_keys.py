@@ -476,6 +476,12 @@ def test_what_a_client_says_of_its_certificate_does_not_reach_the_application(
 
 
 def test_a_trusted_proxy_speaks_of_the_certificates_of_its_clients(start_dwell, app):
-    edge = start_dwell(upstream={"url": app.url}, server={"trusted_proxies": ["127.0.0.1"]})
-    edge.get("/other", fields={"Client-Cert": ":MIIB:"})
-    assert app.requests[0].field("Client-Cert") == ":MIIB:"
+    edge = start_dwell(
+        upstream={"url": app.url},
+        server={"trusted_proxies": ["127.0.0.1"]},
+        route=[POLLS, {"prefix": "/own/", "identity_headers": ["Client-Cert"]}],
+    )
+    # Polls share a request without it, unless the route says that it tells clients apart.
+    for target, field in [("/other", ":MIIB:"), ("/poll/a", None), ("/own/a", ":MIIB:")]:
+        edge.get(target, fields={"Client-Cert": ":MIIB:"})
+        assert app.requests[-1].field("Client-Cert") == field, target

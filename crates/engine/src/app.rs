@@ -142,6 +142,25 @@ pub enum BodyPlan {
     Refuse(u16),
 }
 
+impl BodyPlan {
+    /// Bytes of the body at most, and bytes that are gathered before the request is handed over:
+    /// none of a streamed body, and `None` for all.
+    ///
+    /// # Errors
+    /// The status of a request that is refused.
+    pub(crate) fn bounds(self) -> Result<(u64, Option<u64>), u16> {
+        match self {
+            Self::Collect { bytes_max } => Ok((bytes_max, None)),
+            Self::Gather {
+                first_bytes,
+                bytes_max,
+            } => Ok((bytes_max, Some(first_bytes.max(1) as u64))),
+            Self::Stream { bytes_max } => Ok((bytes_max, Some(0))),
+            Self::Refuse(status) => Err(status),
+        }
+    }
+}
+
 /// The result of a callback that has a request to answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {

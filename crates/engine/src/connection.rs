@@ -123,6 +123,37 @@ pub(crate) enum Taking {
     Discard { left: u64 },
 }
 
+impl Taking {
+    /// Takes over the app's grant of more bytes, and its choice to wait for them if it made one.
+    /// Returns true if the client is owed a 100 (Continue), which after the head of the final
+    /// answer is not sent; `None` for a body that is not streamed.
+    pub(crate) fn grant(
+        &mut self,
+        granted: u64,
+        awaits: Option<bool>,
+        pace: &mut BodyPace,
+        now: Instant,
+    ) -> Option<bool> {
+        let Self::Stream {
+            credit,
+            continue_owed,
+            is_awaited,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        *credit = credit.saturating_add(granted);
+        *is_awaited = awaits.unwrap_or(*is_awaited);
+        if *credit > 0 && *is_awaited {
+            pace.wait(now);
+        } else {
+            pace.rest(now);
+        }
+        Some(granted > 0 && std::mem::take(continue_owed))
+    }
+}
+
 /// The rest of the body of a request whose response is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unread {

@@ -295,6 +295,23 @@ impl Reply<'_> {
         encode::end_of_head(self.output);
     }
 
+    /// Sends an answer of the engine's own to a request of this token.
+    pub(crate) fn reject(&mut self, token: Token, status: u16) {
+        // Clients that are turned away together do not come back together.
+        let after = [b'1' + (token.to_bits() % 5) as u8];
+        let reason = [encode::reason(status), "\n"].concat();
+        let fields: [(&str, &[u8]); 2] = [
+            ("Content-Type", b"text/plain; charset=utf-8"),
+            ("Retry-After", &after),
+        ];
+        let last = usize::from(status == 503);
+        self.send(&Response {
+            status,
+            fields: &fields[..=last],
+            body: Body::Slice(reason.as_bytes()),
+        });
+    }
+
     /// Sends the answer, or with [`Body::Stream`] its head; a second one to the same request is
     /// ignored.
     ///

@@ -276,10 +276,9 @@ impl Acceptor {
     }
 
     fn keeps(&self) -> KeptOfClient {
-        const KEPT: [KeptOfClient; 4] = [
+        const KEPT: [KeptOfClient; 3] = [
             KeptOfClient::Nothing,
             KeptOfClient::Names,
-            KeptOfClient::Certificate,
             KeptOfClient::Chain,
         ];
         KEPT[usize::from(self.0.keeps.load(Ordering::Relaxed)) % KEPT.len()]

@@ -5,8 +5,8 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// The names in the certificate of a client, which was verified in its handshake, and perhaps that
-/// certificate; or that the client has shown none.
+/// The names in the certificate of a client, which was verified in its handshake; or
+/// that the client has shown none.
 ///
 /// Shape: one allocation of about the size of the names, cloned freely. Names of more than 1,024
 /// bytes together are not kept: such a certificate has none.
@@ -35,20 +35,17 @@ const COMMON_NAME: u8 = 1;
 const DNS: u8 = 2;
 const EMAIL: u8 = 3;
 const URI: u8 = 4;
-const CERTIFICATE: u8 = 5;
 
 /// Bytes of all names of one certificate. X.520 allows for 64 characters of a common name.
 const NAMES_BYTES_MAX: usize = 1024;
 
 impl ClientNames {
     /// Reads the names of the first certificate of a chain, of which no certificate may be there.
-    pub(crate) fn of_chain(chain: &[CertificateDer<'_>], keeps_certificate: bool) -> Self {
+    pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Self {
         let Some(certificate) = chain.first() else {
             return Self(Arc::from([]));
         };
-        let names = x509::names(certificate).unwrap_or_default();
-        let certificate = keeps_certificate.then_some(&**certificate);
-        Self::encode(names, certificate)
+        Self::encode(x509::names(certificate).unwrap_or_default())
     }
 
     /// The names of a client that has no certificate, such as one in a test: a URI has a colon, an
@@ -60,18 +57,15 @@ impl ClientNames {
             _ => NameKind::Dns,
         };
         let alternatives = alternatives.iter();
-        Self::encode(
-            Names {
-                common_name: common_name.unwrap_or_default().to_owned(),
-                alternatives: alternatives
-                    .map(|name| (kind(name), (*name).to_owned()))
-                    .collect(),
-            },
-            None,
-        )
+        Self::encode(Names {
+            common_name: common_name.unwrap_or_default().to_owned(),
+            alternatives: alternatives
+                .map(|name| (kind(name), (*name).to_owned()))
+                .collect(),
+        })
     }
 
-    fn encode(names: Names, certificate: Option<&[u8]>) -> Self {
+    fn encode(names: Names) -> Self {
         let mut bytes = vec![SHOWN];
         if !names.common_name.is_empty() {
             push(&mut bytes, COMMON_NAME, names.common_name.as_bytes());
@@ -89,9 +83,6 @@ impl ClientNames {
         }
         if bytes.len() > NAMES_BYTES_MAX {
             bytes.truncate(1);
-        }
-        if let Some(certificate) = certificate {
-            push(&mut bytes, CERTIFICATE, certificate);
         }
         Self(bytes.into())
     }
@@ -127,14 +118,6 @@ impl ClientNames {
         !name.is_empty() && self.alternatives().any(is_it)
     }
 
-    /// The certificate in DER, if it is kept.
-    pub fn certificate(&self) -> Option<&[u8]> {
-        let mut elements = self.elements();
-        elements
-            .find(|(tag, _)| *tag == CERTIFICATE)
-            .map(|(_, bytes)| bytes)
-    }
-
     /// The same in bytes, for another process.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -145,12 +128,8 @@ impl ClientNames {
         let names = Self(bytes.into());
         let mut length = 1;
         for (tag, value) in names.elements() {
-            let is_known = match tag {
-                COMMON_NAME..=URI => str::from_utf8(value).is_ok(),
-                CERTIFICATE => true,
-                _ => false,
-            };
-            is_known.then_some(())?;
+            let is_name = matches!(tag, COMMON_NAME..=URI) && str::from_utf8(value).is_ok();
+            is_name.then_some(())?;
             length += ELEMENT_HEAD_BYTES + value.len();
         }
         let is_whole = matches!(bytes.first(), Some(&SHOWN)) && length == bytes.len();
@@ -207,31 +186,25 @@ mod tests {
             common_name: common_name.unwrap_or_default().to_owned(),
             alternatives: alternatives.iter().map(own).collect(),
         };
-        ClientNames::encode(names, None)
+        ClientNames::encode(names)
     }
 
     #[test]
-    fn the_names_of_a_certificate_are_kept_and_it_where_that_is_asked_for() {
+    fn the_names_of_a_certificate_are_kept() {
         let client = include_bytes!("../tests/data/client.pem");
         let chain = [CertificateDer::from_pem_slice(client).unwrap()];
-        let names = ClientNames::of_chain(&chain, false);
+        let names = ClientNames::of_chain(&chain);
         assert_eq!(names.common_name(), Some("alice"));
-        assert_eq!(
-            (names.alternative_name(), names.certificate()),
-            (None, None)
-        );
+        assert_eq!(names.alternative_name(), None);
         assert!(names.has_certificate() && names.as_bytes().len() < 64);
-        let whole = ClientNames::of_chain(&chain, true);
-        assert_eq!(whole.common_name(), Some("alice"));
-        assert_eq!(whole.certificate(), Some(&*chain[0]));
-        let nobody = ClientNames::of_chain(&[], true);
-        assert!(!nobody.has_certificate() && nobody.certificate().is_none());
+        let nobody = ClientNames::of_chain(&[]);
+        assert!(!nobody.has_certificate());
         assert_eq!(
             (nobody.common_name(), nobody.alternative_name()),
             (None, None)
         );
         let unreadable = [CertificateDer::from(vec![0x30, 0x80])];
-        let unreadable = ClientNames::of_chain(&unreadable, false);
+        let unreadable = ClientNames::of_chain(&unreadable);
         assert!(unreadable.has_certificate() && unreadable.common_name().is_none());
     }
 
@@ -294,7 +267,7 @@ mod tests {
             bytes[at % length] = byte;
             bytes.truncate(cut % (length + 1));
             if let Some(names) = ClientNames::from_bytes(&bytes) {
-                let _ = (names.common_name(), names.alternative_name(), names.certificate());
+                let _ = (names.common_name(), names.alternative_name());
             }
         }
     }

@@ -16,8 +16,8 @@ use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections that wait to be sent, from which on a loop keeps its own. Their memory is the one
-/// that they have had before.
+/// Connections that wait to be sent, from which on a loop keeps its own. Each of several loops may
+/// add as many as it has seen room for. Their memory is the one that they have had before.
 const COUNT_MAX: usize = 256;
 /// Longest time in which nothing of a connection gets through to the successor.
 pub(crate) const SEND_STALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,6 +41,14 @@ struct Outbox {
     stage: Stage,
     /// A loop has more connections than there was room for.
     is_awaited: bool,
+}
+
+impl Outbox {
+    /// Returns true if a loop has waited for room, and there is room now.
+    fn takes_room(&mut self) -> bool {
+        let has_room = self.queue.len() <= COUNT_MAX / 2;
+        has_room && std::mem::take(&mut self.is_awaited)
+    }
 }
 
 /// The stage of a sender, in this order.
@@ -153,8 +161,7 @@ impl HandoffSender {
     fn next(&self, wake: &impl Fn()) -> Option<Departure> {
         let mut outbox = self.lock();
         loop {
-            if outbox.is_awaited && outbox.queue.len() <= COUNT_MAX / 2 {
-                outbox.is_awaited = false;
+            if outbox.takes_room() {
                 drop(outbox);
                 wake();
                 outbox = self.lock();
@@ -173,8 +180,7 @@ impl HandoffSender {
     #[cfg(feature = "sim")]
     pub(crate) fn take(&self, wake: impl Fn()) -> Option<HandedConnection> {
         let mut outbox = self.lock();
-        if outbox.is_awaited && outbox.queue.len() <= COUNT_MAX / 2 {
-            outbox.is_awaited = false;
+        if outbox.takes_room() {
             wake();
         }
         let departure = outbox.queue.pop_front()?;

@@ -141,7 +141,7 @@ pub(super) fn deny(
             let fields = [("WWW-Authenticate", challenge.as_bytes())];
             to.text_with(context, 401, &text, &fields);
         }
-        Denial::Certificate(refusal) if *refusal == CertificateRefusal::Unknown => {
+        Denial::Certificate(refusal @ CertificateRefusal::Unknown) => {
             to.close_after();
             spread.refuse(context, to, refusal.text());
         }

@@ -4,9 +4,8 @@ use super::moving::Leaving;
 use super::visit::{Fate, Visit};
 use crate::app::{App, HttpEvent, Outcome};
 use crate::connection::{Phase, Taking, Unread};
-use crate::reply::{Body, Framing, Outgoing, Reply, Response};
+use crate::reply::{Framing, Outgoing, Reply};
 use dwell_evloop::{Context, Flushed, Readiness, Sends};
-use dwell_proto::http1::encode;
 use std::time::Duration;
 
 /// The interim response for a client that waits with its body (RFC 9110 section 10.1.1).
@@ -111,28 +110,14 @@ impl<A> Visit<'_, A> {
         let Some(incoming) = self.connection.incoming.as_deref_mut() else {
             return;
         };
-        let Taking::Stream {
-            credit,
-            continue_owed,
-            is_awaited,
-            ..
-        } = &mut incoming.taking
+        let Some(continues) = incoming
+            .taking
+            .grant(granted, awaits, &mut incoming.pace, now)
         else {
             return;
         };
-        *credit = credit.saturating_add(granted);
-        *is_awaited = awaits.unwrap_or(*is_awaited);
-        if *credit > 0 && *is_awaited {
-            incoming.pace.wait(now);
-        } else {
-            incoming.pace.rest(now);
-        }
-        if granted > 0 {
-            if *continue_owed && is_unanswered {
-                output.extend_from_slice(CONTINUE);
-            }
-            // After the head of the final answer nothing may come before its body.
-            *continue_owed = false;
+        if continues && is_unanswered {
+            output.extend_from_slice(CONTINUE);
         }
         if self.stalled {
             return;
@@ -329,21 +314,8 @@ impl<A: App> Visit<'_, A> {
         // Whatever the peer still sends is discarded while it reads the answer.
         connection.peer.set_unread();
         self.served = true;
-        // Clients that are turned away together do not come back together.
-        let after = [b'1' + (self.token.to_bits() % 5) as u8];
-        self.with_reply(output, |_, _, reply| {
-            let reason = [encode::reason(status), "\n"].concat();
-            let fields: [(&str, &[u8]); 2] = [
-                ("Content-Type", b"text/plain; charset=utf-8"),
-                ("Retry-After", &after),
-            ];
-            let last = usize::from(status == 503);
-            reply.send(&Response {
-                status,
-                fields: &fields[..=last],
-                body: Body::Slice(reason.as_bytes()),
-            });
-        });
+        let token = self.token;
+        self.with_reply(output, |_, _, reply| reply.reject(token, status));
     }
 
     /// Ends a held exchange because of its client: calls the app, and sends the status if no

@@ -50,12 +50,6 @@ pub(super) struct Http2 {
     sessions: Vec<Option<Box<Session>>>,
 }
 
-impl Http2 {
-    fn session(&mut self, connection: Token) -> Option<&mut Box<Session>> {
-        self.sessions.get_mut(connection.index() as usize)?.as_mut()
-    }
-}
-
 impl Http {
     /// Serves clients without TLS that begin with the preface of HTTP/2, too. Streams have tokens
     /// of this kind, which no other component uses.
@@ -92,7 +86,9 @@ impl Http {
 
     /// Returns true for a connection that speaks HTTP/2.
     pub(super) fn is_http2(&self, connection: Token) -> bool {
-        let connection = self.connections.get(connection);
+        // Where nothing speaks it, no connection is looked for at each readiness.
+        let connections = self.beside.http2.as_ref().map(|_| &self.connections);
+        let connection = connections.and_then(|connections| connections.get(connection));
         connection.is_some_and(|connection| connection.exchange.phase == Phase::Http2)
     }
 
@@ -104,7 +100,7 @@ impl Http {
     pub(super) fn held_stream(&self, exchange: ExchangeId) -> Option<&Stream> {
         let stream = self.stream(exchange.token)?;
         let is_it = stream.exchange.is_held() && stream.exchange.sequence == exchange.sequence;
-        (is_it && stream.doom_is_open()).then_some(stream)
+        (is_it && !stream.is_doomed()).then_some(stream)
     }
 
     /// One connection with all that acting on it needs.
@@ -246,19 +242,15 @@ impl Http {
         let Some(http2) = self.beside.http2.as_deref_mut() else {
             return Vec::new();
         };
-        let session = http2.session(connection).map(|session| {
-            let streams: Vec<_> = session.streams().collect();
-            streams
-        });
-        if let Some(place) = http2.sessions.get_mut(connection.index() as usize) {
-            *place = None;
-        }
-        let tokens = session.unwrap_or_default().into_iter();
-        let mut take = |token| {
+        let place = http2.sessions.get_mut(connection.index() as usize);
+        let Some(session) = place.and_then(Option::take) else {
+            return Vec::new();
+        };
+        let take = |token| {
             context.disarm(token);
             Some((token, http2.tables.streams.remove(token)?))
         };
-        tokens.filter_map(&mut take).collect()
+        session.streams().filter_map(take).collect()
     }
 
     /// As [`with_reply`](Self::with_reply), on a stream.
@@ -277,7 +269,8 @@ impl Http {
                 Given::Whole => serve.complete(token),
                 Given::Reset(code) => serve.doom(token, code),
             }
-            writing::wake(serve.context, connection);
+            // What it was given is written in the next turn.
+            serve.context.again(connection, Readiness::default());
             Some(result)
         })?
     }

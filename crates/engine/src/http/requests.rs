@@ -2,7 +2,7 @@
 
 use super::exchange::{CONTINUE, Stop};
 use super::visit::{Fate, Visit};
-use crate::app::{App, BodyPlan, HttpEvent, Request};
+use crate::app::{App, HttpEvent, Request};
 use crate::connection::{Incoming, Note, Phase, Taking};
 use crate::gathered::Gathered;
 use crate::reply::Framing;
@@ -144,14 +144,9 @@ impl<A: App> Visit<'_, A> {
         let exchange = connection.exchange_id(self.token);
         let stream = &connection.peer.stream;
         let plan = self.app.body(self.context, exchange, &head, stream);
-        let (bytes_max, first_bytes) = match plan {
-            BodyPlan::Collect { bytes_max } => (bytes_max, None),
-            BodyPlan::Gather {
-                first_bytes,
-                bytes_max,
-            } => (bytes_max, Some(first_bytes.max(1) as u64)),
-            BodyPlan::Stream { bytes_max } => (bytes_max, Some(0)),
-            BodyPlan::Refuse(status) => return (head.length, Some(Stop::Reject(status))),
+        let (bytes_max, first_bytes) = match plan.bounds() {
+            Ok(bounds) => bounds,
+            Err(status) => return (head.length, Some(Stop::Reject(status))),
         };
         let streams = first_bytes == Some(0);
         if let BodyFraming::Length(length) = head.framing {

@@ -50,23 +50,27 @@ impl Fixture {
 
     /// Admits a request of `peer` with these fields, so many milliseconds after the start.
     fn admit(&mut self, peer: &str, fields: &str, after: u64) -> Result<Identity, Denial> {
+        let peer = || Some(SocketAddr::new(peer.parse().unwrap(), 1));
+        self.admit_from(peer, fields, after)
+    }
+
+    /// As [`admit`](Self::admit), of a client whose address is asked for where it is needed.
+    fn admit_from(
+        &mut self,
+        peer: impl FnOnce() -> Option<SocketAddr>,
+        fields: &str,
+        after: u64,
+    ) -> Result<Identity, Denial> {
         let asked = RequestTime {
             at: self.after(after),
             unix_seconds: NOW + after / 1000,
         };
         let config = Arc::clone(&self.config);
-        let peer = || Some(SocketAddr::new(peer.parse().unwrap(), 1));
+        let (rules, client) = (&config.routes[0], || ShownClient::Plain);
         let mut identity = Identity::default();
         with_head(fields, |head| {
-            let rules = &config.routes[0];
-            self.gate.admit(
-                rules,
-                head,
-                peer,
-                asked,
-                || ShownClient::Plain,
-                &mut identity,
-            )
+            self.gate
+                .admit(rules, head, peer, asked, client, &mut identity)
         })?;
         Ok(identity)
     }
@@ -230,25 +234,9 @@ fn a_token_ends_with_its_time() {
 #[test]
 fn an_open_route_asks_for_nothing_and_identifies_nothing() {
     let mut of = Fixture::new("");
-    let asked = RequestTime {
-        at: of.start,
-        unix_seconds: NOW,
-    };
-    let config = Arc::clone(&of.config);
     let peer = || panic!("a system call for nothing");
-    let mut identity = Identity::default();
-    with_head(&authorization("alice", NOW + 100), |head| {
-        let rules = &config.routes[0];
-        of.gate.admit(
-            rules,
-            head,
-            peer,
-            asked,
-            || ShownClient::Plain,
-            &mut identity,
-        )
-    })
-    .unwrap();
+    let fields = authorization("alice", NOW + 100);
+    let identity = of.admit_from(peer, &fields, 0).unwrap();
     assert_eq!(subject(&identity), None);
 }
 

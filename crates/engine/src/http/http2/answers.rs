@@ -2,11 +2,10 @@
 
 use super::serve::Serve;
 use crate::app::{App, HttpEvent, Outcome};
-use crate::connection::{Phase, Taking, Unread};
-use crate::reply::{Body, Framed, Outgoing, Reply, Response};
+use crate::connection::{Phase, Unread};
+use crate::reply::{Framed, Outgoing, Reply};
 use dwell_evloop::{Context, Token};
-use dwell_proto::http1::encode as text;
-use dwell_proto::http2::{ErrorCode, encode};
+use dwell_proto::http2::{ErrorCode, encode, encode_status};
 use std::time::Duration;
 
 /// A stream may have this part of the output that a connection of HTTP/1.1 may have; all of them
@@ -97,25 +96,11 @@ impl<A> Serve<'_, A> {
         let Some(upload) = stream.upload.as_deref_mut() else {
             return;
         };
-        let Taking::Stream {
-            credit,
-            continue_owed,
-            is_awaited,
-            ..
-        } = &mut upload.taking
-        else {
+        let Some(continues) = upload.taking.grant(granted, awaits, &mut upload.pace, now) else {
             return;
         };
-        *credit = credit.saturating_add(granted);
-        *is_awaited = awaits.unwrap_or(*is_awaited);
-        if *credit > 0 && *is_awaited {
-            upload.pace.wait(now);
-        } else {
-            upload.pace.rest(now);
-        }
-        let continues = granted > 0 && std::mem::take(continue_owed) && is_unanswered;
         let has_more = !upload.ahead.is_empty() || upload.is_complete;
-        if continues {
+        if continues && is_unanswered {
             self.send_continue(token);
         }
         if has_more {
@@ -136,7 +121,7 @@ impl<A> Serve<'_, A> {
     pub(super) fn send_continue(&mut self, token: Token) {
         if let Some(stream) = self.tables.streams.get_mut(token) {
             let mut block = Vec::new();
-            dwell_proto::http2::encode_status(100, &mut block);
+            encode_status(100, &mut block);
             stream
                 .out
                 .push_head(stream.exchange.sequence, &block, false);
@@ -261,20 +246,7 @@ impl<A: App> Serve<'_, A> {
     /// Sends an answer of the engine's own.
     pub(super) fn reject(&mut self, token: Token, status: u16) {
         self.app.event(HttpEvent::Rejected(status));
-        let after = [b'1' + (token.to_bits() % 5) as u8];
-        self.with_reply(token, |_, _, reply| {
-            let reason = [text::reason(status), "\n"].concat();
-            let fields: [(&str, &[u8]); 2] = [
-                ("Content-Type", b"text/plain; charset=utf-8"),
-                ("Retry-After", &after),
-            ];
-            let last = usize::from(status == 503);
-            reply.send(&Response {
-                status,
-                fields: &fields[..=last],
-                body: Body::Slice(reason.as_bytes()),
-            });
-        });
+        self.with_reply(token, |_, _, reply| reply.reject(token, status));
         self.complete(token);
     }
 

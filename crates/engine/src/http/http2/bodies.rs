@@ -126,10 +126,8 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         };
         if !gathered.extend(data, bytes_max) {
-            {
-                self.reject(token, 503);
-                return Ok(());
-            }
+            self.reject(token, 503);
+            return Ok(());
         }
         if upload.is_complete {
             let trailers = Trailers::of_lines(&upload.trailers);

@@ -5,7 +5,7 @@ use super::head;
 use super::serve::Serve;
 use super::session::{Going, STREAMS_MAX};
 use super::stream::{Stream, Upload};
-use crate::app::{App, BodyPlan, Request};
+use crate::app::{App, Request};
 use crate::connection::Taking;
 use crate::gathered::Gathered;
 use crate::reply::Framing;
@@ -128,24 +128,17 @@ impl<A: App> Serve<'_, A> {
         let plan = self
             .app
             .body(self.context, id, head, &self.connection.peer.stream);
-        let (bytes_max, first_bytes) = match plan {
-            BodyPlan::Collect { bytes_max } => (bytes_max, None),
-            BodyPlan::Gather {
-                first_bytes,
-                bytes_max,
-            } => (bytes_max, Some(first_bytes.max(1) as u64)),
-            BodyPlan::Stream { bytes_max } => (bytes_max, Some(0)),
-            BodyPlan::Refuse(status) => {
+        let (bytes_max, first_bytes) = match plan.bounds() {
+            Ok(bounds) => bounds,
+            Err(status) => {
                 self.reject(token, status);
                 return Ok(());
             }
         };
         let length = announced(head);
         if length.is_some_and(|length| length > bytes_max) {
-            {
-                self.reject(token, 413);
-                return Ok(());
-            }
+            self.reject(token, 413);
+            return Ok(());
         }
         let streams = first_bytes == Some(0);
         let taking = if streams {
@@ -161,10 +154,8 @@ impl<A: App> Serve<'_, A> {
             let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
             let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
             let Some(gathered) = Gathered::begin(text, wanted, budget, max) else {
-                {
-                    self.reject(token, 503);
-                    return Ok(());
-                }
+                self.reject(token, 503);
+                return Ok(());
             };
             Taking::Collect {
                 gathered,
@@ -224,10 +215,8 @@ impl<A: App> Serve<'_, A> {
         let head = gathered.head();
         let Ok(mut parsed) = parse_request(head, &mut storage, &self.limits.head) else {
             // It was parsed once when it came, so this does not happen.
-            {
-                self.reject(token, 400);
-                return Ok(());
-            }
+            self.reject(token, 400);
+            return Ok(());
         };
         parsed.version = Version::Http2;
         let brought = Brought {

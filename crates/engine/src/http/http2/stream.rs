@@ -100,9 +100,9 @@ impl Stream {
         }
     }
 
-    /// Returns true unless the stream is to end by an error.
-    pub(super) fn doom_is_open(&self) -> bool {
-        self.doom.is_none()
+    /// Returns true if the stream is to end by an error.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.doom.is_some()
     }
 
     /// Returns true if no output waits for the client.

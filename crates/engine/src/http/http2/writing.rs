@@ -1,9 +1,9 @@
 //! From answers to output: one write for a connection and turn, and streams in turns.
 
 use super::serve::Serve;
-use super::session::{Going, Session};
+use super::session::Going;
 use super::stream::Stream;
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Readiness, Token};
 use dwell_proto::http2::{ErrorCode, encode};
 
 /// Bytes of its body that a stream writes in its turn.
@@ -26,8 +26,14 @@ enum Turn {
 impl<A> Serve<'_, A> {
     /// Lets a stream have its turn, if it has something to write.
     pub(super) fn make_ready(&mut self, token: Token) {
-        if let Some(stream) = self.tables.streams.get_mut(token) {
-            make_ready(self.session, stream, token);
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return;
+        };
+        let sending = &mut self.session.sending;
+        let room = stream.window.room().min(sending.window.room());
+        if !stream.marks.is_ready && stream.out.can_write(room) {
+            stream.marks.is_ready = true;
+            sending.ready.push_back(token);
         }
     }
 
@@ -190,17 +196,4 @@ impl<A> Serve<'_, A> {
         }
         Some(stream)
     }
-}
-
-fn make_ready(session: &mut Session, stream: &mut Stream, token: Token) {
-    let room = stream.window.room().min(session.sending.window.room());
-    if !stream.marks.is_ready && stream.out.can_write(room) {
-        stream.marks.is_ready = true;
-        session.sending.ready.push_back(token);
-    }
-}
-
-/// Lets a connection be looked at in the next turn, where one of its streams was given something.
-pub(super) fn wake(context: &mut Context, connection: Token) {
-    context.again(connection, Readiness::default());
 }
