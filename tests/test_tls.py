@@ -52,7 +52,7 @@ def test_one_change_wakes_plain_and_secure_clients_together(lone):
 
 
 def test_one_change_goes_to_many_secure_websockets(start_dwell, tmp_path):
-    # So many that a loop gathers messages, which a socket under TLS must not be sent as they are.
+    # So many that a loop gathers messages, which go to a socket under TLS as records.
     edge = Secure(start_dwell, tmp_path, server={"pollers": 1})
     handshake = (
         b"GET /poll/a HTTP/1.1\r\nHost: one.test\r\nConnection: Upgrade\r\n"

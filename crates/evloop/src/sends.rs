@@ -81,6 +81,8 @@ struct Entry {
     token: Token,
     /// The end of its bytes, which begin where those before it end.
     end: usize,
+    /// They are records of TLS, for a stream under TLS; others never go around it.
+    is_sealed: bool,
     /// The answer of the kernel: bytes that were taken, or an error as a negative number.
     result: i32,
 }
@@ -151,11 +153,35 @@ impl Sends {
     }
 
     /// Gathers bytes for the stream of a token, for which nothing is gathered yet.
+    ///
+    /// Shape: they fail for a stream under TLS, which [`Stream::leave_to`] seals them for.
     pub fn push(&mut self, token: Token, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+        self.end_entry(token, false);
+    }
+
+    /// Gathers the records that `seal` appends for the stream of a token; nothing where it returns
+    /// false.
+    pub(crate) fn push_sealed(
+        &mut self,
+        token: Token,
+        seal: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> bool {
+        let begin = self.bytes.len();
+        let is_sealed = seal(&mut self.bytes);
+        if is_sealed {
+            self.end_entry(token, true);
+        } else {
+            self.bytes.truncate(begin);
+        }
+        is_sealed
+    }
+
+    fn end_entry(&mut self, token: Token, is_sealed: bool) {
         self.entries.push(Entry {
             token,
             end: self.bytes.len(),
+            is_sealed,
             result: FAILED,
         });
     }
@@ -181,8 +207,8 @@ impl Sends {
             let part = &self.bytes[start..entry.end];
             start = entry.end;
             if entry.has_failed() {
-                let stream = stream_of(entry.token);
-                entry.result = stream.map_or(FAILED, |stream| sent_alone(stream, part));
+                let (stream, is_sealed) = (stream_of(entry.token), entry.is_sealed);
+                entry.result = stream.map_or(FAILED, |stream| sent_alone(stream, part, is_sealed));
             }
         }
     }
@@ -199,7 +225,9 @@ impl Sends {
         for entry in entries {
             let part = &bytes[start..entry.end];
             start = entry.end;
-            if let Some(socket) = stream_of(entry.token).and_then(Stream::descriptor) {
+            if let Some(socket) =
+                stream_of(entry.token).and_then(|stream| stream.descriptor(entry.is_sealed))
+            {
                 orders.push((socket, part, &mut entry.result));
             }
         }
@@ -239,8 +267,8 @@ const WOULD_BLOCK: i32 = -libc::EAGAIN;
 const FAILED: i32 = -libc::EPIPE;
 
 /// A write of a stream that has no descriptor, as a simulated one.
-fn sent_alone(stream: &Stream, part: &[u8]) -> i32 {
-    let written = stream.write_through(&[part], false);
+fn sent_alone(stream: &Stream, part: &[u8], is_sealed: bool) -> i32 {
+    let written = stream.write_left(part, is_sealed);
     written.map_or(FAILED, |written| i32::try_from(written).unwrap_or(i32::MAX))
 }
 

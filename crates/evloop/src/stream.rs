@@ -384,10 +384,35 @@ impl Stream {
         self.beside.queue().is_none()
     }
 
-    /// Returns true if [`Sends`](crate::Sends) may write to it: nothing waits for the socket, and
-    /// its bytes go there as they are, not through TLS.
-    pub fn takes_sends(&self) -> bool {
-        self.is_flushed() && !self.is_secure()
+    /// Leaves `bytes` to [`Sends`](crate::Sends), under TLS 1.3 as records, which are sealed now:
+    /// what is sealed after them is to be sent after them, too. Returns false if they are to be
+    /// [written](Self::write): something waits for the socket, TLS 1.2 is in between, or TLS that
+    /// seals nothing now.
+    ///
+    /// ```
+    /// use dwell_evloop::{Sends, Stream, Token};
+    ///
+    /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
+    /// let mut stream = Stream::from_unix(ours);
+    /// let mut sends = Sends::default();
+    /// assert!(stream.leave_to(&mut sends, Token::new(1, 0, 0), b"news"));
+    /// assert!(!sends.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn leave_to(
+        &mut self,
+        sends: &mut crate::Sends,
+        token: crate::Token,
+        bytes: &[u8],
+    ) -> bool {
+        if !self.is_flushed() {
+            return false;
+        }
+        match self.beside.tls() {
+            None => sends.push(token, bytes),
+            Some((tls, _)) => return sends.push_sealed(token, |out| tls.seal_to(bytes, out)),
+        }
+        true
     }
 
     /// Bytes in memory that wait for the socket to take them; those of files are not counted.
@@ -477,17 +502,36 @@ impl Stream {
     }
 
     /// Queues what one of [`Sends`](crate::Sends) has left of the bytes for this stream, and waits
-    /// for the socket to take them.
+    /// for the socket to take them. Under TLS they are records already.
     pub fn queue_rest(&mut self, rest: &[u8]) {
-        self.refused_queue().push_copy(rest);
+        let is_sealed = self.is_secure();
+        let queue = self.refused_queue();
+        if is_sealed {
+            queue.push_sealed(rest.into());
+        } else {
+            queue.push_copy(rest);
+        }
     }
 
-    /// The descriptor, to be written to; `None` under TLS, and of a simulated socket.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// Writes what was [left](Self::leave_to) to `Sends`, beneath TLS where it is sealed; returns
+    /// how much the socket took.
+    pub(crate) fn write_left(&self, part: &[u8], is_sealed: bool) -> io::Result<usize> {
+        if is_sealed != self.is_secure() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        if !self.is_flushed() {
+            return Ok(0);
+        }
+        self.socket.write_parts(&[part], false)
+    }
+
+    /// The descriptor, for bytes that are sealed if the stream is under TLS; `None` for others, and
+    /// of a simulated socket.
+    pub(crate) fn descriptor(&self, is_sealed: bool) -> Option<BorrowedFd<'_>> {
         match &self.socket {
             #[cfg(feature = "sim")]
             Socket::Sim(_) => None,
-            _ if self.is_secure() => None,
+            _ if is_sealed != self.is_secure() => None,
             socket => Some(socket.as_fd()),
         }
     }
@@ -506,7 +550,7 @@ impl Stream {
     }
 
     /// Writes what need not wait behind the queue, without TLS; returns how much the socket took.
-    pub(crate) fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
+    fn write_through(&self, parts: &[&[u8]], more: bool) -> io::Result<usize> {
         if self.is_secure() {
             return Err(io::ErrorKind::NotConnected.into());
         }

@@ -218,10 +218,10 @@ impl<A> Visit<'_, A> {
             && !self.draining
             && self.leaving == Leaving::No;
         let is_small = (1..=Sends::BYTES_MAX).contains(&output.len());
-        if !(is_given && goes_on && is_small && connection.peer.stream.takes_sends()) {
+        let stream = &mut connection.peer.stream;
+        if !(is_given && goes_on && is_small && stream.leave_to(sends, self.token, output)) {
             return false;
         }
-        sends.push(self.token, output);
         connection.is_gathered = true;
         self.written += output.len() as u64;
         true

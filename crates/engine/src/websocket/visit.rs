@@ -374,10 +374,10 @@ impl<A> Visit<'_, A> {
         let connection = &mut *self.connection;
         let goes_on = connection.state == State::Open && !connection.peer.has_ended();
         let is_small = (1..=Sends::BYTES_MAX).contains(&self.output.len());
-        if !(goes_on && is_small && connection.peer.stream.takes_sends()) {
+        let stream = &mut connection.peer.stream;
+        if !(goes_on && is_small && stream.leave_to(sends, self.token, &self.output)) {
             return false;
         }
-        sends.push(self.token, &self.output);
         self.output.clear();
         connection.is_gathered = true;
         true

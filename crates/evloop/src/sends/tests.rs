@@ -60,7 +60,7 @@ fn each_stream_gets_its_own_bytes_also_beyond_one_call() {
 fn a_full_socket_a_closed_one_and_one_that_is_gone_leave_the_others_alone() {
     let Some(mut sends) = ready() else { return };
     let mut streams = streams(4);
-    let full = streams[1].1.descriptor().unwrap();
+    let full = streams[1].1.descriptor(false).unwrap();
     let full = UnixStream::from(full.try_clone_to_owned().unwrap());
     fill(&full);
     let (closed, _) = UnixStream::pair().unwrap();
@@ -124,7 +124,7 @@ fn what_a_ring_refuses_is_sent_all_the_same() {
     let full = UnixStream::from(
         streams[1]
             .1
-            .descriptor()
+            .descriptor(false)
             .unwrap()
             .try_clone_to_owned()
             .unwrap(),

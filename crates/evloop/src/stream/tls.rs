@@ -397,6 +397,24 @@ impl Tls {
         })
     }
 
+    /// Appends records with `bytes` to `out`, with what is owed before them; false where nothing
+    /// can be sealed that way, as by TLS 1.2, whose records its own object may hold.
+    pub(super) fn seal_to(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+        let State::Established(established) = &mut self.state else {
+            return false;
+        };
+        if matches!(established, Established::Tls12(_)) {
+            return false;
+        }
+        let sealed =
+            LOCAL.with_borrow_mut(|local| established.seal(&mut local.keys, &[bytes], out));
+        if sealed.is_err() {
+            // Records that nobody gets may have been numbered.
+            self.fail();
+        }
+        matches!(sealed, Ok(1..))
+    }
+
     /// Tells the peer that nothing more is sent.
     pub(super) fn close(&mut self, socket: &Socket) {
         let State::Established(established) = &mut self.state else {
@@ -546,5 +564,7 @@ pub(super) fn failure(error: &io::Error) -> Option<HandshakeFailure> {
 mod client_tests;
 #[cfg(test)]
 mod frozen_tests;
+#[cfg(test)]
+mod sends_tests;
 #[cfg(test)]
 mod tests;

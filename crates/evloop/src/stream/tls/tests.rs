@@ -394,7 +394,7 @@ fn nothing_goes_around_tls() {
         ErrorKind::NotConnected
     );
     let (stream, _client) = pair(&version::TLS13);
-    assert!(stream.descriptor().is_none());
+    assert!(stream.descriptor(false).is_none());
     let error = stream.into_blocking().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
