@@ -129,6 +129,7 @@ impl Http {
             accounts: &self.accounts,
             peers: self.beside.peers.as_ref(),
             written: 0,
+            served: false,
         }))
     }
 

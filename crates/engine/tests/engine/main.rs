@@ -9,6 +9,8 @@ mod deadlines;
 mod endings;
 mod gathering;
 mod holds;
+#[cfg(feature = "sim")]
+mod http2;
 mod lifecycle;
 mod limits;
 mod moving;

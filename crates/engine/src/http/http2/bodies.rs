@@ -90,26 +90,19 @@ impl<A: App> Serve<'_, A> {
             return self.fail_held(token, 408);
         }
         if matches!(upload.taking, Taking::Stream { .. }) {
-            let charge = match &mut upload.charge {
-                Some(charge) => charge.grow(data.len(), self.limits.gathered_bytes_max),
-                none => {
-                    let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
-                    *none = budget.charge(data.len(), max);
-                    none.is_some()
-                }
-            };
-            if !charge {
+            let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
+            if !upload.charge_for(data.len(), budget, max) {
                 self.session.used(data.len());
                 return self.fail_held(token, 503);
             }
             upload.ahead.extend_from_slice(data);
             return self.feed(token);
         }
-        self.session.used(data.len());
         self.gather(token, data)
     }
 
-    /// Gathers a piece; serves the request when that is enough.
+    /// Gathers a piece, of which what is beyond the part that is wanted waits; serves the request
+    /// when that is enough.
     fn gather(&mut self, token: Token, data: &[u8]) -> Result<(), ErrorCode> {
         let bytes_max = self.limits.gathered_bytes_max;
         let Some(stream) = self.tables.streams.get_mut(token) else {
@@ -118,6 +111,18 @@ impl<A: App> Serve<'_, A> {
         let Some(mut upload) = stream.upload.take() else {
             return Ok(());
         };
+        let room = match &upload.taking {
+            Taking::Collect {
+                gathered,
+                streams_on: true,
+            } => gathered.room(),
+            _ => data.len(),
+        };
+        let (data, rest) = data.split_at(data.len().min(room));
+        self.session.used(data.len());
+        upload.ahead.extend_from_slice(rest);
+        let is_charged =
+            rest.is_empty() || upload.charge_for(rest.len(), &self.accounts.gathered, bytes_max);
         let Taking::Collect {
             gathered,
             streams_on,
@@ -125,15 +130,18 @@ impl<A: App> Serve<'_, A> {
         else {
             return Ok(());
         };
-        if !gathered.extend(data, bytes_max) {
+        if !is_charged || !gathered.extend(data, bytes_max) {
+            self.session.used(rest.len());
             self.reject(token, 503);
             return Ok(());
         }
-        if upload.is_complete {
+        if upload.is_complete && rest.is_empty() {
             let trailers = Trailers::of_lines(&upload.trailers);
             return self.hand_over_gathered(token, gathered, false, trailers);
         }
-        if *streams_on && gathered.room() == 0 {
+        // Of all that was announced only the end is missing.
+        let is_all = upload.length == Some(upload.received);
+        if *streams_on && gathered.room() == 0 && !is_all {
             let stream_on = Taking::Stream {
                 credit: 0,
                 received: gathered.body().len() as u64,
@@ -147,7 +155,8 @@ impl<A: App> Serve<'_, A> {
             let Taking::Collect { gathered, .. } = taking else {
                 return Ok(());
             };
-            return self.hand_over_gathered(token, &gathered, true, Trailers::NONE);
+            self.hand_over_gathered(token, &gathered, true, Trailers::NONE)?;
+            return self.feed(token);
         }
         stream.upload = Some(upload);
         self.grant_window(token);
@@ -220,9 +229,6 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         };
         if stream.marks.is_stalled {
-            if stream.exchange.is_held() && !self.waits.bounds_held {
-                return Ok(());
-            }
             self.app.event(HttpEvent::WriteTimeout);
             return self.fail_stream(token, ErrorCode::CANCEL);
         }

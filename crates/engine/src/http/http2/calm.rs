@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 const FRAMES_MAX: u32 = 100;
 /// The time after which it may send one more.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// The windows that what is sent takes from: the one of its stream, and that of the connection.
+const WINDOWS: u32 = 2;
 /// Streams that may end by a reset within [`RESETS_TIME`], whoever has sent it.
 const RESETS_MAX: u32 = 200;
 const RESETS_TIME: Duration = Duration::from_secs(10);
 
 /// The counts of what costs work and brings no answer.
 ///
-/// Shape: a frame that only costs work takes from a bucket, which fills by one every 100 ms and by
-/// one for each answer. Resets are counted in spans of ten seconds.
+/// Shape: a frame that only costs work takes from a bucket, which fills by one every 100 ms, by one
+/// for each answer, and by two for each part of a body that is sent, as a client may give both of
+/// its windows back at once. Resets are counted in spans of ten seconds.
 #[derive(Debug)]
 pub(super) struct Calm {
     frames_left: u32,
@@ -55,6 +58,11 @@ impl Calm {
         self.frames_left = (self.frames_left + 1).min(FRAMES_MAX);
     }
 
+    /// Counts a part of a body that was sent.
+    pub(super) fn sent(&mut self) {
+        self.frames_left = (self.frames_left + WINDOWS).min(FRAMES_MAX);
+    }
+
     /// Counts a stream that was reset, by either side.
     pub(super) fn reset(&mut self, now: Instant) -> Result<(), Excess> {
         if now.saturating_duration_since(self.span) >= RESETS_TIME {
@@ -83,6 +91,9 @@ mod tests {
         assert_eq!(calm.frame(now), Err(Excess));
         calm.answered();
         assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Err(Excess)));
+        calm.sent();
+        assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Ok(())));
+        assert_eq!(calm.frame(now), Err(Excess));
         now += Duration::from_millis(250);
         assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Ok(())));
         assert_eq!(calm.frame(now), Err(Excess));

@@ -54,7 +54,7 @@ impl<A: App> Serve<'_, A> {
             // The client has been told that it is not answered, nor is what follows.
             self.session.open.last = number;
             self.session.open.note_reset(number);
-            return Ok(());
+            return self.count_reset();
         }
         self.session.open.last = number;
         self.request(number, section, ends_stream)
@@ -197,8 +197,13 @@ impl<A: App> Serve<'_, A> {
         if !ends_stream || check_trailers(section).is_err() {
             return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR);
         }
-        if let Some(upload) = &mut stream.upload {
+        if let Some(upload) = stream.upload.as_deref_mut() {
             head::write_trailers(section, &mut upload.trailers);
+            // They wait for the reader of the body before them, and no window bounds them.
+            let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
+            if !upload.charge_for(upload.trailers.len(), budget, max) {
+                return self.fail_held(token, 503);
+            }
         }
         self.body(token, &[], true)
     }

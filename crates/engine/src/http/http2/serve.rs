@@ -40,6 +40,8 @@ pub(super) struct Serve<'v, A> {
     pub(super) peers: Option<&'v Peers>,
     /// Bytes that were written in this visit.
     pub(super) written: u64,
+    /// A stream has ended in this visit.
+    pub(super) served: bool,
 }
 
 impl<A: App> Serve<'_, A> {
@@ -189,7 +191,8 @@ impl<A> Serve<'_, A> {
             return false;
         };
         self.written += progress.sent;
-        if progress.left != Flushed::All && progress.is_enough {
+        // What is written behind all that has waited begins a wait of its own.
+        if progress.left == Flushed::All || progress.is_enough {
             self.context.arm(self.token, self.limits.write_timeout);
         }
         true
@@ -219,7 +222,9 @@ impl<A> Serve<'_, A> {
         } else {
             Wait::Streams
         };
-        if wait != std::mem::replace(&mut self.session.wait, wait) {
+        let begins = wait != std::mem::replace(&mut self.session.wait, wait);
+        // An idle connection has its time from its last answer on.
+        if begins || (wait == Wait::Idle && self.served) {
             match wait {
                 Wait::Streams => self.context.disarm(self.token),
                 Wait::Idle => self.context.arm(self.token, self.limits.idle_timeout),

@@ -56,6 +56,8 @@ pub(super) struct Sending {
     pub(super) stream_window: u32,
     /// Streams that have something to write, in the order of their turns.
     pub(super) ready: VecDeque<Token>,
+    /// The stream that has used up the window of the connection, or a part of it, last.
+    pub(super) served: u32,
 }
 
 /// The window of the connection for what the client sends.
@@ -133,6 +135,7 @@ impl Session {
                 window: Window::new(FIRST_WINDOW_BYTES),
                 stream_window: peer.initial_window_size,
                 ready: VecDeque::new(),
+                served: 0,
             },
             peer,
             receiving: Receiving {
@@ -237,6 +240,13 @@ impl Open {
 
     pub(super) fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
         self.streams.iter().map(|(_, token)| *token)
+    }
+
+    /// The tokens of its streams, those that come behind a number first.
+    pub(super) fn tokens_behind(&self, number: u32) -> impl Iterator<Item = Token> + '_ {
+        let place = self.streams.partition_point(|(other, _)| *other <= number);
+        let (before, behind) = self.streams.split_at(place);
+        behind.iter().chain(before).map(|(_, token)| *token)
     }
 
     /// Notes that a stream was reset: what the client has sent before it knows of it is ignored.

@@ -4,7 +4,7 @@ use super::outflow::Outflow;
 use super::session::STREAM_WINDOW_BYTES;
 use crate::app::ExchangeId;
 use crate::body_pace::BodyPace;
-use crate::budget::Charge;
+use crate::budget::{Budget, Charge};
 use crate::connection::{Exchange, Phase, Taking};
 use dwell_evloop::Token;
 use dwell_proto::http2::{ErrorCode, Window};
@@ -65,8 +65,9 @@ pub(super) struct Upload {
     pub(super) bytes_max: u64,
     /// Bytes that the client may still send.
     pub(super) window: u64,
-    /// Bytes that came before the app wanted them, and their part of what is kept.
+    /// Bytes that came before the app wanted them.
     pub(super) ahead: Vec<u8>,
+    /// The part of these, and of trailer fields, in what all connections keep.
     pub(super) charge: Option<Charge>,
     /// Trailer fields as lines, when the end has come.
     pub(super) trailers: Vec<u8>,
@@ -130,6 +131,15 @@ impl Upload {
             trailers: Vec::new(),
             is_complete: false,
         }
+    }
+
+    /// Charges for bytes that are kept until the app wants them; false where there is no room.
+    pub(super) fn charge_for(&mut self, bytes: usize, budget: &Budget, bytes_max: usize) -> bool {
+        if let Some(charge) = &mut self.charge {
+            return charge.grow(bytes, bytes_max);
+        }
+        self.charge = budget.charge(bytes, bytes_max);
+        self.charge.is_some()
     }
 
     /// The increment that the window of the client is due; 0 for none.

@@ -24,22 +24,30 @@ enum Turn {
 }
 
 impl<A> Serve<'_, A> {
-    /// Lets a stream have its turn, if it has something to write.
+    /// Lets a stream have its turn, if it has something to write; what has no room waits for it
+    /// from now on.
     pub(super) fn make_ready(&mut self, token: Token) {
         let Some(stream) = self.tables.streams.get_mut(token) else {
             return;
         };
+        if stream.marks.is_ready {
+            return;
+        }
         let sending = &mut self.session.sending;
         let room = stream.window.room().min(sending.window.room());
-        if !stream.marks.is_ready && stream.out.can_write(room) {
+        if stream.out.can_write(room) {
             stream.marks.is_ready = true;
             sending.ready.push_back(token);
+        } else if stream.out.has_body() {
+            self.pace(token);
         }
     }
 
-    /// Lets all streams have their turns that waited for room on the connection.
+    /// Lets all streams have their turns that waited for room on the connection, from where the
+    /// turns were when there was no more of it.
     pub(super) fn make_all_ready(&mut self) {
-        for token in self.session.open.tokens().collect::<Vec<_>>() {
+        let served = self.session.sending.served;
+        for token in self.session.open.tokens_behind(served).collect::<Vec<_>>() {
             self.make_ready(token);
         }
     }
@@ -107,6 +115,10 @@ impl<A> Serve<'_, A> {
                 stream.window.take(sent);
                 sending.window.take(sent);
                 stream.taken += sent as u64;
+                if sent > 0 {
+                    sending.served = stream.number();
+                    self.session.calm.sent();
+                }
                 let left = stream.window.room().min(sending.window.room());
                 if stream.out.is_out() {
                     Turn::Over
@@ -137,8 +149,9 @@ impl<A> Serve<'_, A> {
         };
         if stream.out.has_body() {
             stream.marks.is_blocked = true;
+            let is_bounded = self.waits.bounds_held || !stream.exchange.is_held();
             let enough = self.limits.write_pace().bytes_min().max(1);
-            if !stream.marks.is_stalled || stream.taken >= enough {
+            if is_bounded && (!stream.marks.is_stalled || stream.taken >= enough) {
                 stream.marks.is_stalled = true;
                 stream.taken = 0;
                 self.context.arm(token, self.limits.write_timeout);
@@ -185,6 +198,7 @@ impl<A> Serve<'_, A> {
     pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
         self.context.disarm(token);
         let stream = self.tables.streams.remove(token)?;
+        self.served = true;
         self.session.open.remove(stream.number());
         if let Some(upload) = &stream.upload {
             self.session.used(upload.ahead.len());

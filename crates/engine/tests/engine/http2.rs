@@ -1,0 +1,231 @@
+//! Connections of HTTP/2, in simulated time.
+
+mod cuts;
+mod peer;
+
+use bytes::Bytes;
+use dwell_engine::{HttpEvent, Limits};
+use dwell_evloop::sim::SimNet;
+use dwell_proto::http2::ErrorCode;
+use peer::{Peer, WIDE, data, fixture, head, pass, request, reset, window};
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(3600);
+
+fn limits() -> Limits {
+    Limits {
+        header_timeout: LONG,
+        body_timeout: LONG,
+        idle_timeout: LONG,
+        write_timeout: LONG,
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn the_time_of_an_idle_connection_begins_with_its_last_answer() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        idle_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    for stream in [1, 3, 5, 7] {
+        peer.send(request(stream, "GET", "/", true));
+        assert_eq!(peer.answer(&mut fixture, stream).status, "200");
+        pass(&network, &mut fixture, TIMEOUT * 3 / 4);
+        peer.receive();
+        assert_eq!(peer.go_away, None, "behind stream {stream}");
+    }
+    pass(&network, &mut fixture, TIMEOUT);
+    peer.receive();
+    assert_eq!(peer.go_away, Some(ErrorCode::NO_ERROR));
+}
+
+#[test]
+fn a_reader_that_takes_a_turn_at_a_time_has_all_the_time_it_takes() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        write_timeout: TIMEOUT,
+        ..limits()
+    });
+    fixture.server.app.large = Bytes::from(vec![b'l'; 250_000]);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    peer.socket.set_window(100_000);
+    let streams = (1..16).step_by(2);
+    for stream in streams.clone() {
+        peer.send(request(stream, "GET", "/large", true));
+    }
+    let begun = network.elapsed();
+    let is_out = |peer: &Peer| streams.clone().all(|stream| peer.has_all_of(stream));
+    while !is_out(&peer) {
+        pass(&network, &mut fixture, TIMEOUT / 5);
+        // What waits goes out, and what is written at once behind it waits in its place.
+        assert!(peer.receive_little(64 * 1024), "it is cut off");
+    }
+    assert!(network.elapsed() > begun + 5 * TIMEOUT);
+    // One that takes nothing more is cut off.
+    peer.send(request(17, "GET", "/large", true));
+    pass(&network, &mut fixture, 3 * TIMEOUT);
+    assert_eq!(fixture.server.app.count(HttpEvent::WriteTimeout), 1);
+}
+
+#[test]
+fn a_piece_for_a_closed_window_has_the_time_of_a_write() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        write_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut peer = Peer::connect(&network, &fixture, 0, WIDE);
+    for (tag, stream) in [(0, 1), (1, 3)] {
+        // Their heads are out before there is anything for the window.
+        peer.send(request(stream, "GET", "/stream", true));
+        pass(&network, &mut fixture, TIMEOUT);
+        peer.receive();
+        assert_eq!(peer.answers[&stream].status, "200");
+        fixture.reply(tag, |reply| reply.write(b"piece").unwrap());
+    }
+    assert_eq!(peer.answers[&1].reset, None);
+    // The second one is complete, and is not waited for any longer than the other.
+    fixture.reply(1, |reply| reply.finish(&[]).unwrap());
+    for stream in [1, 3] {
+        let answer = peer.answer(&mut fixture, stream);
+        assert_eq!(answer.reset, Some(ErrorCode::CANCEL), "stream {stream}");
+    }
+    assert_eq!(fixture.server.app.abandoned, [0]);
+}
+
+#[test]
+fn streams_share_a_narrow_connection_in_turns() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    fixture.server.app.large = Bytes::from(vec![b'l'; 500_000]);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, 65_535);
+    for stream in [1, 3, 5] {
+        peer.send(request(stream, "GET", "/large", true));
+    }
+    for _ in 0..9 {
+        pass(&network, &mut fixture, Duration::from_millis(10));
+        peer.send(window(0, 16 * 1024));
+    }
+    pass(&network, &mut fixture, Duration::from_millis(10));
+    peer.receive();
+    for stream in [1, 3, 5] {
+        let came = peer.answers[&stream].body.len();
+        assert!(came >= 60_000, "stream {stream}: {came} bytes");
+    }
+}
+
+#[test]
+fn a_client_may_give_back_every_piece_at_once() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    let mut peer = Peer::connect(&network, &fixture, 65_535, 65_535);
+    peer.send(request(1, "GET", "/stream", true));
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    for _ in 0..500 {
+        fixture.reply(0, |reply| reply.write(b"piece").unwrap());
+        pass(&network, &mut fixture, Duration::from_millis(1));
+        peer.send(window(0, 5)).send(window(1, 5));
+    }
+    fixture.reply(0, |reply| reply.finish(&[]).unwrap());
+    assert_eq!(peer.answer(&mut fixture, 1).body, b"piece".repeat(500));
+    assert_eq!(peer.go_away, None);
+}
+
+#[test]
+fn trailer_fields_that_wait_are_counted_with_the_bodies_of_all() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        gathered_bytes_max: 20_000,
+        ..limits()
+    });
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    let long = "t".repeat(6_000);
+    for stream in [1, 3, 5, 7] {
+        // The app wants nothing of the body.
+        peer.send(request(stream, "POST", "/upload?grant=0", false));
+        peer.send(data(stream, b"b", false));
+        peer.send(head(stream, &[("x", &long)], true));
+    }
+    assert_eq!(peer.answer(&mut fixture, 7).status, "503");
+    // What goes gives its part back.
+    peer.send(reset(1));
+    peer.send(request(9, "POST", "/upload?grant=10", false));
+    peer.send(data(9, b"b", false));
+    peer.send(head(9, &[("x", &long)], true));
+    assert_eq!(peer.answer(&mut fixture, 9).status, "200");
+    assert!(!peer.answers.contains_key(&3));
+}
+
+#[test]
+fn requests_behind_the_end_are_few() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        requests_per_connection_max: 2,
+        ..limits()
+    });
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    peer.send(request(1, "GET", "/hold", true));
+    peer.send(request(3, "GET", "/", true));
+    // The client has had the time to read that the connection ends.
+    pass(&network, &mut fixture, TIMEOUT);
+    peer.receive();
+    assert_eq!(peer.go_away, Some(ErrorCode::NO_ERROR));
+    for number in 0..1000 {
+        peer.send(request(5 + 2 * number, "GET", "/", true));
+    }
+    pass(&network, &mut fixture, TIMEOUT);
+    peer.receive();
+    assert_eq!(peer.go_away, Some(ErrorCode::ENHANCE_YOUR_CALM));
+    assert_eq!(fixture.server.app.seen.len(), 2);
+    assert_eq!(fixture.server.app.abandoned, [0]);
+}
+
+#[test]
+fn the_beginning_of_a_body_is_as_long_as_the_app_wants_it() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    let post = |stream, length| {
+        let lines = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", "/gather?first=7&grant=50"),
+        ];
+        head(stream, &[&lines[..], length].concat(), false)
+    };
+    // The end comes with the last byte, or behind it.
+    peer.send(post(1, &[])).send(data(1, b"all here", true));
+    assert_eq!(peer.answer(&mut fixture, 1).body, b"8 bytes");
+    assert_eq!(fixture.server.app.gathered, [7]);
+    peer.send(post(3, &[("content-length", "6")]));
+    peer.send(data(3, b"no mor", false))
+        .send(data(3, b"", true));
+    let answer = peer.answer(&mut fixture, 3);
+    assert!(answer.body.ends_with(b"[no mor]"), "{answer:?}");
+    assert_eq!(fixture.server.app.gathered, [7]);
+}
+
+#[test]
+fn bodies_that_wait_are_no_more_than_the_window_of_their_connection() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    for stream in (1..=31).step_by(2) {
+        peer.send(request(stream, "POST", "/upload?grant=0", false));
+        peer.send(data(stream, &[b'd'; 16_384], false));
+    }
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    peer.receive();
+    assert_eq!((peer.go_away, peer.answers.len()), (None, 0));
+    peer.send(request(33, "POST", "/upload?grant=0", false));
+    peer.send(data(33, b"d", false));
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    peer.receive();
+    assert_eq!(peer.go_away, Some(ErrorCode::FLOW_CONTROL_ERROR));
+    assert_eq!(fixture.server.app.abandoned.len(), 17);
+}
