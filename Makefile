@@ -297,7 +297,8 @@ test-rust:
 
 # The programs that other tests start, of the crates that `test-rust` has built.
 test-programs: install-rust
-	$(CARGO) build $(TESTED) --quiet --bins --example hello --example websocket_echo
+	$(CARGO) build $(TESTED) --quiet --bins --example hello --example h2c \
+		--example websocket_echo
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -309,5 +310,6 @@ test-integration: install-autobahn test-programs
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
 		DWELL_HELLO="$(abspath $(TARGET_DIR))/debug/examples/hello" \
+		DWELL_H2C="$(abspath $(TARGET_DIR))/debug/examples/h2c" \
 		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests \
 		$(PARALLEL) $(ARGS)
