@@ -1,7 +1,7 @@
 //! Any cut of the bytes gives the same requests, the same bodies and the same end.
 
 use super::peer::{Peer, WIDE, data, fixture, head, pass, request, reset, window};
-use dwell_engine::Limits;
+use dwell_engine::{Budget, Limits};
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::{ErrorCode, PREFACE, encode, settings};
 use proptest::prelude::*;
@@ -130,6 +130,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn seen(bytes: &[u8], ends: &[usize], resets: &[u32]) -> Seen {
     let network = SimNet::new(1);
     let mut fixture = fixture(Limits::default());
+    let kept = Budget::default();
+    fixture.server.http.share_gathered(kept.clone());
     let mut peer = Peer::silent(&network, &fixture);
     let mut begin = 0;
     for end in ends.iter().copied().chain([bytes.len()]) {
@@ -148,7 +150,7 @@ fn seen(bytes: &[u8], ends: &[usize], resets: &[u32]) -> Seen {
         let is_whole = matches!(answer.reset, None | Some(ErrorCode::NO_ERROR));
         peer.go_away.is_none() && is_whole && !resets.contains(stream)
     });
-    Seen {
+    let seen = Seen {
         requests: std::mem::take(&mut app.seen),
         uploaded: std::mem::take(&mut app.uploaded),
         gathered: std::mem::take(&mut app.gathered),
@@ -158,7 +160,18 @@ fn seen(bytes: &[u8], ends: &[usize], resets: &[u32]) -> Seen {
         answers: whole
             .map(|(stream, answer)| (stream, answer.status, answer.body))
             .collect(),
-    }
+    };
+    // Nothing stays of a client that leaves, and the app is told once of each answer it owes.
+    peer.socket.close();
+    pass(&network, &mut fixture, Duration::from_secs(10));
+    let app = &mut fixture.server.app;
+    app.abandoned.extend(&seen.abandoned);
+    app.abandoned.sort_unstable();
+    let told = app.abandoned.len();
+    app.abandoned.dedup();
+    assert_eq!((app.abandoned.len(), kept.bytes()), (told, 0));
+    assert_eq!(fixture.server.http.connections(), 0);
+    seen
 }
 
 proptest! {
