@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import sys
@@ -157,12 +158,26 @@ def test_flags_without_a_certificate(flags: list[str], reason: str, tmp_path: Pa
     assert reason in done.stderr
 
 
+def wrong_reqs(value: str) -> str:
+    names = "ssl.CERT_NONE, CERT_OPTIONAL, CERT_REQUIRED"
+    return re.escape(f"ssl_cert_reqs is 0, 1 or 2 ({names}): {value}") + "$"
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (SERVER | {"ssl_cert_reqs": 2}, "ssl_cert_reqs needs ssl_ca_certs"),
         (SERVER | {"ssl_ca_certs": CLIENT_CA}, "ssl_ca_certs has no effect without ssl_cert_reqs"),
-        (OPTIONAL | {"ssl_cert_reqs": 3}, "ssl_cert_reqs is 0, 1 or 2: 3"),
+        (OPTIONAL | {"ssl_cert_reqs": 3}, wrong_reqs("3")),
+        (OPTIONAL | {"ssl_cert_reqs": 256}, wrong_reqs("256")),
+        (OPTIONAL | {"ssl_cert_reqs": -1}, wrong_reqs("-1")),
+        (OPTIONAL | {"ssl_cert_reqs": 1 << 64}, wrong_reqs("18446744073709551616")),
+        (OPTIONAL | {"ssl_cert_reqs": "2"}, wrong_reqs("'2'")),
+        (OPTIONAL | {"ssl_cert_reqs": ""}, wrong_reqs("''")),
+        (OPTIONAL | {"ssl_cert_reqs": 2.0}, wrong_reqs("2.0")),
+        # An int, too, which would ask for a certificate and not require it.
+        (OPTIONAL | {"ssl_cert_reqs": True}, wrong_reqs("True")),
+        ({"ssl_cert_reqs": ""}, "ssl_cert_reqs needs ssl_certfile"),
         (OPTIONAL | {"ssl_ca_certs": SERVER["ssl_keyfile"]}, r"key\.pem: "),
         (OPTIONAL | {"ssl_ca_certs": "/no/such"}, "cannot read /no/such"),
     ],
@@ -170,6 +185,43 @@ def test_flags_without_a_certificate(flags: list[str], reason: str, tmp_path: Pa
 def test_options_that_are_wrong(run_wsgi: RunWsgi, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         run_wsgi(wsgi_app, **options)
+
+
+@pytest.mark.parametrize("name", ["ssl_certfile", "ssl_keyfile", "ssl_ca_certs"])
+@pytest.mark.parametrize("file", [5, ["a.pem"]])
+def test_options_that_are_no_paths(run_wsgi: RunWsgi, name: str, file: Any) -> None:
+    reason = re.escape(f"{name} is the path of a file: {file!r}")
+    with pytest.raises(TypeError, match=reason):
+        run_wsgi(wsgi_app, **(OPTIONAL | {name: file}))
+
+
+def test_paths_of_every_kind(run_wsgi: RunWsgi) -> None:
+    options = {"ssl_certfile": DATA / "certificate.pem", "ssl_keyfile": bytes(DATA / "key.pem")}
+    port = run_wsgi(wsgi_app, **options, ssl_cert_reqs=None).addresses[0][1]
+    assert get(port)["SSL_CLIENT_VERIFY"] == "NONE"
+
+
+def test_texts_of_certificates_are_made_once(run_asgi: RunAsgi, run_wsgi: RunWsgi) -> None:
+    seen: list[Any] = []
+
+    async def asgi(scope: Scope, receive: Any, send: Send) -> None:
+        seen.append(scope["extensions"]["tls"]["client_cert_chain"])
+        await respond(send, b"1")
+
+    def wsgi(environ: dict[str, Any], start: Any) -> Any:
+        seen.append(environ["SSL_CLIENT_CERT"])
+        return text(start, b"1")
+
+    ports = [
+        run_asgi(asgi, lifespan="off", **OPTIONAL).server.addresses[0][1],
+        run_wsgi(wsgi, threads=1, **OPTIONAL).addresses[0][1],
+    ]
+    for port in ports:
+        seen.clear()
+        get(port, ALICE)
+        get(port, ALICE)
+        assert len(seen) == 2
+        assert seen[0] is seen[1]
 
 
 def test_a_manager_requires_certificates() -> None:

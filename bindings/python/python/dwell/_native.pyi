@@ -729,7 +729,7 @@ class Tls:
         certfile: str,
         keyfile: str | None = None,
         ca_certs: str | None = None,
-        cert_reqs: int = 0,
+        cert_reqs: int | None = None,
     ) -> Tls: ...
     def reload(self) -> None:
         """Reads the files again, for clients that connect from now on.

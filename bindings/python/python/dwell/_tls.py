@@ -20,21 +20,34 @@ def tls_of(options: dict[str, Any]) -> _native.Tls | None:
     Raises:
         TypeError, ValueError: For files that cannot be used.
     """
-    certificate = options.pop("ssl_certfile", None)
-    key = options.pop("ssl_keyfile", None)
-    authorities = options.pop("ssl_ca_certs", None)
+    certificate = _path(options, "ssl_certfile")
+    key = _path(options, "ssl_keyfile")
+    authorities = _path(options, "ssl_ca_certs")
     wanted = options.pop("ssl_cert_reqs", None)
     if certificate is None:
-        others = {"ssl_keyfile": key, "ssl_ca_certs": authorities, "ssl_cert_reqs": wanted or None}
+        others = {
+            "ssl_keyfile": key,
+            "ssl_ca_certs": authorities,
+            "ssl_cert_reqs": None if wanted == 0 else wanted,
+        }
         for name, value in others.items():
             if value is not None:
                 raise ValueError(f"{name} needs ssl_certfile")
         return None
-    return _native.Tls(os.fspath(certificate), _path(key), _path(authorities), wanted or 0)
+    return _native.Tls(certificate, key, authorities, wanted)
 
 
-def _path(file: str | os.PathLike[str] | None) -> str | None:
-    return None if file is None else os.fspath(file)
+def _path(options: dict[str, Any], name: str) -> str | None:
+    """Takes the name of a file out of the options.
+
+    Raises:
+        TypeError: For what is no path.
+    """
+    file = options.pop(name, None)
+    try:
+        return None if file is None else os.fsdecode(file)
+    except TypeError:
+        raise TypeError(f"{name} is the path of a file: {file!r}") from None
 
 
 def read_again(tls: _native.Tls | None) -> bool:

@@ -4,7 +4,7 @@ use super::face::Arrival;
 use crate::web::address::AddressText;
 use crate::web::head::Head;
 use crate::web::mount::Mount;
-use crate::web::tls::Secure;
+use crate::web::tls::{Secure, ShownTexts};
 use dwell_proto::http1::{list_tokens, percent_decoded};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,6 +20,7 @@ pub(super) struct Scopes {
     state: Option<Py<PyDict>>,
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
     client: AddressText,
+    shown: ShownTexts,
     mount: Mount,
 }
 
@@ -41,6 +42,7 @@ impl Scopes {
             state,
             names: HashMap::new(),
             client: AddressText::default(),
+            shown: ShownTexts::default(),
             mount,
         }
     }
@@ -74,7 +76,7 @@ impl Scopes {
             scope.set_item(intern!(py, "scheme"), scheme)?;
         }
         if let Some(secure) = &arrival.secure {
-            add_tls(py, &scope, secure)?;
+            add_tls(py, &scope, secure, &mut self.shown)?;
         }
         let (path, raw_path) = self.mount.seen(percent_decoded(head.path()), head.path());
         let path = match str::from_utf8(&path) {
@@ -124,13 +126,26 @@ impl Scopes {
 /// The extension `tls` of ASGI.
 ///
 /// Source: <https://asgi.readthedocs.io/en/latest/specs/tls.html>
-fn add_tls(py: Python<'_>, scope: &Bound<'_, PyDict>, secure: &Secure) -> PyResult<()> {
+fn add_tls(
+    py: Python<'_>,
+    scope: &Bound<'_, PyDict>,
+    secure: &Secure,
+    texts: &mut ShownTexts,
+) -> PyResult<()> {
     let tls = PyDict::new(py);
     // The certificate that was offered is not kept for each connection.
     tls.set_item(intern!(py, "server_cert"), py.None())?;
-    let chain = PyTuple::new(py, secure.chain().collect::<Vec<_>>())?;
+    let shown = match &secure.certificates {
+        Some(certificates) => Some(texts.of(py, certificates)?),
+        None => None,
+    };
+    let chain = match shown {
+        Some(shown) => shown.chain.bind(py),
+        None => &PyTuple::empty(py),
+    };
     tls.set_item(intern!(py, "client_cert_chain"), chain)?;
-    tls.set_item(intern!(py, "client_cert_name"), secure.subject())?;
+    let subject = shown.and_then(|shown| shown.subject.as_ref());
+    tls.set_item(intern!(py, "client_cert_name"), subject)?;
     // A client with a certificate that is refused never gets as far as a request.
     tls.set_item(intern!(py, "client_cert_error"), py.None())?;
     let version = if secure.is_tls13() { 0x0304 } else { 0x0303 };

@@ -3,7 +3,7 @@
 use super::meeting::Job;
 use crate::web::address::AddressText;
 use crate::web::mount::Mount;
-use crate::web::tls::Secure;
+use crate::web::tls::{Secure, ShownTexts};
 use dwell_proto::http1::percent_decoded;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,6 +19,7 @@ pub(super) struct Environ {
     keys: HashMap<Box<[u8]>, Option<Py<PyString>>>,
     mount: Mount,
     client: AddressText,
+    shown: ShownTexts,
 }
 
 /// Names of fields that are remembered; clients may invent any number of them.
@@ -33,6 +34,7 @@ impl Environ {
             keys: HashMap::new(),
             mount,
             client: AddressText::default(),
+            shown: ShownTexts::default(),
         }
     }
 
@@ -59,7 +61,7 @@ impl Environ {
             environ.set_item(intern!(py, "HTTPS"), intern!(py, "on"))?;
         }
         if let Some(secure) = &job.secure {
-            add_tls(py, &environ, secure)?;
+            add_tls(py, &environ, secure, &mut self.shown)?;
         }
         if let Some((address, port)) = job.origin.client {
             environ.set_item(intern!(py, "REMOTE_ADDR"), self.client.of(py, address))?;
@@ -117,27 +119,31 @@ impl Environ {
 
 /// Adds what a client under TLS is known by, as Apache's `mod_ssl` names it. No field of a request
 /// has such a key.
-fn add_tls(py: Python<'_>, environ: &Bound<'_, PyDict>, secure: &Secure) -> PyResult<()> {
+fn add_tls(
+    py: Python<'_>,
+    environ: &Bound<'_, PyDict>,
+    secure: &Secure,
+    texts: &mut ShownTexts,
+) -> PyResult<()> {
     let version = if secure.is_tls13() {
         intern!(py, "TLSv1.3")
     } else {
         intern!(py, "TLSv1.2")
     };
     environ.set_item(intern!(py, "SSL_PROTOCOL"), version)?;
-    let mut chain = secure.chain();
-    let Some(certificate) = chain.next() else {
+    let Some(certificates) = &secure.certificates else {
         return environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "NONE"));
     };
+    let shown = texts.of(py, certificates)?;
     environ.set_item(intern!(py, "SSL_CLIENT_VERIFY"), intern!(py, "SUCCESS"))?;
-    environ.set_item(intern!(py, "SSL_CLIENT_CERT"), certificate)?;
+    let mut chain = shown.chain.bind(py).iter();
+    environ.set_item(intern!(py, "SSL_CLIENT_CERT"), chain.next())?;
     for (number, certificate) in chain.enumerate() {
         environ.set_item(format!("SSL_CLIENT_CERT_CHAIN_{number}"), certificate)?;
     }
-    if let Some(subject) = secure.subject() {
-        environ.set_item(
-            intern!(py, "SSL_CLIENT_S_DN"),
-            latin1(py, subject.as_bytes()),
-        )?;
+    if let Some(subject) = &shown.subject {
+        let text = subject.bind(py).to_str()?;
+        environ.set_item(intern!(py, "SSL_CLIENT_S_DN"), latin1(py, text.as_bytes()))?;
     }
     Ok(())
 }
