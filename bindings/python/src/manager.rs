@@ -335,9 +335,12 @@ impl Manager {
         Ok(wait.map(|wait| wait.as_secs_f64()))
     }
 
-    /// Makes every call between two polls end the next wait, for a host that waits elsewhere.
-    fn _wake_after_calls(&self) {
+    /// Makes every call between two polls, and each signal, end the next wait, for a host that
+    /// waits elsewhere: in C code, it hears of no signal that has come just before.
+    fn _wake_after_calls(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.wakes_after_calls.store(true, Ordering::Relaxed);
+        self.hear_signals(py)?;
+        py.check_signals()
     }
 
     /// True after `close`.

@@ -27,6 +27,7 @@ def programs(page: str) -> list[str]:
     return found
 
 
+HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 MEMCACHED = programs("memcached-client.md")
 SERVERS = [text for text in programs("python.md") if "listen(" in text]
 
@@ -62,6 +63,8 @@ def test_programs_of_the_memcached_client(place: int) -> None:
 def test_programs_that_serve(place: int) -> None:
     port = free_port()
     program = SERVERS[place].replace(":8000", f":{port}")
+    # Under a shell's background job, SIGINT is ignored, and asyncio leaves it so.
+    program = HEARS_SIGINT + program
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + TIMEOUT

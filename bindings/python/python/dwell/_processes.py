@@ -25,6 +25,8 @@ HASTY = 1.0
 SLACK = 10.0
 # Seconds after which it is ended when it was asked again.
 AT_ONCE = 2.0
+# What the end is asked for by, in place of a signal's number.
+_WISH = b"\0"
 # Signs of life that a worker gives in each worker timeout.
 BEATS = 4
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
@@ -64,7 +66,7 @@ class Stop:
             self.asked.set()
             self._arm_end()
         with contextlib.suppress(BlockingIOError):
-            os.write(self._waker[1], b"!")
+            os.write(self._waker[1], _WISH)
         for listener in self._listeners:
             listener()
 
@@ -72,16 +74,30 @@ class Stop:
         """Waits until the end is asked for.
 
         A signal that comes just before the wait ends it too: it is written to what is waited for.
+        Whoever was told of signals before is told of them still.
         """
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.set_wakeup_fd(self._waker[1], warn_on_full_buffer=False) if is_main else -1
         try:
             while not self.asked.is_set():
                 select.select([self._waker[0]], [], [])
-                os.read(self._waker[0], 1024)
+                self._pass_on(before)
         finally:
             if is_main:
                 signal.set_wakeup_fd(before)
+                self._pass_on(before)
+
+    def _pass_on(self, descriptor: int) -> None:
+        """Takes what wakes this process, and writes signals to a descriptor that has one.
+
+        What that does not take is lost, as the interpreter's own bytes are.
+        """
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard = os.read(self._waker[0], 1024).replace(_WISH, b"")
+                if heard and descriptor != -1:
+                    with contextlib.suppress(OSError):
+                        os.write(descriptor, heard)
 
     def beat(self, seconds: float) -> None:
         """Ends the process as one that hangs, unless this is called again within ``seconds``.

@@ -7,7 +7,8 @@
 use dwell_engine::manager as engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::thread::ThreadId;
@@ -39,25 +40,18 @@ impl SignalWakeup {
     ) -> PyResult<bool> {
         let thread = std::thread::current().id();
         // Without it a signal still interrupts the wait, but for the moment before it.
-        match set_wakeup_fd(py, -1) {
-            Ok(-1) => self.asked = Some(thread),
-            Ok(before) => {
+        let mut socket = None;
+        let may = exchange(py, |before| {
+            if before != NONE {
                 // Another manager's or an asyncio loop's, which hears of signals by it.
-                self.asked = Some(thread);
-                set_wakeup_fd(py, before)?;
-                return Ok(false);
+                return before;
             }
-            // Not the main thread.
-            Err(error) if error.is_instance_of::<PyValueError>(py) => {
-                self.asked = Some(thread);
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        if let Ok(socket) = manager.interrupter()
-            && set_wakeup_fd(py, socket.as_raw_fd()).is_ok()
-        {
-            self.socket = Some(socket);
+            socket = manager.interrupter().ok();
+            socket.as_ref().map_or(NONE, UnixStream::as_raw_fd)
+        })?;
+        self.asked = Some(thread);
+        if may {
+            self.socket = socket;
         }
         Ok(self.socket.is_some())
     }
@@ -67,13 +61,64 @@ impl SignalWakeup {
         let Some(socket) = self.socket.take() else {
             return;
         };
-        match set_wakeup_fd(py, -1) {
-            Ok(current) if current == socket.as_raw_fd() => {}
-            Ok(-1) => {}
-            Ok(current) => drop(set_wakeup_fd(py, current)),
+        let ours = socket.as_raw_fd();
+        let exchanged = exchange(py, |current| if current == ours { NONE } else { current });
+        if !matches!(exchanged, Ok(true)) {
             // Only the main thread may do it. The interpreter goes on writing to the socket, so
             // its number must not become another one's.
-            Err(_) => std::mem::forget(socket),
+            std::mem::forget(socket);
+        }
+    }
+}
+
+/// The descriptor that stands for none.
+const NONE: i32 = -1;
+
+/// Has the interpreter write to the descriptor that `choose` makes of the one before; false where
+/// this is not the main thread, which alone may.
+///
+/// The one before is learned only by setting another one. So that no signal is lost meanwhile, that
+/// is an end of ours, and what is written to it is passed on.
+fn exchange(py: Python<'_>, choose: impl FnOnce(i32) -> i32) -> PyResult<bool> {
+    // Without a descriptor to spare, a signal that comes meanwhile is not told.
+    let meanwhile = nonblocking_pair().ok();
+    let end = meanwhile.as_ref().map_or(NONE, |(_, end)| end.as_raw_fd());
+    let before = match set_wakeup_fd(py, end) {
+        Ok(before) => before,
+        Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let next = choose(before);
+    if let Err(error) = set_wakeup_fd(py, next) {
+        // The number of our end is about to become another one's.
+        set_wakeup_fd(py, NONE)?;
+        return Err(error);
+    }
+    if let Some((heard, _)) = meanwhile
+        && next != NONE
+    {
+        pass_on(py, heard, next);
+    }
+    Ok(true)
+}
+
+fn nonblocking_pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (heard, end) = UnixStream::pair()?;
+    heard.set_nonblocking(true)?;
+    end.set_nonblocking(true)?;
+    Ok((heard, end))
+}
+
+/// Writes what was heard to another descriptor, up to the first error: the interpreter drops, too,
+/// what a full one does not take.
+fn pass_on(py: Python<'_>, mut heard: UnixStream, to: i32) {
+    let mut bytes = [0; 64];
+    while let Ok(count @ 1..) = heard.read(&mut bytes) {
+        let written = py
+            .import("os")
+            .and_then(|os| os.call_method1("write", (to, PyBytes::new(py, &bytes[..count]))));
+        if written.is_err() {
+            break;
         }
     }
 }
