@@ -192,8 +192,6 @@ impl Options {
             steps: 20 + random.below(60) as usize,
             streams: (0..random.below(4))
                 .map(|_| 1 + random.below(2) as usize * random.below(keys as u64) as usize)
-                // What memcached may not know is checked of one key at a time.
-                .map(|count| if memcached.is_some() { 1 } else { count })
                 .collect(),
             sockets,
             bounds,

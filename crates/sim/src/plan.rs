@@ -67,14 +67,8 @@ fn pause(random: &mut Random) -> Duration {
 fn step(random: &mut Random, options: &Options) -> Step {
     let client = random.below(options.clients as u64) as usize;
     let key = random.below(options.keys as u64) as usize;
-    // What memcached may not know is checked of one key at a time.
-    let together = if options.memcached.is_some() {
-        1
-    } else {
-        options.keys
-    };
     match random.below(20) {
-        0..9 => Step::Ask(client, ask(random, key, together)),
+        0..9 => Step::Ask(client, ask(random, key, options.keys)),
         9..15 => Step::Write(key, order(random)),
         15 if random.below(4) == 0 => Step::Flush,
         _ => disturbance(random, options, client).unwrap_or(Step::Write(key, order(random))),

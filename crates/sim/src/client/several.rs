@@ -3,6 +3,7 @@
 use super::Owed;
 use super::part::Part;
 use super::reader::Reader;
+use super::unlooked::was_known;
 use crate::answer::Answer;
 use crate::around::Around;
 use crate::failure::Oracle;
@@ -115,7 +116,7 @@ impl Reader {
             _ => false,
         };
         match answer.status {
-            200 if method == Method::Head => self.check_cursors(owed, answer, around),
+            200 if method == Method::Head => self.check_cursors(owed, answer, around, now),
             200 => {
                 around.counts.reach("values of several keys");
                 let told = parse(&answer.body);
@@ -134,6 +135,10 @@ impl Reader {
                 Ok(())
             }
             503 if around.may_end() => Ok(()),
+            503 if owed.may_fail(around) => {
+                around.counts.reach("several keys without memcached");
+                Ok(())
+            }
             503 | 504 if around.app.is_some() && !around.is_calm => {
                 around.counts.reach("several keys without the application");
                 Ok(())
@@ -157,15 +162,15 @@ impl Reader {
             let told = values.next_if(|(label, _)| *label == part.label);
             match told {
                 Some((_, Some((value, cursor)))) => {
-                    self.check_part(part, (value, cursor), around, now)?;
+                    self.check_part(owed, part, (value, cursor), around, now)?;
                     cursors.push((*cursor).to_owned());
                 }
                 Some((_, None)) => {
-                    self.check_gone(part, around, now)?;
+                    self.check_gone(owed, part, around, now)?;
                     cursors.push(String::new());
                 }
                 None => {
-                    self.check_silent(part, around, now)?;
+                    self.check_silent(owed, part, around, now)?;
                     cursors.push(part.cursor.clone());
                 }
             }
@@ -183,6 +188,7 @@ impl Reader {
     /// Checks the value of one key.
     fn check_part(
         &mut self,
+        owed: &Owed,
         part: &Part,
         (value, cursor): (&str, &str),
         around: &mut Around<'_>,
@@ -190,18 +196,19 @@ impl Reader {
     ) -> Result<(), Broken> {
         let last = self.seen[part.key];
         let model = &mut around.keys[part.key];
+        let is_stored = model.place_of_answer(value.as_bytes()).is_some();
         if let Some(app) = around.app
+            && !is_stored
             && value.starts_with(&format!("{}@", model.name))
         {
             around.counts.reach("several keys with the application");
-            self.seen[part.key] = model.saw_nothing(part.floor, last, now)?;
+            self.seen[part.key] = owed.saw_nothing(part, last, around, now)?;
             self.note(part.key, None);
             return self.check_own(value, &around.keys[part.key].name, app);
         }
         let place = model.place_of(value.as_bytes())?;
         model.note_cursor(cursor, place)?;
-        model.saw_value(place, part.floor, last, now)?;
-        self.seen[part.key] = place;
+        self.seen[part.key] = owed.saw_value(part, place, last, around, now)?;
         self.note(part.key, Some((place, cursor.to_owned())));
         if part.has == Some(place) {
             return Err(wrong(&format!("it has that of {} already", part.label)));
@@ -212,14 +219,14 @@ impl Reader {
     /// Checks that a key has gone, of which it had said that it has a value.
     fn check_gone(
         &mut self,
+        owed: &Owed,
         part: &Part,
         around: &mut Around<'_>,
         now: Duration,
     ) -> Result<(), Broken> {
         around.counts.reach("several keys, one gone");
         let last = self.seen[part.key];
-        let model = &around.keys[part.key];
-        self.seen[part.key] = model.saw_nothing(part.floor, last, now)?;
+        self.seen[part.key] = owed.saw_nothing(part, last, around, now)?;
         self.note(part.key, None);
         let is_right = !part.knows_nothing() && !around.keeps_waiting;
         let reason = || wrong(&format!("{} is gone unasked", part.label));
@@ -227,12 +234,23 @@ impl Reader {
     }
 
     /// Checks that nothing is told of a key.
-    fn check_silent(&self, part: &Part, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
+    fn check_silent(
+        &self,
+        owed: &Owed,
+        part: &Part,
+        around: &Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
         let (model, last) = (&around.keys[part.key], self.seen[part.key]);
         let is_still_there = part.has.is_some_and(|has| has >= part.floor.max(last));
         // An application that fails says nothing of a key, and is not asked where others are news.
         let may_lack = part.knows_nothing() || around.keeps_waiting || around.app.is_some();
-        if is_still_there || may_lack && model.saw_nothing(part.floor, last, now).is_ok() {
+        // Nor does a lookup that has failed.
+        if is_still_there
+            || owed.may_fail(around)
+            || around.app.is_some() && owed.may_be_stale(around)
+            || may_lack && model.saw_nothing(part.floor, last, now).is_ok()
+        {
             return Ok(());
         }
         let (label, has, floor) = (&part.label, part.has, part.floor);
@@ -245,21 +263,64 @@ impl Reader {
         &mut self,
         owed: &Owed,
         answer: &Answer,
-        around: &Around<'_>,
+        around: &mut Around<'_>,
+        now: Duration,
     ) -> Result<(), Broken> {
+        around.counts.reach("cursors of several keys");
         let cursors = answer.cursor.as_deref().unwrap_or_default();
         if cursors.split('.').count() != owed.parts.len() {
             return Err(wrong("cursors of other keys"));
         }
         for (part, cursor) in owed.parts.iter().zip(cursors.split('.')) {
-            let state = around.keys[part.key].state_of(cursor).unwrap_or_default();
-            self.seen[part.key] = self.seen[part.key].max(state);
+            // A cursor that is none is given back as nothing.
+            let is_gone = part.is_garbage && !around.keeps_waiting && around.app.is_none();
+            if cursor == part.cursor && !is_gone {
+                self.check_silent(owed, part, around, now)?;
+            } else if cursor.is_empty() {
+                self.check_gone(owed, part, around, now)?;
+            } else if let Some(place) = around.keys[part.key].state_of(cursor) {
+                let last = self.seen[part.key];
+                self.seen[part.key] = owed.saw_value(part, place, last, around, now)?;
+            }
         }
         Ok(())
     }
 }
 
 impl Owed {
+    /// Checks that a key may have nothing, as far as the application is asked of it; returns the
+    /// newest state that is seen by that.
+    fn saw_nothing(
+        &self,
+        part: &Part,
+        last: usize,
+        around: &Around<'_>,
+        now: Duration,
+    ) -> Result<usize, Broken> {
+        let seen = around.keys[part.key].saw_nothing(part.floor, last, now);
+        // A lookup that has failed does not say that there is nothing.
+        let is_guess = around.app.is_some() && self.may_fail(around);
+        if is_guess { Ok(last) } else { seen }
+    }
+
+    /// Checks that this value of a key may be told; returns as above.
+    fn saw_value(
+        &self,
+        part: &Part,
+        place: usize,
+        last: usize,
+        around: &Around<'_>,
+        now: Duration,
+    ) -> Result<usize, Broken> {
+        let model = &around.keys[part.key];
+        // Where the application fails, a value of before stands in for what it would say.
+        let is_stale = around.app.is_some() && self.may_be_stale(around);
+        match model.saw_value(place, part.floor, last, now) {
+            Err(broken) if !is_stale || !was_known(model, place, now) => Err(broken),
+            _ => Ok(place.max(last)),
+        }
+    }
+
     /// A state that a poll which waits must be told of now, since when, and how long that may take.
     pub(super) fn news(&self, around: &Around<'_>) -> Option<(usize, Duration, Duration)> {
         // What the application is asked for comes first.

@@ -4,7 +4,7 @@ use super::Owed;
 use crate::answer::Answer;
 use crate::around::Around;
 use crate::failure::Oracle;
-use crate::keys::Broken;
+use crate::keys::{Broken, Key};
 use crate::patience::APP_PATIENCE;
 use crate::step::Ask;
 use std::time::Duration;
@@ -57,6 +57,11 @@ impl Owed {
     }
 }
 
+/// Returns true if this was the value of a key a short while ago.
+pub(super) fn was_known(model: &Key, place: usize, now: Duration) -> bool {
+    model.was_there_since(place, now.saturating_sub(STALE))
+}
+
 /// Checks a value of before.
 fn check_stale(
     has: &mut Option<(usize, String)>,
@@ -72,7 +77,7 @@ fn check_stale(
     let cursor = answer.cursor.as_deref().unwrap_or_default();
     model.note_cursor(cursor, place)?;
     *has = Some((place, cursor.to_owned()));
-    if model.was_there_since(place, now.saturating_sub(STALE)) {
+    if was_known(model, place, now) {
         return Ok(());
     }
     let reason = format!("state {place} was over more than {STALE:?} ago");
@@ -110,7 +115,7 @@ impl Around<'_> {
         now: Duration,
     ) -> Result<usize, Broken> {
         let model = &self.keys[key];
-        let is_known = model.was_there_since(place, now.saturating_sub(STALE));
+        let is_known = was_known(model, place, now);
         match model.saw_value(place, floor, last, now) {
             Err(broken) if !is_known || !self.may_guess(now) => Err(broken),
             _ => Ok(place.max(last)),
