@@ -83,8 +83,8 @@ impl Around<'_> {
 
     /// An answer is 503; returns true if a bound is why.
     pub(crate) fn refuses_answer(&mut self, answer: &Answer) -> bool {
-        if answer.body.is_empty() && self.app.is_some() {
-            // An application that fails may be why, so it is not counted.
+        if answer.body.is_empty() && (self.app.is_some() || self.fails_until.is_some()) {
+            // An application or a memcached that fails may be why, so it is not counted.
             return answer.retries && self.refused.is_some();
         }
         let is_reason = answer.body.is_empty() || answer.body.starts_with(TOO_MANY.as_bytes());

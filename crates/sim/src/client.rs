@@ -400,8 +400,10 @@ impl Client {
         let stays_behind = around.ending.hands_over && is_so(Connection::stays_behind);
         if stays_behind || around.is_flooded() && is_so(Connection::is_unconfirmed) {
             // Its handshake has given way to another one, or its request has crossed the end of a
-            // connection that does not go over to a successor: it asks again.
+            // connection that does not go over to a successor: it asks again. Where a bound may be
+            // why, it would be told so again and again.
             let asks = self.owed.drain(..).rev().map(|owed| owed.ask);
+            let asks = asks.filter(|_| around.refused.is_none());
             asks.for_each(|ask| self.asks.push_front(ask));
             self.leave(SimStream::close);
             return Ok(());

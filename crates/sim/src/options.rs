@@ -173,7 +173,7 @@ impl Options {
         let writers = 1 + random.below(3);
         let writers = (0..writers).map(|_| protocol(random.below(3))).collect();
         let memcached = MemcachedOptions::of(seed);
-        let bounds = Bounds::of(seed, loops).filter(|_| memcached.is_none());
+        let bounds = Bounds::of(seed, loops);
         let mut sockets = SocketOptions::of(seed, keys);
         if memcached.is_some() {
             sockets.publish_nothing();
@@ -195,8 +195,7 @@ impl Options {
                 .collect(),
             sockets,
             bounds,
-            // Their oracles know nothing of one another.
-            tls: TlsOptions::of(seed).filter(|_| bounds.is_none() && memcached.is_none()),
+            tls: TlsOptions::of(seed),
             memcached,
             // Two processes have twice the room of one.
             upgrades: if bounds.is_none() { upgrades } else { 0 },

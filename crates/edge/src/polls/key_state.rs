@@ -210,6 +210,12 @@ impl MultiPoll {
         body
     }
 
+    /// Returns true if it does not wait for all of its keys: there was no room.
+    pub(super) fn lacks_room(&self) -> bool {
+        let has_no_wait = |state: &KeyState| state.key.is_some() && !state.is_joined;
+        self.keys.iter().any(has_no_wait)
+    }
+
     /// The keys whose values are other than what the client says it has, and that it is not told
     /// of: there was no room.
     pub(super) fn left_out(&self) -> Vec<KeyId> {

@@ -19,7 +19,7 @@ use super::owed::{OVERDUE, owed_time};
 use super::parts::Parts;
 use super::spread::Spread;
 use super::tables::KeptRequest;
-use super::waiters::Waiters;
+use super::waiters::{TOO_MANY_WAIT, Waiters};
 use crate::access::Gate;
 use crate::config::{Config, Routes};
 use crate::cursor::Condition;
@@ -248,8 +248,8 @@ impl MultiPolls<'_> {
         for place in places {
             let poll = self.waiters.multi_poll(token);
             let is_joined = poll.is_none_or(|poll| poll.keys[place].is_joined);
-            // It has to be told of every change from here on.
-            if waits && !is_joined {
+            // It has to be told of every change from here on, where it can be held at all.
+            if waits && !is_joined && self.waiters.no_waits(1).is_none() {
                 self.waiters.join_multi_poll(token, place, key);
             }
         }
@@ -264,7 +264,7 @@ impl MultiPolls<'_> {
         if self.asks_for_missing(context, token) {
             return;
         }
-        // Its keys count among those that wait already.
+        // Its keys count among those that wait already, unless there was no room for them.
         let no_waits = self.waiters.no_waits(0);
         let Some(poll) = self.waiters.multi_poll_mut(token) else {
             return;
@@ -280,6 +280,7 @@ impl MultiPolls<'_> {
             };
             Some((PollOutcome::Failed, who))
         } else {
+            let no_waits = no_waits.or_else(|| poll.lacks_room().then_some(TOO_MANY_WAIT));
             let no_waits = no_waits.filter(|_| poll.waits());
             no_waits.map(|reason| (PollOutcome::Refused, reason))
         };
