@@ -169,6 +169,11 @@ impl SimNet {
         SimServer::start(at, Box::new(peer))
     }
 
+    /// Has all connections to this address [sealed](SimStream::seal) from their beginning.
+    pub fn seal_at(&self, at: SocketAddr) {
+        with(|network| network.sealed.push(at));
+    }
+
     /// Lets time pass with all that happens in it, but for what the loops do.
     pub fn pass(&self, time: Duration) {
         delivery::pass(time);

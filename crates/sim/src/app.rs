@@ -4,6 +4,7 @@ use crate::chance::random;
 use crate::options::{Fault, Options};
 use dwell_evloop::Random;
 use dwell_evloop::sim::{Peer, SimStream};
+use dwell_testkit::sim::{PeerStream, SimTls};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -108,7 +109,8 @@ impl Record {
         let text = format!("HTTP/1.1 {status} App\r\n{fields}{length}\r\n{body}");
         let mut bytes = text.into_bytes();
         let mut closes = !self.is_calm && self.random.below(4) == 0;
-        if self.strikes(Fault::AppCuts) {
+        let is_cut = self.strikes(Fault::AppCuts);
+        if is_cut {
             // Often before it has begun.
             let most = bytes.len() as u64 * self.random.below(2);
             bytes.truncate(self.random.below(most) as usize);
@@ -126,6 +128,7 @@ impl Record {
             bytes,
             after: time,
             closes,
+            is_cut,
         }
     }
 }
@@ -133,21 +136,26 @@ impl Record {
 /// One process of the application.
 pub(crate) struct App {
     record: Rc<RefCell<Record>>,
+    /// Its certificates, if it is spoken to under TLS.
+    tls: Option<SimTls>,
     connections: BTreeMap<u32, Connection>,
 }
 
-#[derive(Default)]
 struct Connection {
+    stream: PeerStream,
     input: Vec<u8>,
     output: Vec<u8>,
     pending: Option<(Duration, Pending)>,
     closes: bool,
+    is_cut: bool,
 }
 
 struct Pending {
     bytes: Vec<u8>,
     after: Duration,
     closes: bool,
+    /// It ends in the middle, without a word.
+    is_cut: bool,
 }
 
 /// The part of a request that the application reads.
@@ -162,19 +170,35 @@ struct Request {
 }
 
 impl App {
-    pub(crate) fn new(record: &Rc<RefCell<Record>>) -> Self {
+    pub(crate) fn new(record: &Rc<RefCell<Record>>, tls: Option<&SimTls>) -> Self {
         Self {
             record: Rc::clone(record),
+            tls: tls.cloned(),
             connections: BTreeMap::new(),
+        }
+    }
+}
+
+impl Connection {
+    fn new(stream: &SimStream, tls: Option<&SimTls>) -> Self {
+        Self {
+            stream: PeerStream::of(stream, tls),
+            input: Vec::new(),
+            output: Vec::new(),
+            pending: None,
+            closes: false,
+            is_cut: false,
         }
     }
 }
 
 impl Peer for App {
     fn serve(&mut self, stream: &mut SimStream) {
-        let now = stream.elapsed();
-        let connection = self.connections.entry(stream.id()).or_default();
-        let is_open = stream.read_all(&mut connection.input);
+        let (id, now) = (stream.id(), stream.elapsed());
+        let tls = self.tls.as_ref();
+        let connection = self.connections.entry(id);
+        let connection = connection.or_insert_with(|| Connection::new(stream, tls));
+        let is_open = connection.stream.read_all(&mut connection.input);
         if connection.pending.is_none()
             && let Some(request) = Request::take(&mut connection.input)
         {
@@ -184,15 +208,20 @@ impl Peer for App {
         }
         if let Some((_, pending)) = connection.pending.take_if(|(at, _)| *at <= now) {
             connection.output.extend_from_slice(&pending.bytes);
-            connection.closes = pending.closes;
+            (connection.closes, connection.is_cut) = (pending.closes, pending.is_cut);
         }
         if !connection.output.is_empty() {
-            let written = stream.write(&connection.output).unwrap_or(0);
+            let written = connection.stream.write(&connection.output).unwrap_or(0);
             connection.output.drain(..written);
         }
-        if connection.closes && connection.output.is_empty() || !is_open {
-            self.connections.remove(&stream.id());
-            stream.close();
+        let is_sent = connection.output.is_empty() && !connection.stream.has_pending();
+        if connection.closes && is_sent || !is_open {
+            if connection.is_cut {
+                connection.stream.cut();
+            } else {
+                connection.stream.close();
+            }
+            self.connections.remove(&id);
         }
     }
 }

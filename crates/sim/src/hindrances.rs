@@ -1,5 +1,7 @@
 //! Things that fail for a while: loops that stand still, and what is not to be had.
 
+use crate::options::Options;
+use crate::outward::Outward;
 use crate::upgrade::Upgrades;
 use std::time::Duration;
 
@@ -16,20 +18,22 @@ pub(crate) struct Hindrances {
     /// Loops or descriptors hinder clients until then.
     until: Duration,
     pub(crate) upgrades: Upgrades,
+    pub(crate) outward: Outward,
 }
 
 /// The time after which a listener without descriptors tries again, and a moment.
 const AGAIN: Duration = Duration::from_millis(1_500);
 
 impl Hindrances {
-    pub(crate) fn new(loops: usize) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Self {
             is_rough: false,
-            stalled_until: vec![Duration::ZERO; loops],
+            stalled_until: vec![Duration::ZERO; options.loops],
             shortage_until: Duration::ZERO,
             app_back_at: Duration::ZERO,
             until: Duration::ZERO,
             upgrades: Upgrades::default(),
+            outward: Outward::new(options),
         }
     }
 
@@ -50,6 +54,7 @@ impl Hindrances {
         self.shortage_until = Duration::ZERO;
         self.app_back_at = Duration::ZERO;
         self.until = now;
+        self.outward.end();
     }
 
     /// Has a loop stand still until then.
@@ -95,11 +100,12 @@ impl Hindrances {
         now >= self.app_back_at
     }
 
-    /// The moments at which descriptors and the application are to be had again, and a successor
-    /// serves.
-    pub(crate) fn ends(&self) -> [Duration; 3] {
+    /// The moments at which descriptors, the application and right certificates are to be had
+    /// again, and a successor serves.
+    pub(crate) fn ends(&self) -> [Duration; 5] {
         let due = self.upgrades.due_at().unwrap_or_default();
-        [self.shortage_until, self.app_back_at, due]
+        let [app, memcached] = self.outward.ends();
+        [self.shortage_until, self.app_back_at, due, app, memcached]
     }
 
     /// The moment from which no loop and no descriptor hinders clients.

@@ -3,6 +3,7 @@
 use crate::bounds::Bounds;
 use crate::chance::random;
 use crate::memcached::MemcachedOptions;
+use crate::outward::OutwardOptions;
 use crate::pick::SEVERAL_MAX;
 use crate::socket::SocketOptions;
 use crate::tls::TlsOptions;
@@ -151,6 +152,8 @@ pub struct Options {
     pub bounds: Option<Bounds>,
     /// TLS, in some runs.
     pub tls: Option<TlsOptions>,
+    /// TLS towards servers, in some runs.
+    pub outward: Option<OutwardOptions>,
     /// The memcached servers that have the values, if the store in the process has not.
     pub memcached: Option<MemcachedOptions>,
     /// Times that another process is to take over.
@@ -196,6 +199,7 @@ impl Options {
             sockets,
             bounds,
             tls: TlsOptions::of(seed),
+            outward: OutwardOptions::of(seed),
             memcached,
             // Two processes have twice the room of one.
             upgrades: if bounds.is_none() { upgrades } else { 0 },

@@ -5,6 +5,7 @@ mod retake;
 use crate::chance::random;
 use crate::memcached::memcached_steps;
 use crate::options::{Fault, Options};
+use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
 use crate::reload::Reload;
 use crate::socket::socket_steps;
@@ -45,6 +46,10 @@ impl Plan {
         for (place, pause, server, act) in memcached_steps(&options) {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Memcached(server, act)));
+        }
+        for (place, pause, wrong) in outward_steps(&options) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Certificate(wrong)));
         }
         for (place, pause, upgrade) in upgrade_steps(&options) {
             let place = place.min(steps.len());

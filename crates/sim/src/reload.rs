@@ -3,6 +3,7 @@
 use crate::bounds::Bounds;
 use crate::memcached::{self, MemcachedOptions};
 use crate::options::Options;
+use crate::outward::{Behind, OutwardOptions};
 use dwell_edge::config::{self, Config};
 use dwell_evloop::Random;
 use std::net::SocketAddr;
@@ -61,8 +62,14 @@ pub(crate) fn config(
     };
     let upstream = if options.has_app {
         let at = SocketAddr::from(APPS[usize::from(changes.has(Change::Moved))]);
+        let scheme = if OutwardOptions::speaks(options, Behind::App) {
+            "https"
+        } else {
+            "http"
+        };
+        let tls = OutwardOptions::lines(options, Behind::App);
         format!(
-            "upstream.url = \"http://{at}\"\nupstream.connect_timeout = \"1s\"\n\
+            "{tls}upstream.url = \"{scheme}://{at}\"\nupstream.connect_timeout = \"1s\"\n\
              upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
         )
     } else {
@@ -86,7 +93,10 @@ pub(crate) fn config(
     };
     let tls = tls(options, changes);
     let values = match &options.memcached {
-        Some(memcached) => servers(memcached),
+        Some(memcached) => {
+            let tls = OutwardOptions::lines(options, Behind::Memcached);
+            servers(memcached) + &tls
+        }
         None => format!("store.listen = \"{store}\"\n"),
     };
     let fills = (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills);

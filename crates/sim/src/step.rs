@@ -1,6 +1,7 @@
 //! One step of a run: a request, a command of a writer, or a fault.
 
 use crate::memcached::MemcachedAct;
+use crate::outward::WrongCertificate;
 use crate::pick::{Pick, SEVERAL_MAX};
 use crate::reload::Reload;
 use crate::socket::Act;
@@ -139,6 +140,8 @@ pub enum Step {
     Intrude(TlsFault, Intrusion, usize),
     /// Something befalls a memcached server.
     Memcached(usize, MemcachedAct),
+    /// Servers show a wrong certificate for a while.
+    Certificate(WrongCertificate),
     /// Another process is to take over.
     Upgrade(Upgrade),
 }

@@ -1,6 +1,8 @@
 //! The process, its clients and writers, and the time that passes for all of them.
 
-use crate::app::{App, Record};
+mod serving;
+
+use crate::app::Record;
 use crate::around::{Around, Ending};
 use crate::bounding::Bounding;
 use crate::chance::random;
@@ -9,8 +11,9 @@ use crate::failure::{Failure, Oracle};
 use crate::hindrances::Hindrances;
 use crate::intrusions::Intrusions;
 use crate::keys::{Broken, Key};
-use crate::memcached::{MemcachedAct, RECOVERY, Servers};
+use crate::memcached::{RECOVERY, Servers};
 use crate::options::{Fault, Options};
+use crate::outward::{Behind, seal};
 use crate::patience::PROMPT;
 use crate::reload::{self, Reload};
 use crate::report::Counts;
@@ -95,11 +98,14 @@ impl World {
         if is_recorded {
             network.begin_record();
         }
+        seal(&network, options);
         let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let edge = start(options, at);
         let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
         let memcached = options.memcached.as_ref();
-        let memcached = memcached.map(|it| Servers::new(it, options.seed));
+        let hindrances = Hindrances::new(options);
+        let tls = hindrances.outward.of(Behind::Memcached);
+        let memcached = memcached.map(|it| Servers::new(it, options.seed, tls));
         // What is in memcached is changed there.
         let writers = options.writers.iter().filter(|_| memcached.is_none());
         let writers = writers.copied();
@@ -115,7 +121,7 @@ impl World {
             ends: false,
             random: random(options.seed, 3),
             at,
-            hindrances: Hindrances::new(options.loops),
+            hindrances,
             app: None,
             memcached,
             app_record: Record::new(options),
@@ -184,21 +190,6 @@ impl World {
         self.network.set_link(link);
     }
 
-    /// Has the application there when it is to be.
-    fn follow_app(&mut self) {
-        if self.options.has_app && self.app.is_none() && self.hindrances.has_app(self.now()) {
-            let serve = |at| self.network.serve(at, App::new(&self.app_record)).ok();
-            let [first, second] = reload::APPS.map(|at| serve(at.into()));
-            self.app = first.zip(second).map(|(first, second)| [first, second]);
-        }
-    }
-
-    /// Ends the application and starts it again: its connections end, while none is in use.
-    pub(crate) fn restart_app(&mut self) {
-        self.app = None;
-        self.follow_app();
-    }
-
     /// Does one step of the plan.
     pub(crate) fn step(&mut self, step: Step) {
         self.network.remark(|| format!("step {step:?}"));
@@ -259,6 +250,7 @@ impl World {
             }
             Step::Reload(changes) => self.reload(changes).then_some(Fault::Reload),
             Step::Upgrade(upgrade) => return self.begin_upgrade(upgrade),
+            Step::Certificate(wrong) => return self.show_wrong(wrong),
             Step::AppDown(time) => {
                 self.app = None;
                 self.hindrances.lose_app(now + time);
@@ -318,16 +310,6 @@ impl World {
         }
     }
 
-    /// Something befalls a memcached server.
-    fn befall(&mut self, server: usize, act: MemcachedAct) {
-        let now = self.now();
-        let memcached = self.memcached.as_mut();
-        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, now));
-        if let Some(fault) = fault {
-            self.counts.strike(fault.name());
-        }
-    }
-
     /// Has the one writer of a key write it: a client of the store, or a WebSocket.
     pub(crate) fn write(&mut self, key: usize, order: Order) {
         let now = self.now();
@@ -361,6 +343,7 @@ impl World {
     pub(crate) fn pass(&mut self, time: Duration) -> Result<(), Failure> {
         let until = self.now() + time;
         loop {
+            self.hindrances.outward.follow(self.now());
             self.follow_app();
             self.follow_upgrade()?;
             self.attend().map_err(|broken| self.failure(broken))?;
@@ -510,7 +493,7 @@ impl World {
                 around.counts.reach(name);
             }
         }
-        self.check_app()?;
+        self.check_servers()?;
         if self.ends {
             return Ok(());
         }
@@ -526,19 +509,6 @@ impl World {
         }
         self.flush();
         Ok(())
-    }
-
-    /// Counts the faults of the application, and checks that no POST has come twice.
-    fn check_app(&mut self) -> Result<(), Broken> {
-        let mut app = self.app_record.borrow_mut();
-        for fault in std::mem::take(&mut app.struck) {
-            self.counts.strike(fault.name());
-        }
-        let repeated = app.repeated().map(|id| {
-            let reason = format!("the POST {id} has come twice");
-            (Oracle::OneRequest, reason)
-        });
-        repeated.map_or(Ok(()), Err)
     }
 
     /// Until when something hinders clients, and lookups in memcached may fail.

@@ -2,7 +2,8 @@
 #![cfg(feature = "sim")]
 
 use dwell_sim::{
-    Counts, Fault, MemcachedFault, Plan, Planted, TlsFault, plant, play, play_seed, record, shrink,
+    Behind, Counts, Fault, MemcachedFault, Plan, Planted, TlsFault, plant, play, play_seed, record,
+    shrink,
 };
 
 /// Seeds that are played.
@@ -73,6 +74,7 @@ fn no_seed_breaks_a_promise() {
         "pong",
         "publish",
         "records by hand",
+        "refused certificate",
         "refused connection",
         "refused key",
         "refused publish",
@@ -108,6 +110,7 @@ fn check_faults(counts: &Counts) {
     for name in of_memcached
         .into_iter()
         .chain(TlsFault::ALL.map(TlsFault::name))
+        .chain([Behind::App, Behind::Memcached].map(Behind::wrong))
     {
         assert!(counts.faults.contains_key(name), "{name}");
     }

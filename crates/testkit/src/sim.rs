@@ -2,7 +2,9 @@
 
 mod memcached;
 mod scripted;
+mod tls;
 
 pub use dwell_evloop::sim::{Link, Peer, SimListener, SimNet, SimServer, SimStream, Trace};
 pub use memcached::{MemcachedOptions, MemcachedProcess, Quirks, SimMemcached, Stored, Struck};
 pub use scripted::SimScripted;
+pub use tls::{PeerStream, SimTls};

@@ -30,6 +30,8 @@ pub(super) struct Network {
     pub(super) trace: Trace,
     /// Seconds by which the wall clock is ahead of the other.
     pub(super) wall_ahead: i64,
+    /// Addresses whose connections are sealed from their beginning.
+    pub(super) sealed: Vec<SocketAddr>,
     /// A line for each event, if they are kept.
     pub(super) record: Option<Vec<String>>,
 }
@@ -77,6 +79,7 @@ impl Network {
             ports: FIRST_PORT,
             trace: Trace::default(),
             wall_ahead: 0,
+            sealed: Vec::new(),
             record: None,
         }
     }
@@ -217,12 +220,13 @@ impl Network {
     /// Makes both ends of a connection to an address, and has it asked for.
     pub(super) fn connect(&mut self, to: SocketAddr, writes_early: bool) -> u32 {
         let from = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()));
-        let window = self.link.window_bytes;
+        let (window, is_sealed) = (self.link.window_bytes, self.sealed.contains(&to));
         let client = self.next_handle();
         let mut near = Box::new(End::new(client + 1, [from, to], window));
-        near.writes_early = writes_early;
+        (near.writes_early, near.is_sealed) = (writes_early, is_sealed);
         self.add(Place::End(near));
-        let far = Box::new(End::new(client, [to, from], window));
+        let mut far = Box::new(End::new(client, [to, from], window));
+        far.is_sealed = is_sealed;
         let server = self.add(Place::End(far));
         let at = self.plan(0, Event::Asked { client });
         if let Some(end) = self.end(server) {

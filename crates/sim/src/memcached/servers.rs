@@ -9,7 +9,7 @@ use crate::step::Order;
 use dwell_evloop::Random;
 use dwell_evloop::sim::{SimNet, SimServer};
 use dwell_memcache::{Ring, RingServer};
-use dwell_testkit::sim::{MemcachedOptions as ProcessOptions, MemcachedProcess, Quirks};
+use dwell_testkit::sim::{MemcachedOptions as ProcessOptions, MemcachedProcess, Quirks, SimTls};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,6 +20,8 @@ use std::time::Duration;
 /// its server at any moment. What the edge stores is taken in behind it.
 pub(crate) struct Servers {
     options: MemcachedOptions,
+    /// Their certificates, if they are spoken to under TLS.
+    tls: Option<SimTls>,
     ring: Ring,
     all: Vec<Server>,
     random: Random,
@@ -49,7 +51,7 @@ struct Server {
 pub(crate) const RECOVERY: Duration = Duration::from_secs(3);
 
 impl Servers {
-    pub(crate) fn new(options: &MemcachedOptions, seed: u64) -> Self {
+    pub(crate) fn new(options: &MemcachedOptions, seed: u64, tls: Option<&SimTls>) -> Self {
         let ports = addresses(options).map(|at| RingServer {
             host: "127.0.0.1",
             port: at.port(),
@@ -59,7 +61,7 @@ impl Servers {
         let mut random = random(seed, 13);
         let all = addresses(options).map(|at| Server {
             at,
-            process: process(options, 1, &mut random),
+            process: process(options, 1, tls, &mut random),
             place: None,
             back_at: Duration::ZERO,
             paused_until: Duration::ZERO,
@@ -71,6 +73,7 @@ impl Servers {
             ring,
             all: all.collect(),
             options: options.clone(),
+            tls: tls.cloned(),
             random,
             is_rough: false,
             hindered_until: Duration::ZERO,
@@ -95,6 +98,14 @@ impl Servers {
         let server = &mut self.all[place];
         server.orders.push_back((key, order));
         server.follow(keys, now);
+    }
+
+    /// Ends their connections; lookups may fail until then, and for a while more.
+    pub(crate) fn cut(&mut self, until: Duration) {
+        for server in &self.all {
+            server.process.reset_connections();
+        }
+        self.hindered_until = self.hindered_until.max(until + RECOVERY);
     }
 
     /// Drops all items of the servers that run.
@@ -162,7 +173,7 @@ impl Servers {
         } else {
             1
         };
-        server.process = process(&self.options, pid, &mut self.random);
+        server.process = process(&self.options, pid, self.tls.as_ref(), &mut self.random);
         server
             .process
             .set_quirks(quirks(&self.options, self.is_rough));
@@ -320,13 +331,22 @@ impl Server {
     }
 }
 
-fn process(options: &MemcachedOptions, pid: u64, random: &mut Random) -> MemcachedProcess {
-    MemcachedProcess::new(ProcessOptions {
+fn process(
+    options: &MemcachedOptions,
+    pid: u64,
+    tls: Option<&SimTls>,
+    random: &mut Random,
+) -> MemcachedProcess {
+    let process = MemcachedProcess::new(ProcessOptions {
         pid,
         has_cas: options.has_cas,
         tells_deletions: options.tells_deletions,
         seed: random.draw(),
-    })
+    });
+    if let Some(tls) = tls {
+        process.set_tls(tls.clone());
+    }
+    process
 }
 
 fn quirks(options: &MemcachedOptions, is_rough: bool) -> Quirks {

@@ -1,6 +1,7 @@
 //! The process of a simulated memcached.
 
 use super::quirks::{Chance, Quirks, Struck};
+use crate::sim::tls::{PeerStream, SimTls};
 use dwell_evloop::sim::{Peer, SimNet, SimServer, SimStream};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ impl MemcachedProcess {
         Self(Rc::new(RefCell::new(Model {
             options,
             chance: Chance::new(options.seed),
+            tls: None,
             paused_until: Duration::ZERO,
             last_cas: 0,
             items: BTreeMap::new(),
@@ -158,6 +160,11 @@ impl MemcachedProcess {
         !connections.is_empty()
     }
 
+    /// Has connections from now on speak TLS, as with `-Z`.
+    pub fn set_tls(&self, tls: SimTls) {
+        self.0.borrow_mut().tls = Some(tls);
+    }
+
     /// Sets what it does now and then.
     pub fn set_quirks(&self, quirks: Quirks) {
         self.0.borrow_mut().chance.quirks = quirks;
@@ -186,6 +193,8 @@ impl Peer for MemcachedProcess {
 #[derive(Debug)]
 struct Model {
     options: MemcachedOptions,
+    /// Its certificates, if its clients speak TLS.
+    tls: Option<SimTls>,
     chance: Chance,
     paused_until: Duration,
     last_cas: u64,
@@ -208,7 +217,7 @@ struct Item {
 
 #[derive(Debug)]
 struct Connection {
-    stream: SimStream,
+    stream: PeerStream,
     input: Vec<u8>,
     /// Replies that have not been taken yet.
     output: Vec<u8>,
@@ -220,9 +229,9 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: &SimStream) -> Self {
+    fn new(stream: &SimStream, tls: Option<&SimTls>) -> Self {
         Self {
-            stream: stream.beside(stream.id()),
+            stream: PeerStream::of(stream, tls),
             input: Vec::new(),
             output: Vec::new(),
             torn_until: Duration::ZERO,
@@ -255,7 +264,8 @@ impl Model {
             return stream.serve_after(rest);
         }
         let connection = self.connections.remove(&id);
-        let mut connection = connection.unwrap_or_else(|| Connection::new(stream));
+        let mut connection =
+            connection.unwrap_or_else(|| Connection::new(stream, self.tls.as_ref()));
         let is_open = connection.stream.read_all(&mut connection.input);
         while let Some(length) = self.command(&mut connection) {
             connection.input.drain(..length);
@@ -264,7 +274,7 @@ impl Model {
         if is_open {
             self.connections.insert(id, connection);
         } else {
-            stream.close();
+            connection.stream.close();
         }
     }
 

@@ -1,0 +1,69 @@
+//! The servers behind the edge: the application, and what befalls memcached.
+
+use super::World;
+use crate::app::App;
+use crate::failure::Oracle;
+use crate::keys::Broken;
+use crate::memcached::MemcachedAct;
+use crate::outward::{Behind, WrongCertificate};
+use crate::reload;
+
+impl World {
+    /// Has the application there when it is to be.
+    pub(super) fn follow_app(&mut self) {
+        if self.options.has_app && self.app.is_none() && self.hindrances.has_app(self.now()) {
+            let tls = self.hindrances.outward.of(Behind::App);
+            let serve = |at| {
+                let app = App::new(&self.app_record, tls);
+                self.network.serve(at, app).ok()
+            };
+            let [first, second] = reload::APPS.map(|at| serve(at.into()));
+            self.app = first.zip(second).map(|(first, second)| [first, second]);
+        }
+    }
+
+    /// Ends the application and starts it again: its connections end, while none is in use.
+    pub(crate) fn restart_app(&mut self) {
+        self.app = None;
+        self.follow_app();
+    }
+
+    /// Something befalls a memcached server.
+    pub(super) fn befall(&mut self, server: usize, act: MemcachedAct) {
+        let now = self.now();
+        let memcached = self.memcached.as_mut();
+        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, now));
+        if let Some(fault) = fault {
+            self.counts.strike(fault.name());
+        }
+    }
+
+    /// Has servers show a wrong certificate for a while, to connections that are made anew.
+    pub(super) fn show_wrong(&mut self, wrong: WrongCertificate) {
+        let now = self.now();
+        if !self.hindrances.outward.begin(wrong, now) {
+            return;
+        }
+        match (wrong.by, &mut self.memcached) {
+            (Behind::App, _) => self.restart_app(),
+            (Behind::Memcached, Some(memcached)) => memcached.cut(now + wrong.time),
+            (Behind::Memcached, None) => {}
+        }
+        self.counts.strike(wrong.by.wrong());
+    }
+
+    /// Counts the faults of the servers behind the edge, and checks that no POST has come twice, and
+    /// nothing to a server with a wrong certificate.
+    pub(super) fn check_servers(&mut self) -> Result<(), Broken> {
+        let mut app = self.app_record.borrow_mut();
+        for fault in std::mem::take(&mut app.struck) {
+            self.counts.strike(fault.name());
+        }
+        let repeated = app.repeated().map(|id| {
+            let reason = format!("the POST {id} has come twice");
+            (Oracle::OneRequest, reason)
+        });
+        repeated.map_or(Ok(()), Err)?;
+        self.hindrances.outward.check(&mut self.counts)
+    }
+}
