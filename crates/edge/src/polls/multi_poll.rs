@@ -239,6 +239,8 @@ impl MultiPolls<'_> {
         poll.asking = poll.asking.saturating_sub(1);
         // A failure is a miss if the application can still be asked.
         let has_failed = has_failed && poll.unasked.is_none();
+        #[cfg(feature = "sim")]
+        let has_failed = has_failed && !dwell_evloop::sim::Planted::FailureIsGone.is_in();
         poll.has_failed |= has_failed;
         let waits = poll.waits();
         let places = poll.places_of(key);

@@ -4,6 +4,8 @@ use super::error::RunError;
 use super::tls::{certificate, content, unusable};
 use crate::config::{ClientTlsFiles, Config, PeerAddress, UpstreamUrl};
 use dwell_evloop::{ClientTls, Connector, Roots};
+#[cfg(feature = "sim")]
+use std::path::Path;
 
 /// Makes the connectors of one kind of servers.
 pub(super) struct Outward<'a> {
@@ -26,6 +28,8 @@ impl<'a> Outward<'a> {
             None => Roots::system().map_err(|error| wrong(error.to_string()))?,
             Some(path) => {
                 let pem = content((path, option))?;
+                #[cfg(feature = "sim")]
+                let pem = with_neighbour(pem, path);
                 Roots::from_pem(&pem).map_err(|error| wrong(error.to_string()))?
             }
         };
@@ -111,6 +115,16 @@ pub(super) fn check(config: &Config) -> Vec<RunError> {
         Err(error) => found.push(error),
     }
     found
+}
+
+/// What a planted bug trusts, beside the certificates of a file.
+#[cfg(feature = "sim")]
+fn with_neighbour(mut pem: Vec<u8>, path: &Path) -> Vec<u8> {
+    if dwell_evloop::sim::Planted::TrustNeighbour.is_in() {
+        let neighbour = std::fs::read(path.with_file_name("unknown.pem"));
+        pem.extend(neighbour.unwrap_or_default());
+    }
+    pem
 }
 
 /// Stands for the path of a file where none is named.

@@ -65,11 +65,15 @@ pub enum Planted {
     EarlySnapshot,
     /// The bytes that had come of a next request do not go along with a connection.
     ForgetInput,
+    /// A lookup in memcached that has failed says of one of several keys that it has gone.
+    FailureIsGone,
+    /// A server is trusted whose certificate lies beside the file of those that are.
+    TrustNeighbour,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -97,6 +101,8 @@ impl Planted {
         Self::UseTimedOut,
         Self::EarlySnapshot,
         Self::ForgetInput,
+        Self::FailureIsGone,
+        Self::TrustNeighbour,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -74,7 +74,8 @@ impl SimTls {
 
     fn begin(&self) -> Session {
         let config = Arc::clone(&self.0.configs[self.0.shown.get()]);
-        let connection = ServerConnection::new(config).expect("the configuration is right");
+        let mut connection = ServerConnection::new(config).expect("the configuration is right");
+        connection.set_buffer_limit(None);
         Session {
             connection,
             certificates: Rc::clone(&self.0),
