@@ -1,37 +1,19 @@
 //! TLS towards the application and memcached: what their models show, and when that is wrong.
 
+mod options;
+
+pub use options::{Behind, OutwardOptions};
+
 use crate::chance::random;
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use crate::memcached::addresses;
 use crate::options::Options;
-use crate::reload::APPS;
 use crate::report::Counts;
 use dwell_evloop::sim::SimNet;
 use dwell_testkit::sim::SimTls;
+use std::net::SocketAddr;
 use std::time::Duration;
-
-/// The servers behind the edge, of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Behind {
-    /// The application.
-    App,
-    /// The memcached servers.
-    Memcached,
-}
-
-/// TLS towards servers in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutwardOptions {
-    /// The application is spoken to under TLS.
-    pub app: bool,
-    /// The memcached servers are.
-    pub memcached: bool,
-    /// Their TLS is 1.2, not 1.3.
-    pub is_tls12: bool,
-    /// Times that servers show wrong certificates, at most.
-    pub wrong_max: u64,
-}
 
 /// A certificate that servers show for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,44 +37,29 @@ const CERTIFICATES: [&[u8]; 4] = [
 /// The key of all of them.
 const KEY: &[u8] = include_bytes!("../data/key.pem");
 
-impl OutwardOptions {
-    /// The options of a seed, if it has any.
-    pub(crate) fn of(seed: u64) -> Option<Self> {
-        let mut random = random(seed, 50);
-        let has = random.below(4) == 0;
-        let options = Self {
-            app: random.below(4) > 0,
-            memcached: random.below(4) > 0,
-            is_tls12: random.below(4) == 0,
-            wrong_max: random.below(3) * 2,
-        };
-        has.then_some(options)
+/// The lines of a configuration that speaks TLS to these servers.
+pub(crate) fn lines(options: &Options, to: Behind) -> String {
+    if !speaks(options, to) {
+        return String::new();
     }
-
-    /// The lines of a configuration that speaks TLS to these servers.
-    pub(crate) fn lines(options: &Options, to: Behind) -> String {
-        if !Self::speaks(options, to) {
-            return String::new();
-        }
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/servers");
-        let (section, also) = match to {
-            Behind::App => ("upstream", ""),
-            Behind::Memcached => ("memcached", "memcached.tls = true\n"),
-        };
-        format!(
-            "{also}{section}.tls_ca = \"{folder}/trusted.pem\"\n\
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data/servers");
+    let (section, also) = match to {
+        Behind::App => ("upstream", ""),
+        Behind::Memcached => ("memcached", "memcached.tls = true\n"),
+    };
+    format!(
+        "{also}{section}.tls_ca = \"{folder}/trusted.pem\"\n\
              {section}.tls_server_name = \"server\"\n"
-        )
-    }
+    )
+}
 
-    /// Returns true if these servers are spoken to under TLS.
-    pub(crate) fn speaks(options: &Options, to: Behind) -> bool {
-        let outward = options.outward.as_ref();
-        outward.is_some_and(|outward| match to {
-            Behind::App => options.has_app && outward.app,
-            Behind::Memcached => options.memcached.is_some() && outward.memcached,
-        })
-    }
+/// Returns true if these servers are spoken to under TLS.
+pub(crate) fn speaks(options: &Options, to: Behind) -> bool {
+    let outward = options.outward.as_ref();
+    outward.is_some_and(|outward| match to {
+        Behind::App => options.has_app && outward.app,
+        Behind::Memcached => options.memcached.is_some() && outward.memcached,
+    })
 }
 
 /// The certificates that servers show, and until when they are wrong.
@@ -105,9 +72,7 @@ pub(crate) struct Outward {
 impl Outward {
     pub(crate) fn new(options: &Options) -> Self {
         let is_tls12 = options.outward.is_some_and(|outward| outward.is_tls12);
-        let tls = |to| {
-            OutwardOptions::speaks(options, to).then(|| SimTls::new(&CERTIFICATES, KEY, is_tls12))
-        };
+        let tls = |to| speaks(options, to).then(|| SimTls::new(&CERTIFICATES, KEY, is_tls12));
         Self {
             app: tls(Behind::App),
             memcached: tls(Behind::Memcached),
@@ -175,13 +140,13 @@ impl Outward {
 }
 
 /// Has the trace take in lengths alone of what goes to servers under TLS.
-pub(crate) fn seal(network: &SimNet, options: &Options) {
-    if OutwardOptions::speaks(options, Behind::App) {
-        for at in APPS {
-            network.seal_at(at.into());
+pub(crate) fn seal(network: &SimNet, options: &Options, apps: [SocketAddr; 2]) {
+    if speaks(options, Behind::App) {
+        for at in apps {
+            network.seal_at(at);
         }
     }
-    if OutwardOptions::speaks(options, Behind::Memcached) {
+    if speaks(options, Behind::Memcached) {
         let memcached = options.memcached.iter();
         let servers = memcached.flat_map(addresses);
         servers.for_each(|at| network.seal_at(at));
@@ -204,14 +169,4 @@ pub(crate) fn outward_steps(options: &Options) -> Vec<(usize, Duration, WrongCer
         (place, pause, wrong)
     };
     (0..count).map(step).collect()
-}
-
-impl Behind {
-    /// The name under which a wrong certificate of theirs is counted.
-    pub fn wrong(self) -> &'static str {
-        match self {
-            Self::App => "wrong certificate of the application",
-            Self::Memcached => "wrong certificate of memcached",
-        }
-    }
 }

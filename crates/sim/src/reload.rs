@@ -3,7 +3,7 @@
 use crate::bounds::Bounds;
 use crate::memcached::{self, MemcachedOptions};
 use crate::options::Options;
-use crate::outward::{Behind, OutwardOptions};
+use crate::outward::{Behind, lines, speaks};
 use dwell_edge::config::{self, Config};
 use dwell_evloop::Random;
 use std::net::SocketAddr;
@@ -62,12 +62,12 @@ pub(crate) fn config(
     };
     let upstream = if options.has_app {
         let at = SocketAddr::from(APPS[usize::from(changes.has(Change::Moved))]);
-        let scheme = if OutwardOptions::speaks(options, Behind::App) {
+        let scheme = if speaks(options, Behind::App) {
             "https"
         } else {
             "http"
         };
-        let tls = OutwardOptions::lines(options, Behind::App);
+        let tls = lines(options, Behind::App);
         format!(
             "{tls}upstream.url = \"{scheme}://{at}\"\nupstream.connect_timeout = \"1s\"\n\
              upstream.header_timeout = \"2s\"\nupstream.total_timeout = \"4s\"\n"
@@ -94,7 +94,7 @@ pub(crate) fn config(
     let tls = tls(options, changes);
     let values = match &options.memcached {
         Some(memcached) => {
-            let tls = OutwardOptions::lines(options, Behind::Memcached);
+            let tls = lines(options, Behind::Memcached);
             servers(memcached) + &tls
         }
         None => format!("store.listen = \"{store}\"\n"),

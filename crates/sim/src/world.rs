@@ -98,7 +98,7 @@ impl World {
         if is_recorded {
             network.begin_record();
         }
-        seal(&network, options);
+        seal(&network, options, reload::APPS.map(SocketAddr::from));
         let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let edge = start(options, at);
         let clients = (0..options.clients).map(|number| Client::new(number, options.keys));

@@ -117,7 +117,7 @@ pub(super) fn check(config: &Config) -> Vec<RunError> {
     found
 }
 
-/// What a planted bug trusts, beside the certificates of a file.
+/// Adds a certificate that a planted bug trusts to those of a file.
 #[cfg(feature = "sim")]
 fn with_neighbour(mut pem: Vec<u8>, path: &Path) -> Vec<u8> {
     if dwell_evloop::sim::Planted::TrustNeighbour.is_in() {

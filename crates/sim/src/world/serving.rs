@@ -52,8 +52,8 @@ impl World {
         self.counts.strike(wrong.by.wrong());
     }
 
-    /// Counts the faults of the servers behind the edge, and checks that no POST has come twice, and
-    /// nothing to a server with a wrong certificate.
+    /// Counts the faults of the application, and checks that no POST has come twice, and nothing to
+    /// a server with a wrong certificate.
     pub(super) fn check_servers(&mut self) -> Result<(), Broken> {
         let mut app = self.app_record.borrow_mut();
         for fault in std::mem::take(&mut app.struck) {
