@@ -7,56 +7,16 @@ import subprocess
 import pytest
 
 from support import ports
-from support.certificates import END_ENTITY, make_authority, make_certificate, make_client
+from support.certificates import END_ENTITY, make_authority, make_certificate
 from support.dwell import BINARY
-from support.http import Connection
-from support.secure import Secure
+from support.guarded import Guarded
 from support.upgrade import upgrade
 from support.upstream import Answer
 from support.wait import until
 
 ME = {"prefix": "/me/", "key": "in:{tls.client.cn}"}
 POLLS = {"prefix": "/poll/"}
-# Nothing here is to be cut off, however slow the machine is.
-LIMITS = {"drain_timeout": "30s", "idle_timeout": "10m"}
-ENDED = "the process before this one has ended"
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
-
-
-class Client(Connection):
-    """One connection under TLS, with the certificate of a client or without."""
-
-    def __init__(self, secure, client=None, version=None, session=None):
-        context = secure.context()
-        if client:
-            context.load_cert_chain(*client)
-        if version:
-            context.minimum_version = context.maximum_version = version
-        self.socket = secure.connect(context=context)
-        self.buffer = b""
-
-
-class Guarded:
-    """An edge that asks for certificates of an authority, with values for two clients."""
-
-    def __init__(self, start_dwell, folder, routes, client_auth="optional", **sections):
-        self.folder = folder
-        self.authority = make_authority(folder, "ours")
-        tls = {"client_auth": client_auth, **sections.pop("tls", {})}
-        ca = str(self.authority[0])
-        sections.setdefault("limits", LIMITS)
-        self.secure = Secure(start_dwell, folder, client_ca=ca, tls=tls, route=routes, **sections)
-        self.edge = self.secure.edge
-
-    def client(self, name, **options):
-        return make_client(self.folder, name, self.authority, **options)
-
-    def connect(self, client=None, **options):
-        return Client(self.secure, client, **options)
-
-    def get(self, client, target="/me/", **options):
-        with self.connect(client, **options) as connection:
-            return connection.get(target)
 
 
 @pytest.fixture
@@ -247,10 +207,6 @@ def test_connections_from_before_the_option_come_again(start_dwell, tmp_path):
         assert unconcerned.get("/poll/a").body == b"value"
 
 
-def end(guarded, count=1):
-    until(lambda: guarded.edge.output().count(ENDED) == count, "it knows")
-
-
 @pytest.mark.parametrize("client_auth", ["optional", "required"])
 def test_a_name_goes_over_an_upgrade_to_a_process_with_the_same_authorities(
     start_dwell, tmp_path, cleanup, client_auth
@@ -261,10 +217,10 @@ def test_a_name_goes_over_an_upgrade_to_a_process_with_the_same_authorities(
     with guarded.connect(guarded.client("alice")) as connection:
         assert connection.get("/me/").body == b"for alice"
         first = upgrade(edge, cleanup)
-        end(guarded)
+        guarded.await_end()
         assert connection.get("/me/").body == b"for alice"
         upgrade(edge, cleanup, first)
-        end(guarded, 2)
+        guarded.await_end(2)
         edge.store().set("in:alice", "news")
         assert connection.get("/me/").body == b"news"
     assert edge.metric("dwell_tls_handshakes_total", outcome="done") == 0
@@ -281,7 +237,7 @@ def test_a_name_of_other_authorities_counts_for_nothing_after_an_upgrade(
         assert connection.get("/me/").body == b"for alice"
         edge.rewrite(tls={"client_ca": str(make_authority(tmp_path, "theirs")[0])})
         upgrade(edge, cleanup)
-        end(guarded)
+        guarded.await_end()
         # It may go on where nobody asks for its name.
         assert connection.get("/poll/a").body == b"value"
         told = connection.get("/me/")
@@ -300,7 +256,7 @@ def test_a_process_that_begins_to_ask_for_names_takes_connections_without(
         assert connection.get("/poll/a").body == b"value"
         edge.rewrite(route=[ME, POLLS])
         upgrade(edge, cleanup)
-        end(guarded)
+        guarded.await_end()
         assert connection.get("/poll/a").body == b"value"
         assert connection.get("/me/").status == 503
     assert guarded.get(alice).body == b"for alice"

@@ -9,7 +9,9 @@ use crate::held::{held, hold};
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use bytes::Bytes;
-use dwell_engine::{Body, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields};
+use dwell_engine::{
+    Body, ClientNames, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields,
+};
 use dwell_evloop::Context;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -262,11 +264,15 @@ impl<'a, 'r> Responder<'a, 'r> {
 
     /// The client, as its connection knows it, which is under TLS or not.
     pub(crate) fn client(&self, is_secure: bool) -> ShownClient {
-        let names = match &self.exchange {
+        ShownClient::of(is_secure, self.client_names().cloned())
+    }
+
+    /// The names of the client and its certificate, as far as its connection keeps them.
+    pub(crate) fn client_names(&self) -> Option<&ClientNames> {
+        match &self.exchange {
             Exchange::Now(reply) => reply.client_names(),
             Exchange::Held(http, exchange) => http.client_names(*exchange),
-        };
-        ShownClient::of(is_secure, names.cloned())
+        }
     }
 
     /// Closes the connection after the answer, which is to be sent next.

@@ -275,10 +275,12 @@ impl Acceptor {
         self.0.keeps.store(keeps as u8, Ordering::Relaxed);
     }
 
-    fn keeps(&self) -> KeptOfClient {
-        const KEPT: [KeptOfClient; 3] = [
+    /// The part of the certificates of clients that is kept.
+    pub fn keeps(&self) -> KeptOfClient {
+        const KEPT: [KeptOfClient; 4] = [
             KeptOfClient::Nothing,
             KeptOfClient::Names,
+            KeptOfClient::Certificate,
             KeptOfClient::Chain,
         ];
         KEPT[usize::from(self.0.keeps.load(Ordering::Relaxed)) % KEPT.len()]

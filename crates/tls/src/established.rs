@@ -204,8 +204,8 @@ impl Established {
     }
 
     /// Returns true if another process can go on with it: it is of TLS 1.3, whose sessions can be
-    /// [frozen](Session::freeze), not closed, and keeps nothing of its client but names. The rest
-    /// would stay here.
+    /// [frozen](Session::freeze), not closed, and keeps nothing of its client but names and its
+    /// own certificate. The rest would stay here.
     pub fn is_freezable(&self) -> bool {
         match self {
             Self::Tls13(session) => !session.is_closed,

@@ -11,6 +11,8 @@ pub enum KeptOfClient {
     Nothing,
     /// The [names](crate::Established::client_names) of the client.
     Names,
+    /// The names, and its own [certificate](ClientNames::certificate).
+    Certificate,
     /// All certificates that it has shown
     /// ([`Established::peer_certificates`](crate::Established::peer_certificates)). Such a
     /// connection cannot be frozen.
@@ -36,9 +38,10 @@ impl KeptClient {
         match keeps {
             KeptOfClient::Nothing => None,
             KeptOfClient::Chain => PeerCertificates::new(shown, are_verified).map(Self::Chain),
-            KeptOfClient::Names => {
+            KeptOfClient::Names | KeptOfClient::Certificate => {
                 let shown = if are_verified { shown } else { &[] };
-                Some(Self::Names(ClientNames::of_chain(shown)))
+                let keeps_certificate = keeps == KeptOfClient::Certificate;
+                Some(Self::Names(ClientNames::of_chain(shown, keeps_certificate)))
             }
         }
     }

@@ -5,11 +5,12 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::sync::Arc;
 
-/// The names in the certificate of a client, which was verified in its handshake; or
-/// that the client has shown none.
+/// The names in the certificate of a client, which was verified in its handshake, and that
+/// certificate where it is kept; or that the client has shown none.
 ///
-/// Shape: one allocation of about the size of the names, cloned freely. Names of more than 1,024
-/// bytes together are not kept: such a certificate has none.
+/// Shape: one allocation of about the size of its parts, cloned freely. Names of more than 1,024
+/// bytes together are not kept: such a certificate has none. Nor is a certificate of more than
+/// [`CERTIFICATE_BYTES_MAX`](Self::CERTIFICATE_BYTES_MAX).
 ///
 /// Source: RFC 5280 sections 4.1.2.6 and 4.2.1.6.
 ///
@@ -35,17 +36,25 @@ const COMMON_NAME: u8 = 1;
 const DNS: u8 = 2;
 const EMAIL: u8 = 3;
 const URI: u8 = 4;
+/// The certificate in DER; nothing for one that is too long.
+const CERTIFICATE: u8 = 5;
 
 /// Bytes of all names of one certificate. X.520 allows for 64 characters of a common name.
 const NAMES_BYTES_MAX: usize = 1024;
 
 impl ClientNames {
-    /// Reads the names of the first certificate of a chain, of which no certificate may be there.
-    pub(crate) fn of_chain(chain: &[CertificateDer<'_>]) -> Self {
+    /// Bytes of a certificate that is kept, at most. In base64 it has a third more, which common
+    /// servers take as one field of a request: they bound it by 8 KiB or more.
+    pub const CERTIFICATE_BYTES_MAX: usize = 6000;
+
+    /// Reads the names of the first certificate of a chain, of which no certificate may be there,
+    /// and keeps that certificate too if `keeps_certificate`.
+    pub(crate) fn of_chain(chain: &[CertificateDer<'_>], keeps_certificate: bool) -> Self {
         let Some(certificate) = chain.first() else {
             return Self(Arc::from([]));
         };
-        Self::encode(x509::names(certificate).unwrap_or_default())
+        let names = x509::names(certificate).unwrap_or_default();
+        Self::encode(names, keeps_certificate.then_some(&**certificate))
     }
 
     /// The names of a client that has no certificate, such as one in a test: a URI has a colon, an
@@ -57,15 +66,25 @@ impl ClientNames {
             _ => NameKind::Dns,
         };
         let alternatives = alternatives.iter();
-        Self::encode(Names {
+        let names = Names {
             common_name: common_name.unwrap_or_default().to_owned(),
             alternatives: alternatives
                 .map(|name| (kind(name), (*name).to_owned()))
                 .collect(),
-        })
+        };
+        Self::encode(names, None)
     }
 
-    fn encode(names: Names) -> Self {
+    /// These names without the certificate, as for a reader that keeps none.
+    #[must_use]
+    pub fn without_certificate(self) -> Self {
+        let Some(at) = self.certificate_at() else {
+            return self;
+        };
+        Self(self.0[..at].into())
+    }
+
+    fn encode(names: Names, certificate: Option<&[u8]>) -> Self {
         let mut bytes = vec![SHOWN];
         if !names.common_name.is_empty() {
             push(&mut bytes, COMMON_NAME, names.common_name.as_bytes());
@@ -83,6 +102,11 @@ impl ClientNames {
         }
         if bytes.len() > NAMES_BYTES_MAX {
             bytes.truncate(1);
+        }
+        if let Some(certificate) = certificate {
+            let is_kept = certificate.len() <= Self::CERTIFICATE_BYTES_MAX;
+            let kept = if is_kept { certificate } else { &[] };
+            push(&mut bytes, CERTIFICATE, kept);
         }
         Self(bytes.into())
     }
@@ -118,6 +142,29 @@ impl ClientNames {
         !name.is_empty() && self.alternatives().any(is_it)
     }
 
+    /// The certificate in DER, if it is kept.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        self.kept_certificate().filter(|der| !der.is_empty())
+    }
+
+    /// Returns true if the certificate would be kept, but is longer than
+    /// [`CERTIFICATE_BYTES_MAX`](Self::CERTIFICATE_BYTES_MAX).
+    pub fn is_certificate_too_long(&self) -> bool {
+        self.kept_certificate().is_some_and(<[u8]>::is_empty)
+    }
+
+    fn kept_certificate(&self) -> Option<&[u8]> {
+        let mut elements = self.elements();
+        let found = elements.find(|(tag, _)| *tag == CERTIFICATE);
+        found.map(|(_, der)| der)
+    }
+
+    /// The place of the certificate, which is the last element.
+    fn certificate_at(&self) -> Option<usize> {
+        let der = self.kept_certificate()?;
+        Some(self.0.len() - der.len() - ELEMENT_HEAD_BYTES)
+    }
+
     /// The same in bytes, for another process.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -127,9 +174,16 @@ impl ClientNames {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let names = Self(bytes.into());
         let mut length = 1;
+        let mut is_last = false;
         for (tag, value) in names.elements() {
-            let is_name = matches!(tag, COMMON_NAME..=URI) && str::from_utf8(value).is_ok();
-            is_name.then_some(())?;
+            let is_good = match tag {
+                _ if is_last => false,
+                COMMON_NAME..=URI => str::from_utf8(value).is_ok(),
+                CERTIFICATE => value.len() <= Self::CERTIFICATE_BYTES_MAX,
+                _ => false,
+            };
+            is_good.then_some(())?;
+            is_last = tag == CERTIFICATE;
             length += ELEMENT_HEAD_BYTES + value.len();
         }
         let is_whole = matches!(bytes.first(), Some(&SHOWN)) && length == bytes.len();
@@ -186,25 +240,74 @@ mod tests {
             common_name: common_name.unwrap_or_default().to_owned(),
             alternatives: alternatives.iter().map(own).collect(),
         };
-        ClientNames::encode(names)
+        ClientNames::encode(names, None)
+    }
+
+    #[test]
+    fn a_certificate_is_kept_behind_its_names_up_to_a_bound() {
+        let client = include_bytes!("../tests/data/client.pem");
+        let chain = [CertificateDer::from_pem_slice(client).unwrap()];
+        let whole = ClientNames::of_chain(&chain, true);
+        assert_eq!(whole.common_name(), Some("alice"));
+        assert_eq!(whole.certificate(), Some(&*chain[0]));
+        assert!(!whole.is_certificate_too_long());
+        assert_eq!(
+            ClientNames::from_bytes(whole.as_bytes()).as_ref(),
+            Some(&whole)
+        );
+        let names = ClientNames::of_chain(&chain, false);
+        assert_eq!(whole.without_certificate(), names);
+        assert!(names.certificate().is_none() && !names.is_certificate_too_long());
+        assert_eq!(names.clone().without_certificate(), names);
+        let nobody = ClientNames::of_chain(&[], true);
+        assert!(!nobody.has_certificate() && nobody.certificate().is_none());
+        let of_bytes = |bytes| {
+            let chain = [CertificateDer::from(vec![0x30; bytes])];
+            ClientNames::of_chain(&chain, true)
+        };
+        let longest = of_bytes(ClientNames::CERTIFICATE_BYTES_MAX);
+        assert_eq!(longest.certificate().map(<[u8]>::len), Some(6000));
+        let longer = of_bytes(ClientNames::CERTIFICATE_BYTES_MAX + 1);
+        assert!(longer.is_certificate_too_long() && longer.certificate().is_none());
+        assert!(longer.has_certificate() && longer.as_bytes().len() < 8);
+        assert!(!longer.without_certificate().is_certificate_too_long());
+    }
+
+    #[test]
+    fn a_certificate_from_another_process_is_the_last_element_and_within_the_bound() {
+        let element = |tag: u8, bytes: usize| {
+            let mut element = vec![SHOWN];
+            push(&mut element, tag, &vec![b'a'; bytes]);
+            element
+        };
+        let decoded = |bytes: &[u8]| ClientNames::from_bytes(bytes).is_some();
+        assert!(decoded(&element(CERTIFICATE, 6000)));
+        assert!(!decoded(&element(CERTIFICATE, 6001)));
+        let certificate = element(CERTIFICATE, 1);
+        assert!(decoded(
+            &[element(DNS, 1), certificate[1..].to_vec()].concat()
+        ));
+        for behind in [&certificate[1..], &element(DNS, 1)[1..]] {
+            assert!(!decoded(&[&certificate, behind].concat()));
+        }
     }
 
     #[test]
     fn the_names_of_a_certificate_are_kept() {
         let client = include_bytes!("../tests/data/client.pem");
         let chain = [CertificateDer::from_pem_slice(client).unwrap()];
-        let names = ClientNames::of_chain(&chain);
+        let names = ClientNames::of_chain(&chain, false);
         assert_eq!(names.common_name(), Some("alice"));
         assert_eq!(names.alternative_name(), None);
         assert!(names.has_certificate() && names.as_bytes().len() < 64);
-        let nobody = ClientNames::of_chain(&[]);
+        let nobody = ClientNames::of_chain(&[], false);
         assert!(!nobody.has_certificate());
         assert_eq!(
             (nobody.common_name(), nobody.alternative_name()),
             (None, None)
         );
         let unreadable = [CertificateDer::from(vec![0x30, 0x80])];
-        let unreadable = ClientNames::of_chain(&unreadable);
+        let unreadable = ClientNames::of_chain(&unreadable, false);
         assert!(unreadable.has_certificate() && unreadable.common_name().is_none());
     }
 
@@ -267,7 +370,8 @@ mod tests {
             bytes[at % length] = byte;
             bytes.truncate(cut % (length + 1));
             if let Some(names) = ClientNames::from_bytes(&bytes) {
-                let _ = (names.common_name(), names.alternative_name());
+                let _ = (names.common_name(), names.alternative_name(), names.certificate());
+                let _ = names.without_certificate();
             }
         }
     }

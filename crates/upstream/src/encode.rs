@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::Client;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dwell_proto::http1::{
     BodyFraming, Fields, RequestHead, Version, encode, is_hop_by_hop, list_tokens,
@@ -11,13 +13,17 @@ use dwell_proto::http1::{
 
 /// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForwardedFor {
+pub struct ForwardedFor<'c> {
     /// The client's address; `None` where it has none, as on a unix socket.
     pub peer: Option<IpAddr>,
     /// Its scheme: `http` or `https`.
     pub proto: &'static str,
     /// True for the address of a trusted proxy, which may name others.
     pub is_trusted: bool,
+    /// The certificate in DER that the client has shown to the edge, if it is to be sent on. It is
+    /// not sent where others share the request, nor for a trusted proxy, which tells of its own
+    /// clients.
+    pub certificate: Option<&'c [u8]>,
 }
 
 /// The sharing of a request's response.
@@ -80,7 +86,8 @@ struct Passing<'b> {
 /// authority as `Host`. The body goes with a `Content-Length`, whatever its framing was.
 /// `X-Forwarded-For` gets the peer appended, and `Via` the edge. `X-Forwarded-Proto` and
 /// `X-Forwarded-Host` are the edge's, but of a trusted proxy its own are kept, and so are the other
-/// fields in which proxies tell of a client; from all others these are dropped.
+/// fields in which proxies tell of a client; from all others these are dropped. `Client-Cert` has
+/// the certificate of the client, if it goes along.
 ///
 /// Left out, besides the fields of the connection and those it nominates: `Expect`, whose promise
 /// was kept already, and names with an underscore, which CGI and WSGI cannot tell from the same
@@ -91,7 +98,7 @@ pub fn encode_request(
     head: &RequestHead<'_, '_>,
     body: &[u8],
     default_host: &str,
-    forwarded: ForwardedFor,
+    forwarded: ForwardedFor<'_>,
     sharing: Sharing<'_>,
     wants: Wants,
 ) -> Bytes {
@@ -127,7 +134,7 @@ pub fn encode_forward(
     body: RequestBody<'_>,
     trailers: &[(&str, &[u8])],
     default_host: &str,
-    forwarded: ForwardedFor,
+    forwarded: ForwardedFor<'_>,
 ) -> Bytes {
     let fields = head.fields;
     let passing = Passing {
@@ -167,7 +174,7 @@ fn encode(
     head: &RequestHead<'_, '_>,
     body: RequestBody<'_>,
     default_host: &str,
-    forwarded: ForwardedFor,
+    forwarded: ForwardedFor<'_>,
     passing: Passing<'_>,
     is_left_out: impl Fn(&str) -> bool,
 ) -> Bytes {
@@ -272,7 +279,7 @@ fn forwarded_fields(
     out: &mut Vec<u8>,
     fields: Fields<'_, '_>,
     host: Option<&[u8]>,
-    forwarded: ForwardedFor,
+    forwarded: ForwardedFor<'_>,
     passing: Passing<'_>,
     is_kept: impl Fn(&str) -> bool,
 ) {
@@ -295,6 +302,11 @@ fn forwarded_fields(
     }
     if let Some(host) = host.filter(|_| !is_kept(HOST)) {
         encode::field(out, HOST, host);
+    }
+    let is_clients_own = !forwarded.is_trusted && !passing.is_shared;
+    if let Some(certificate) = forwarded.certificate.filter(|_| is_clients_own) {
+        let value = format!(":{}:", STANDARD.encode(certificate));
+        encode::field(out, CLIENT_CERT, value.as_bytes());
     }
 }
 
@@ -325,7 +337,7 @@ fn is_of_proxies(name: &str) -> bool {
     start.eq_ignore_ascii_case(BEGINNING)
         || name.eq_ignore_ascii_case("Forwarded")
         || name.eq_ignore_ascii_case("X-Real-IP")
-        || name.eq_ignore_ascii_case("Client-Cert")
+        || name.eq_ignore_ascii_case(CLIENT_CERT)
         || name.eq_ignore_ascii_case("Client-Cert-Chain")
 }
 
@@ -357,6 +369,8 @@ const FOR: &str = "X-Forwarded-For";
 const PROTO: &str = "X-Forwarded-Proto";
 const HOST: &str = "X-Forwarded-Host";
 const VIA: &str = "Via";
+/// Source: RFC 9440 section 2.2.
+const CLIENT_CERT: &str = "Client-Cert";
 /// Room for what is added to a client's head.
 const ADDED_BYTES: usize = 256;
 

@@ -1,8 +1,10 @@
 //! The certificates of clients: what a connection knows of them, and whom a route admits by them.
 
+use super::is_trusted;
 use super::tokens::Bearer;
-use crate::config::{ClientPart, KeyTemplate, PublisherName};
+use crate::config::{ClientPart, Config, KeyTemplate, PublisherName};
 use dwell_engine::ClientNames;
+use std::net::SocketAddr;
 
 /// The client of a connection, as its handshake has verified it.
 #[derive(Clone, Debug)]
@@ -37,6 +39,20 @@ pub(crate) enum CertificateRefusal {
     NoName(ClientPart),
     /// The client has to connect again.
     Unknown,
+}
+
+/// The certificate in DER that goes to the application with a request of a client; `None` where the
+/// configuration does not ask for it, where the connection does not keep it, or for a trusted
+/// proxy, whose certificate is that of no client.
+pub(crate) fn sent_certificate<'c>(
+    config: &Config,
+    client: Option<&'c ClientNames>,
+    peer: impl FnOnce() -> Option<SocketAddr>,
+) -> Option<&'c [u8]> {
+    let is_on = config.tls.client_cert_field;
+    let certificate = client.filter(|_| is_on)?.certificate()?;
+    let is_of_client = !is_trusted(peer(), &config.server.trusted_proxies);
+    is_of_client.then_some(certificate)
 }
 
 impl ShownClient {
@@ -112,6 +128,34 @@ impl CertificateRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_is_sent_where_that_is_asked_for_and_for_no_trusted_proxy() {
+        let named = ClientNames::named(Some("alice"), &[]);
+        let of_parts = |element: &[u8]| {
+            let bytes = [named.as_bytes(), element].concat();
+            ClientNames::from_bytes(&bytes).unwrap()
+        };
+        let whole = of_parts(&[5, 0, 3, 1, 2, 3]);
+        let (client, proxy) = (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 9], 1).into());
+        let mut config = Config::default();
+        config.server.trusted_proxies = vec!["192.0.2.9".parse().unwrap()];
+        let sent = |config: &Config, names, peer| {
+            sent_certificate(config, names, || peer).map(<[u8]>::to_vec)
+        };
+        assert_eq!(sent(&config, Some(&whole), Some(client)), None, "it is off");
+        config.tls.client_cert_field = true;
+        for (names, peer, expected) in [
+            (Some(&whole), Some(client), Some(vec![1, 2, 3])),
+            (Some(&whole), None, Some(vec![1, 2, 3])),
+            (Some(&whole), Some(proxy), None),
+            (Some(&named), Some(client), None),
+            (Some(&of_parts(&[5, 0, 0])), Some(client), None),
+            (None, Some(client), None),
+        ] {
+            assert_eq!(sent(&config, names, peer), expected, "{names:?} {peer:?}");
+        }
+    }
 
     #[test]
     fn a_publisher_is_known_by_any_of_its_names() {

@@ -112,6 +112,14 @@ fn certificates(draft: &mut Draft, config: &Config) {
             "name the PEM file of the authorities in tls.client_ca",
         );
     }
+    if tls.client_cert_field && tls.client_ca.is_none() {
+        draft.conflict(
+            &["tls.client_cert_field", "tls.client_ca"],
+            "`tls.client_cert_field` has no effect: no client is asked for a certificate"
+                .to_owned(),
+            "name the PEM file of the authorities in tls.client_ca",
+        );
+    }
     if tls.self_signed && certificates > 0 {
         draft.conflict(
             &["tls.self_signed", "tls.certificate"],

@@ -106,6 +106,7 @@ mod tests {
         "tls.ocsp",
         "tls.ticket_keys",
         "tls.check_interval",
+        "tls.client_cert_field",
         "tls.acme_challenge",
         "server.trusted_proxies",
         "server.proxy_protocol",

@@ -24,6 +24,8 @@ pub struct TlsConfig {
     pub client_ca: Option<PathBuf>,
     /// The certificates of clients, where there are authorities.
     pub client_auth: ClientAuth,
+    /// The application gets the certificates of clients.
+    pub client_cert_field: bool,
     /// A certificate for localhost is made, for development.
     pub self_signed: bool,
     /// The folder with answers to the challenges of ACME servers.
@@ -64,6 +66,7 @@ impl TlsConfig {
         let options = [
             ("tls.client_ca", self.client_ca.is_some()),
             ("tls.client_auth", self.client_auth == ClientAuth::Optional),
+            ("tls.client_cert_field", self.client_cert_field),
             ("tls.certificate", !self.certificate.is_empty()),
             ("tls.key", !self.key.is_empty()),
             ("tls.ocsp", !self.ocsp.is_empty()),
@@ -106,6 +109,7 @@ impl Default for TlsConfig {
             check_interval: Duration::from_secs(60),
             client_ca: None,
             client_auth: ClientAuth::Required,
+            client_cert_field: false,
             self_signed: false,
             acme_challenge: None,
             handshakes_max: 1000,

@@ -43,7 +43,8 @@ pub(crate) enum FrameKind {
     Connection = 8,
     /// A connection of an authenticated memcached client.
     TrustedConnection = 9,
-    /// From the successor: it has got [`Serve`](Self::Serve), and serves.
+    /// From the successor: it has got [`Serve`](Self::Serve), and serves; the mark tells what of
+    /// clients it [reads](super::ReadsClient).
     Serving = 10,
     /// A connection under TLS, for a successor that takes those: as `Connection`, with the frozen
     /// stream before the other bytes.

@@ -18,7 +18,7 @@ pub(crate) use channel::{Channel, Frame, FrameKind};
 pub(crate) use connections::{HandedConnection, HandoffQueue};
 pub(crate) use listeners::{InheritedListener, ListenAddress, Role};
 pub(crate) use passed::Passed;
-pub(crate) use secure::TakesTls;
+pub(crate) use secure::{ReadsClient, TakesTls};
 pub(crate) use sender::{Departure, HandoffSender, SEND_STALL_TIMEOUT};
 
 use std::sync::{Arc, OnceLock};

@@ -3,7 +3,7 @@
 use super::channel::Frame;
 use super::connections::HandedConnection;
 use super::listeners::Role;
-use dwell_evloop::Acceptor;
+use dwell_evloop::{Acceptor, KeptOfClient};
 use zeroize::Zeroizing;
 
 /// The parts of TLS that a successor takes, as the bytes of its `Ready` say.
@@ -107,6 +107,46 @@ impl TakesTls {
     }
 }
 
+/// The part of a client that a successor reads beside its session, as the mark of its `Serving`
+/// says: nothing where it is of an earlier version, which would drop a connection that has more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReadsClient(KeptOfClient);
+
+impl ReadsClient {
+    /// The part that a successor reads which accepts connections by `acceptor`: names always, and
+    /// certificates where it keeps them.
+    pub(crate) fn of(acceptor: &Acceptor) -> Self {
+        Self(
+            acceptor
+                .keeps()
+                .clamp(KeptOfClient::Names, KeptOfClient::Certificate),
+        )
+    }
+
+    /// Encodes it for the predecessor.
+    pub(crate) fn to_mark(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Decodes the output of [`to_mark`](Self::to_mark); a later version reads as much as this one.
+    pub(crate) fn from_mark(mark: u8) -> Self {
+        Self(match mark {
+            0 => KeptOfClient::Nothing,
+            1 => KeptOfClient::Names,
+            _ => KeptOfClient::Certificate,
+        })
+    }
+
+    /// The part that is sent where clients were verified by the authorities of `vouched`.
+    pub(super) fn part_for(self, takes: TakesTls, vouched: Option<Digest>) -> KeptOfClient {
+        if takes.takes_names(vouched) {
+            self.0
+        } else {
+            KeptOfClient::Nothing
+        }
+    }
+}
+
 /// Makes the bytes of the frame of a connection under TLS.
 pub(super) fn to_bytes(frozen: &[u8], input: &[u8]) -> Zeroizing<Vec<u8>> {
     // All of its room at once, so that no copy of a secret is left behind.
@@ -198,6 +238,29 @@ mod tests {
             assert!(!takes(None, None));
         }
         assert!(!TakesTls::Nothing.takes_names(None));
+    }
+
+    #[test]
+    fn no_more_of_a_client_goes_than_the_successor_reads() {
+        use KeptOfClient::{Certificate, Names, Nothing};
+        for part in [Nothing, Names, Certificate] {
+            let reads = ReadsClient(part);
+            assert_eq!(ReadsClient::from_mark(reads.to_mark()), reads);
+        }
+        assert_eq!(ReadsClient::from_mark(9), ReadsClient(Certificate));
+        let acceptor = Acceptor::new(Vec::new(), 1);
+        for (keeps, read) in [(Nothing, 1), (Names, 1), (Certificate, 2)] {
+            acceptor.keep(keeps);
+            assert_eq!(ReadsClient::of(&acceptor).to_mark(), read, "{keeps:?}");
+        }
+        let (one, other) = (Some([1; 32]), Some([2; 32]));
+        let takes = TakesTls::Frozen {
+            authorities: one,
+            is_required: true,
+        };
+        assert_eq!(ReadsClient(Certificate).part_for(takes, one), Certificate);
+        assert_eq!(ReadsClient(Nothing).part_for(takes, one), Nothing);
+        assert_eq!(ReadsClient(Certificate).part_for(takes, other), Nothing);
     }
 
     fn frame(mark: u8, bytes: &[u8]) -> Frame {

@@ -7,8 +7,8 @@ use super::connections::HandedConnection;
 use super::listeners::Role;
 #[cfg(feature = "sim")]
 use super::passed::Passed;
-use super::secure::{self, TakesTls};
-use dwell_evloop::{Acceptor, Stream};
+use super::secure::{self, ReadsClient, TakesTls};
+use dwell_evloop::{Acceptor, KeptOfClient, Stream};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::VecDeque;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct HandoffSender {
     changed: Condvar,
     has_items: bool,
     takes_tls: bool,
-    takes_names: bool,
+    part: KeptOfClient,
 }
 
 #[derive(Debug, Default)]
@@ -84,14 +84,20 @@ impl HandoffSender {
             changed: Condvar::new(),
             has_items,
             takes_tls: false,
-            takes_names: false,
+            part: KeptOfClient::Nothing,
         }
     }
 
-    /// The successor takes this of TLS from a process that accepts connections by `acceptor`.
-    pub(crate) fn with_tls(mut self, takes: TakesTls, acceptor: &Acceptor) -> Self {
+    /// The successor takes this of TLS from a process that accepts connections by `acceptor`, and
+    /// reads this of clients.
+    pub(crate) fn with_tls(
+        mut self,
+        takes: TakesTls,
+        reads: ReadsClient,
+        acceptor: &Acceptor,
+    ) -> Self {
         self.takes_tls = takes.takes_connections(acceptor.client_authorities());
-        self.takes_names = takes.takes_names(acceptor.authorities());
+        self.part = reads.part_for(takes, acceptor.authorities());
         self
     }
 
@@ -142,7 +148,7 @@ impl HandoffSender {
         let _end = End(self);
         let mut given = 0_usize;
         while let Some(departure) = self.next(&wake) {
-            match departure.send(&mut channel, self.takes_names) {
+            match departure.send(&mut channel, self.part) {
                 Ok(()) => given += 1,
                 Err(error) => {
                     let closed = self.fail() + 1;
@@ -185,7 +191,7 @@ impl HandoffSender {
         }
         let departure = outbox.queue.pop_front()?;
         drop(outbox);
-        departure.pass(self.takes_names)
+        departure.pass(self.part)
     }
 
     fn enter(&self, stage: Stage) {
@@ -255,10 +261,10 @@ impl Departure {
     /// here, also if the frame does not get through: how much of it the successor has read is not
     /// known, and a record of each of the two might have the same nonce. The socket is shut down
     /// then, so that the client sees the end at once.
-    fn send(mut self, channel: &mut Channel, with_names: bool) -> io::Result<()> {
+    fn send(mut self, channel: &mut Channel, part: KeptOfClient) -> io::Result<()> {
         let (kind, bytes);
         if self.stream.is_secure() {
-            let Some(frozen) = self.stream.freeze(with_names) else {
+            let Some(frozen) = self.stream.freeze(part) else {
                 self.part();
                 return Ok(());
             };
@@ -283,9 +289,9 @@ impl Departure {
 
     /// Passes the connection on in this thread, as [`send`](Self::send) does to another process.
     #[cfg(feature = "sim")]
-    fn pass(mut self, with_names: bool) -> Option<HandedConnection> {
+    fn pass(mut self, part: KeptOfClient) -> Option<HandedConnection> {
         let frozen = if self.stream.is_secure() {
-            Some(self.stream.freeze(with_names)?)
+            Some(self.stream.freeze(part)?)
         } else {
             None
         };

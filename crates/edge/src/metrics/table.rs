@@ -131,6 +131,8 @@ metrics! {
 
     proxy_headers_failed: CounterSet<ProxyHeaderFault> =
         "Connections of balancers closed before a header of the PROXY protocol had come";
+    client_certs_too_long: Counter =
+        "Requests of clients whose certificate is too long for Client-Cert";
     tls_on_plain: Counter = "Clients closed that began TLS on a plain listener";
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
         "Unix time at which the certificate expires"

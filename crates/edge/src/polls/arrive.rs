@@ -18,13 +18,13 @@ use super::poll_error::{AMBIGUOUS, PollError};
 use super::publishing::{is_publish, may_publish};
 use super::sockets::NotOpened;
 use super::tables::Poll;
-use crate::access::{AuthDecision, Identity, ShownClient};
+use crate::access::{AuthDecision, Identity, ShownClient, sent_certificate};
 use crate::config::RouteId;
 use crate::ids::{PollId, StreamId, SubrequestId};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{BodyPlan, Detached, Http, Outcome, Reply, Request};
+use dwell_engine::{BodyPlan, ClientNames, Detached, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{FieldStorage, RequestHead, Trailers};
 use dwell_upstream::UpstreamEvent;
@@ -181,7 +181,7 @@ impl Polls {
             }
         }
         let mut scratch = std::mem::take(&mut self.scratch.key);
-        let outcome = match self.read(context, admitted, &mut scratch) {
+        let outcome = match self.read(context, admitted, to, &mut scratch) {
             Ok((ask, name)) => self.look_up(context, admitted.arrival(ask, name), to),
             Err(error) => {
                 error.refuse(context, to);
@@ -201,7 +201,7 @@ impl Polls {
     ) -> Outcome {
         let route = admitted.route;
         let mut scratch = Vec::new();
-        let read = self.read(context, admitted, &mut scratch);
+        let read = self.read(context, admitted, to, &mut scratch);
         let keys = read.and_then(|(ask, name)| {
             let mut keys = NamedKey::of(&self.routes, admitted)?;
             if keys.is_empty() {
@@ -240,7 +240,7 @@ impl Polls {
         }
         self.access_checks()
             .count_further_keys(context, admitted, keys.len(), to);
-        match self.read_ask(context, admitted) {
+        match self.read_ask(context, admitted, to) {
             Ok(ask) if ask.is_stream => self.open_set(context, admitted, &ask, keys, to),
             Ok(ask) => self.multi_polls().begin(context, admitted, ask, keys, to),
             Err(error) => {
@@ -310,12 +310,31 @@ impl Polls {
     }
 
     /// Reads from a request how it asks.
-    fn read_ask(&self, context: &Context, admitted: Admitted<'_>) -> Result<Ask, PollError> {
+    fn read_ask(
+        &self,
+        context: &Context,
+        admitted: Admitted<'_>,
+        to: &Responder<'_, '_>,
+    ) -> Result<Ask, PollError> {
         let route = self.routes.get(admitted.route);
         let left = admitted.time_left(context.unix_seconds());
         let mut ask = Ask::of(admitted.request.head, route, left).map_err(PollError::Ask)?;
         ask.form.set_secure(admitted.request.is_secure);
+        // The application may answer each certificate in its own way.
+        ask.shareable &= !self.sends_certificate(to);
         Ok(ask)
+    }
+
+    /// Returns true if the certificate of a client goes to the application.
+    fn sends_certificate(&self, to: &Responder<'_, '_>) -> bool {
+        if !self.config.tls.client_cert_field {
+            return false;
+        }
+        let client = to.client_names();
+        if client.is_some_and(ClientNames::is_certificate_too_long) {
+            self.metrics.client_certs_too_long.increment();
+        }
+        sent_certificate(&self.config, client, || to.peer_address()).is_some()
     }
 
     /// Reads from a request how it asks, and for which key.
@@ -323,9 +342,10 @@ impl Polls {
         &self,
         context: &Context,
         admitted: Admitted<'k>,
+        to: &Responder<'_, '_>,
         scratch: &'k mut Vec<u8>,
     ) -> Result<(Ask, &'k [u8]), PollError> {
-        let ask = self.read_ask(context, admitted)?;
+        let ask = self.read_ask(context, admitted, to)?;
         let (head, inputs) = (admitted.request.head, admitted.key_inputs());
         let template = &self.routes.get(admitted.route).key;
         let name = template.render(head.path, head.query, &inputs, scratch);
@@ -426,6 +446,7 @@ impl Polls {
             head: arrival.request.head,
             body: arrival.request.body,
             peer: &|| to.peer_address(),
+            client: &|| to.client_names().cloned(),
         };
         let Some(fetch) = self.fetching().fetch_for(context.now(), &missed) else {
             return self.spread.refuse_busy(context, to);

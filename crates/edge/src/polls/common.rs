@@ -153,6 +153,14 @@ impl<'r> Passing<'r> {
     }
 }
 
+/// The origin of a request: its connection, and the certificate that is sent on.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Origin<'c> {
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) is_secure: bool,
+    pub(super) certificate: Option<&'c [u8]>,
+}
+
 /// The request that the application gets: for all clients that share it where it is shared on a
 /// route, and as it came otherwise.
 pub(super) fn encode(
@@ -160,10 +168,10 @@ pub(super) fn encode(
     shared_on: Option<&RouteConfig>,
     head: &RequestHead<'_, '_>,
     body: &[u8],
-    peer: Option<SocketAddr>,
+    origin: Origin<'_>,
     wants: Wants,
-    is_secure: bool,
 ) -> Bytes {
+    let peer = origin.peer;
     let passing = shared_on.map(|route| Passing::new(route, has_body(head)));
     let takes_any = takes_any(head);
     let passes = |name: &str| {
@@ -186,8 +194,9 @@ pub(super) fn encode(
     };
     let forwarded = ForwardedFor {
         peer: peer.map(|peer| peer.ip()),
-        proto: if is_secure { "https" } else { "http" },
+        proto: if origin.is_secure { "https" } else { "http" },
         is_trusted: is_trusted(peer, trusted),
+        certificate: origin.certificate,
     };
     let host = &config.upstream.default_host;
     encode_request(&asked, body, host, forwarded, sharing, wants)
@@ -200,7 +209,7 @@ pub(super) fn shared_form(
     head: &RequestHead<'_, '_>,
     wants: Wants,
 ) -> Option<(String, Vec<String>)> {
-    let bytes = encode(config, Some(route), head, &[], None, wants, false);
+    let bytes = encode(config, Some(route), head, &[], Origin::default(), wants);
     let mut storage = FieldStorage::new();
     let sent = parse_request(&bytes, &mut storage, &HeadLimits::default()).ok()?;
     let mut left_out: Vec<String> = Vec::new();

@@ -94,7 +94,8 @@ pub(crate) fn explain(
         }
     }
     if has_key && route.methods.allows(head.method) {
-        let ask = ask_of(route, &head)?;
+        let mut ask = ask_of(route, &head)?;
+        ask.shareable &= !config.tls.client_cert_field || identity.is_none();
         topics.push(answers_topic(route, ask, live));
         if config.has_upstream() {
             topics.push(miss_topic(config, route, &head, &ask));

@@ -1,13 +1,14 @@
 //! Misses as they begin: what goes to the upstream, and which polls share it.
 
 use super::ask::{Ask, Method};
-use super::common::{Common, encode};
+use super::common::{Common, Origin, encode};
 use super::misses::{FetchRequest, FetchSubject, Misses, SubFetch};
 use super::tables::{KeptRequest, Poll};
 use super::waiters::Waiters;
-use crate::access::Gate;
+use crate::access::{Gate, sent_certificate};
 use crate::config::{Config, RouteId, Routes};
 use crate::ids::FetchId;
+use dwell_engine::ClientNames;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead};
 use dwell_upstream::{Wants, is_idempotent};
 use std::net::SocketAddr;
@@ -22,6 +23,8 @@ pub(super) struct Missed<'a> {
     pub(super) body: &'a [u8],
     /// The client's address, asked of the system.
     pub(super) peer: &'a dyn Fn() -> Option<SocketAddr>,
+    /// Its client, as far as its connection knows it; looked at where the request is its own.
+    pub(super) client: &'a dyn Fn() -> Option<ClientNames>,
 }
 
 /// A request that is kept, to be sent for its client alone or as one of several.
@@ -32,6 +35,7 @@ pub(super) struct Kept<'a> {
     pub(super) ask: &'a Ask,
     pub(super) route: RouteId,
     pub(super) peer: Option<SocketAddr>,
+    pub(super) client: Option<ClientNames>,
 }
 
 impl<'a> Kept<'a> {
@@ -46,6 +50,7 @@ impl<'a> Kept<'a> {
             ask: &request.ask,
             route: request.route,
             peer: request.peer,
+            client: request.client.clone(),
         }
     }
 
@@ -143,16 +148,20 @@ impl Fetching<'_> {
         let Missed { ask, head, .. } = *missed;
         let shared_on = is_shared.then(|| &*self.routes.get(missed.route).options);
         let peer = (missed.peer)();
-        let body = missed.body;
+        let client = if is_shared { None } else { (missed.client)() };
+        let origin = Origin {
+            peer,
+            is_secure: ask.form.is_secure(),
+            certificate: sent_certificate(self.config, client.as_ref(), || peer),
+        };
         FetchRequest {
             bytes: encode(
                 self.config,
                 shared_on,
                 head,
-                body,
-                peer,
+                missed.body,
+                origin,
                 wants(ask),
-                ask.form.is_secure(),
             ),
             is_head: head.method == "HEAD",
             is_idempotent: is_idempotent(head.method),

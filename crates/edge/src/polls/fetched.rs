@@ -104,6 +104,7 @@ impl Polls {
                 head: &head,
                 body: kept.body(),
                 peer: &|| http.peer_address(poll.exchange),
+                client: &|| http.client_names(poll.exchange).cloned(),
             },
         );
         let Some(fetch) = fetch else {

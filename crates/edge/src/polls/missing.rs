@@ -36,7 +36,7 @@ impl SubFetches<'_> {
             return;
         }
         let Admitted { route, request, .. } = admitted;
-        let request = OriginRequest::of(request, ask, route, to.peer_address());
+        let request = OriginRequest::of(request, ask, route, to);
         for feed in self.fetching.waiters.feeds.feeds_of(stream) {
             self.seek(context, feed, &request);
         }
@@ -173,6 +173,7 @@ impl SubFetches<'_> {
             head: &head,
             body: kept.request.body(),
             peer: &|| kept.peer,
+            client: &|| kept.client.clone(),
         };
         let Some(fetch) = self.fetching.fetch_for(context.now(), &missed) else {
             return false;

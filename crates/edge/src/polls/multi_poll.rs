@@ -89,7 +89,7 @@ impl MultiPolls<'_> {
             is_ready: false,
         };
         if self.config.has_upstream() {
-            let origin_request = OriginRequest::of(request, &poll.ask, route, to.peer_address());
+            let origin_request = OriginRequest::of(request, &poll.ask, route, to);
             let names = names.clone();
             poll.unasked = Some(Box::new(Unasked {
                 origin_request,

@@ -64,6 +64,7 @@ impl Fetching<'_> {
             head: &kept.head(&mut storage, &head_limits(self.config))?,
             body: kept.request.body(),
             peer: &|| kept.peer,
+            client: &|| kept.client.clone(),
         };
         let Missed {
             head, ask, route, ..
@@ -95,6 +96,7 @@ impl Fetching<'_> {
             ask: &poll.ask,
             route: poll.route,
             peer: http.peer_address(poll.exchange),
+            client: http.client_names(poll.exchange).cloned(),
         })
     }
 

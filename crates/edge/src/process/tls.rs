@@ -103,6 +103,9 @@ pub(super) fn acceptor(
 
 /// The part of clients' certificates that a configuration asks for: it costs memory.
 fn kept(config: &Config) -> KeptOfClient {
+    if config.tls.client_cert_field {
+        return KeptOfClient::Certificate;
+    }
     let has_keys = config.routes.iter().any(|route| route.key.takes_client());
     if has_keys || !config.publish.clients.is_empty() {
         return KeptOfClient::Names;

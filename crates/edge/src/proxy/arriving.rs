@@ -5,7 +5,7 @@ use super::actions::{Action, Actions};
 use super::request::{Client, ProxiedRequest, RequestLine};
 use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::upload::{Upload, passing};
-use crate::access::{client_address, counted_as, is_trusted};
+use crate::access::{client_address, counted_as, is_trusted, sent_certificate};
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::ProxiedId;
@@ -13,7 +13,7 @@ use crate::metrics::LoopMetrics;
 use crate::responder::ResponseLog;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
-use dwell_engine::{BodyPlan, Outcome, Reply, Request};
+use dwell_engine::{BodyPlan, ClientNames, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Slab, Token};
 use dwell_proto::http1::{BodyFraming, Trailers};
 use dwell_upstream::{
@@ -152,7 +152,12 @@ impl Proxy {
             peer: peer.map(|peer| peer.ip()),
             proto: if request.is_secure { "https" } else { "http" },
             is_trusted: is_trusted(peer, trusted),
+            certificate: sent_certificate(&self.config, reply.client_names(), || peer),
         };
+        let names = reply.client_names();
+        if names.is_some_and(ClientNames::is_certificate_too_long) {
+            self.metrics().client_certs_too_long.increment();
+        }
         let client = client_address(peer, head.fields, trusted).map(counted_as);
         let body = if request.body_follows {
             RequestBody::Begins(request.body)

@@ -199,8 +199,8 @@ impl Stream {
 
     /// Ends TLS here, so that another process goes on with it on the same socket; `None` where that
     /// cannot be: unless it [can be frozen](Self::can_freeze), and while output waits for the
-    /// socket. The [names of the client](Self::client_names) go along where `with_names` says so:
-    /// the other process has to verify clients by the same authorities.
+    /// socket. The `part` of [what is kept of the client](Self::client_names) goes along: the
+    /// other process has to verify clients by the same authorities.
     ///
     /// Shape: some hundred bytes with the secrets, which are erased when they are dropped, and
     /// behind them the input that has come and was not read. From this call on nothing can be read
@@ -208,21 +208,21 @@ impl Stream {
     /// have the nonce of one that the other process seals.
     ///
     /// ```
-    /// use dwell_evloop::Stream;
+    /// use dwell_evloop::{KeptOfClient, Stream};
     ///
     /// let (ours, _theirs) = mio::net::UnixStream::pair()?;
     /// let mut stream = Stream::from_unix(ours);
-    /// assert!(stream.freeze(false).is_none(), "it has no TLS");
+    /// assert!(stream.freeze(KeptOfClient::Nothing).is_none(), "it has no TLS");
     /// assert!(stream.thaw(b"nonsense").is_err());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     #[cfg(feature = "tls")]
-    pub fn freeze(&mut self, with_names: bool) -> Option<zeroize::Zeroizing<Vec<u8>>> {
+    pub fn freeze(&mut self, part: crate::KeptOfClient) -> Option<zeroize::Zeroizing<Vec<u8>>> {
         if !self.is_flushed() || !self.can_freeze() {
             return None;
         }
         let (tls, _) = self.beside.tls()?;
-        tls.freeze(with_names)
+        tls.freeze(part)
     }
 
     /// Goes on with the TLS that another process has [frozen](Self::freeze), on its socket.

@@ -11,11 +11,12 @@ fn encode_from(peer: Option<IpAddr>, head: &str, body: &[u8]) -> String {
         peer,
         proto: "http",
         is_trusted: false,
+        certificate: None,
     };
     encode_of(forwarded, head, body)
 }
 
-fn encode_of(forwarded: ForwardedFor, head: &str, body: &[u8]) -> String {
+fn encode_of(forwarded: ForwardedFor<'_>, head: &str, body: &[u8]) -> String {
     let mut storage = FieldStorage::new();
     let head = parse_request(head.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
     let bytes = encode_request(
@@ -119,6 +120,7 @@ fn only_a_trusted_proxy_speaks_for_a_client() {
             peer,
             proto,
             is_trusted,
+            certificate: None,
         };
         encode_of(forwarded, head, b"").to_ascii_lowercase()
     };
@@ -146,6 +148,52 @@ fn only_a_trusted_proxy_speaks_for_a_client() {
 }
 
 #[test]
+fn the_certificate_of_a_client_takes_the_place_of_what_it_says() {
+    let text =
+        "GET / HTTP/1.1\r\nHost: a\r\nClient-Cert: :MIIB:\r\nclient-cert-chain: :MIIC:\r\n\r\n";
+    let mut storage = FieldStorage::new();
+    let head = parse_request(text.as_bytes(), &mut storage, &HeadLimits::default()).unwrap();
+    let forwarded = |is_trusted, certificate| ForwardedFor {
+        peer: Some(CLIENT),
+        proto: "https",
+        is_trusted,
+        certificate,
+    };
+    let of = |bytes: Bytes| {
+        let sent = String::from_utf8(bytes.to_vec()).unwrap();
+        let is_of_cert = |line: &&str| line.to_ascii_lowercase().starts_with("client-cert");
+        let lines = sent.lines().filter(is_of_cert).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let der = Some(&b"\x00\xff\xfe?>"[..]);
+    let sent = |is_trusted, certificate| {
+        let forwarded = forwarded(is_trusted, certificate);
+        let (own, wants) = (Sharing::Own, Wants::AsAsked);
+        let poll = of(encode_request(&head, b"", "app", forwarded, own, wants));
+        let body = RequestBody::Whole(b"");
+        let other = of(encode_forward(&head, body, &[], "app", forwarded));
+        assert_eq!(poll, other);
+        poll
+    };
+    assert_eq!(sent(false, der), ["Client-Cert: :AP/+Pz4=:"]);
+    assert!(sent(false, None).is_empty());
+    let theirs = ["Client-Cert: :MIIB:", "client-cert-chain: :MIIC:"];
+    assert_eq!(
+        sent(true, der),
+        theirs,
+        "a trusted proxy tells of its own clients"
+    );
+    let passes: &dyn Fn(&str) -> bool = &|_| true;
+    let sharing = Sharing::Shared {
+        passes,
+        client: Some(CLIENT),
+    };
+    let (forwarded, wants) = (forwarded(false, der), Wants::AsAsked);
+    let shared = of(encode_request(&head, b"", "app", forwarded, sharing, wants));
+    assert!(shared.is_empty(), "others get the answer too: {shared:?}");
+}
+
+#[test]
 fn what_is_sent_parses_as_one_request() {
     let head = "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nX: \u{e9}\t.\r\n\r\n";
     let text = encode_from(Some(CLIENT), head, b"hello");
@@ -170,6 +218,7 @@ fn a_shared_request_leaves_out_what_fits_one_client_only() {
         peer: None,
         proto: "http",
         is_trusted: false,
+        certificate: None,
     };
     let client = Some(CLIENT);
     let passes = |name: &str| name.eq_ignore_ascii_case("accept");
@@ -204,6 +253,7 @@ fn for_a_stream_of_the_edges_own_one_value_is_asked() {
         peer: None,
         proto: "http",
         is_trusted: false,
+        certificate: None,
     };
     let sent = |wants| {
         let bytes = encode_request(&head, b"", "app", forwarded, Sharing::Own, wants);
@@ -226,6 +276,7 @@ fn forward_with(head: &str, body: RequestBody<'_>, trailers: &[(&str, &[u8])]) -
         peer: None,
         proto: "http",
         is_trusted: false,
+        certificate: None,
     };
     let bytes = encode_forward(&head, body, trailers, "default", forwarded);
     String::from_utf8(bytes.to_vec()).unwrap()

@@ -34,6 +34,10 @@ options! {
     "tls".tls.client_auth = Choice(CLIENT_AUTH);
     "Whether a client without a certificate is refused (`required`) or admitted (`optional`), \
      where `client_ca` is set. A certificate that cannot be verified is refused in both cases."
+    "tls".tls.client_cert_field = Truth;
+    "Whether requests to the application carry the client's certificate, as `Client-Cert` (RFC \
+     9440). Such a request is shared with no other client. A reload that sets it holds for new \
+     connections, one that unsets it for all."
     "tls".tls.self_signed = Truth;
     "Whether the certificate is made at the start: for localhost, a week, and development."
     "tls".tls.acme_challenge = OrOff(FilePath);

@@ -7,8 +7,9 @@ use super::remembered::is_whole_value;
 use crate::config::RouteId;
 use crate::cursor::Condition;
 use crate::ids::SubFetchAsker;
+use crate::responder::Responder;
 use bytes::Bytes;
-use dwell_engine::Request;
+use dwell_engine::{ClientNames, Request};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub(crate) struct OriginRequest {
     pub(crate) kept: Arc<KeptRequest>,
     pub(crate) peer: Option<SocketAddr>,
+    /// Its client, as far as its connection knows it.
+    pub(crate) client: Option<ClientNames>,
     pub(crate) ask: Ask,
     /// Its route.
     pub(crate) route: RouteId,
@@ -79,7 +82,7 @@ impl OriginRequest {
         request: &Request<'_>,
         ask: &Ask,
         route: RouteId,
-        peer: Option<SocketAddr>,
+        to: &Responder<'_, '_>,
     ) -> Self {
         let method = match ask.method {
             Method::Head => Method::Get,
@@ -87,7 +90,8 @@ impl OriginRequest {
         };
         Self {
             kept: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
-            peer,
+            peer: to.peer_address(),
+            client: to.client_names().cloned(),
             ask: one_value(Ask { method, ..*ask }),
             route,
         }
@@ -108,6 +112,7 @@ impl OriginRequest {
         Self {
             kept: Arc::new(KeptRequest::new(head.as_bytes(), &[], &[])),
             peer,
+            client: None,
             ask,
             route,
         }

@@ -27,8 +27,8 @@ use super::notify::Notifier;
 use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
 use crate::handoff::{
-    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, Round, SEND_STALL_TIMEOUT,
-    TakesTls,
+    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, ReadsClient, Round,
+    SEND_STALL_TIMEOUT, TakesTls,
 };
 use crate::metrics::Metrics;
 use crate::published::Published;
@@ -278,12 +278,15 @@ impl Upgrader {
         if let Some(notifier) = &self.notifier {
             notifier.main_process(successor.id());
         }
-        if let Err(error) = let_serve(&mut channel) {
-            if let Some(notifier) = &self.notifier {
-                notifier.main_process(process::id());
+        let of_clients = match let_serve(&mut channel) {
+            Ok(of_clients) => of_clients,
+            Err(error) => {
+                if let Some(notifier) = &self.notifier {
+                    notifier.main_process(process::id());
+                }
+                return Err(UpgradeError::Talk("telling it to serve", error));
             }
-            return Err(UpgradeError::Talk("telling it to serve", error));
-        }
+        };
         if let Some(service) = &self.service {
             service.store().retire();
         }
@@ -292,7 +295,7 @@ impl Upgrader {
         let drain_timeout = self.settings.newest().config.limits.drain_timeout;
         channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
         channel.set_stall_timeout(Some(SEND_STALL_TIMEOUT));
-        let sender = HandoffSender::new(wants_store).with_tls(takes, acceptor);
+        let sender = HandoffSender::new(wants_store).with_tls(takes, of_clients, acceptor);
         self.handoff.begin(sender);
         self.fleet.advance(Lifecycle::HandOver);
         tracing::info!(process, ?pause, "another process serves from now on");
@@ -412,9 +415,11 @@ pub(super) fn write_items(service: &StoreService, writer: impl io::Write) -> io:
     snapshot::write(service.store(), flush_at, now, writer).map(drop)
 }
 
-fn let_serve(channel: &mut Channel) -> io::Result<()> {
+/// Lets the successor serve; returns what of clients it reads.
+fn let_serve(channel: &mut Channel) -> io::Result<ReadsClient> {
     channel.send(FrameKind::Serve, 0, b"", None)?;
-    channel.expect(FrameKind::Serving).map(drop)
+    let serving = channel.expect(FrameKind::Serving)?;
+    Ok(ReadsClient::from_mark(serving.mark))
 }
 
 #[cfg(test)]

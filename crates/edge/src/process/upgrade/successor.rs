@@ -3,8 +3,8 @@
 use super::{OWNS_FILE, VERSION};
 use crate::event_loop::Message;
 use crate::handoff::{
-    Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, ListenAddress, Role,
-    TakesTls,
+    Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, ListenAddress,
+    ReadsClient, Role, TakesTls,
 };
 use crate::process::environment;
 use dwell_evloop::{Acceptor, Fleet};
@@ -125,7 +125,8 @@ impl Predecessor {
         }
         self.channel.send(FrameKind::Taken, 0, b"", None)?;
         self.channel.expect(FrameKind::Serve)?;
-        self.channel.send(FrameKind::Serving, 0, b"", None)?;
+        let reads = ReadsClient::of(acceptor).to_mark();
+        self.channel.send(FrameKind::Serving, reads, b"", None)?;
         self.channel.set_deadline(None);
         handoff.queue.open();
         // The thread waits for this.

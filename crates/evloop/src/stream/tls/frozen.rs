@@ -1,7 +1,7 @@
 //! The TLS of a stream on its way to another process.
 
 use super::{INPUT_BYTES, LOCAL, State, Tls, Unread};
-use dwell_tls::{ClientNames, Established, RECORD_BYTES_MAX, Session};
+use dwell_tls::{ClientNames, Established, KeptOfClient, RECORD_BYTES_MAX, Session};
 use zeroize::Zeroizing;
 
 /// The format: the version, the length of a record's beginning and that of data which was not read
@@ -12,8 +12,8 @@ const VERSION_WITH_NAMES: u8 = 2;
 const HEAD_BYTES: usize = 9;
 
 impl Tls {
-    /// Returns true if TLS 1.3 is established without whole certificates that are kept, and has not
-    /// been closed.
+    /// Returns true if TLS 1.3 is established without chains of certificates that are kept, and has
+    /// not been closed.
     pub(in crate::stream) fn can_freeze(&self) -> bool {
         matches!(&self.state, State::Established(established) if established.is_freezable())
     }
@@ -25,14 +25,19 @@ impl Tls {
         }
     }
 
-    /// Takes the session out, and what was not read; `None` where it cannot go. The names of the
-    /// client go along `with_names`.
-    pub(in crate::stream) fn freeze(&mut self, with_names: bool) -> Option<Zeroizing<Vec<u8>>> {
+    /// Takes the session out, and what was not read; `None` where it cannot go. This `part` of
+    /// the client goes along.
+    pub(in crate::stream) fn freeze(&mut self, part: KeptOfClient) -> Option<Zeroizing<Vec<u8>>> {
         let State::Established(established) = &mut self.state else {
             return None;
         };
         let session = LOCAL.with_borrow_mut(|local| established.freeze(&mut local.keys))?;
-        let names = established.client_names().filter(|_| with_names).cloned();
+        let names = established.client_names().cloned();
+        let names = match part {
+            KeptOfClient::Nothing => None,
+            KeptOfClient::Names => names.map(ClientNames::without_certificate),
+            KeptOfClient::Certificate | KeptOfClient::Chain => names,
+        };
         self.state = State::Failed;
         let unread = self.unread.take().unwrap_or_default();
         let (record, data) = (&unread.record, &unread.data[unread.read..]);

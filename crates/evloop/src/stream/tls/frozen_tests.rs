@@ -1,7 +1,7 @@
 //! Streams that go on in another process, here another stream on the same socket.
 
 use super::tests::{Client, begun, pair, read_all};
-use crate::{ClientNames, Detached, Flushed, Peer, ReadOutcome, Stream};
+use crate::{ClientNames, Detached, Flushed, KeptOfClient, Peer, ReadOutcome, Stream};
 use rustls::version;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 fn moved(mut stream: Stream) -> Stream {
     assert!(stream.can_freeze());
     let descriptor = stream.as_fd().try_clone_to_owned().unwrap();
-    let frozen = stream.freeze(false).unwrap();
+    let frozen = stream.freeze(KeptOfClient::Nothing).unwrap();
     assert_eq!(frozen.len(), frozen.capacity(), "no copy is left behind");
     drop(stream);
     let mut next = Stream::from_descriptor(descriptor).unwrap();
@@ -79,9 +79,12 @@ fn nothing_is_read_or_sealed_by_what_was_frozen() {
     let (mut stream, mut client) = pair(&version::TLS13);
     stream.write(b"before").unwrap();
     client.receive().unwrap();
-    let frozen = stream.freeze(false).unwrap();
+    let frozen = stream.freeze(KeptOfClient::Nothing).unwrap();
     assert!(stream.is_secure() && !stream.can_freeze());
-    assert!(stream.freeze(false).is_none(), "it goes away once");
+    assert!(
+        stream.freeze(KeptOfClient::Nothing).is_none(),
+        "it goes away once"
+    );
     assert_eq!(
         stream.write(b"again").unwrap_err().kind(),
         ErrorKind::NotConnected
@@ -105,19 +108,19 @@ fn nothing_is_read_or_sealed_by_what_was_frozen() {
 #[test]
 fn what_cannot_move_stays_as_it_is() {
     let (mut stream, mut client) = begun(&version::TLS13);
-    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
+    assert!(!stream.can_freeze() && stream.freeze(KeptOfClient::Nothing).is_none());
     client.send();
     stream.handshake().unwrap();
-    assert!(stream.is_handshaking() && stream.freeze(false).is_none());
+    assert!(stream.is_handshaking() && stream.freeze(KeptOfClient::Nothing).is_none());
     let (mut stream, mut client) = pair(&version::TLS12);
-    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
+    assert!(!stream.can_freeze() && stream.freeze(KeptOfClient::Nothing).is_none());
     stream.write(b"goes on").unwrap();
     client.receive().unwrap();
     assert_eq!(client.read, b"goes on");
     let (mut stream, mut client) = pair(&version::TLS13);
     stream.write(&vec![b'x'; 4 << 20]).unwrap();
     assert_eq!(stream.flushed(), Flushed::Blocked);
-    assert!(stream.can_freeze() && stream.freeze(false).is_none());
+    assert!(stream.can_freeze() && stream.freeze(KeptOfClient::Nothing).is_none());
     while stream.flush().unwrap() != Flushed::All {
         client.receive().unwrap();
     }
@@ -125,17 +128,17 @@ fn what_cannot_move_stays_as_it_is() {
     client.receive().unwrap();
     talk(&mut stream, &mut client);
     stream.close_notify();
-    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
+    assert!(!stream.can_freeze() && stream.freeze(KeptOfClient::Nothing).is_none());
     let (mut stream, _client) = pair(&version::TLS13);
     stream.set_peer_address(([192, 0, 2, 1], 56324).into());
-    assert!(!stream.can_freeze() && stream.freeze(false).is_none());
+    assert!(!stream.can_freeze() && stream.freeze(KeptOfClient::Nothing).is_none());
 }
 
 #[test]
 fn the_names_of_a_client_go_along_where_they_may() {
     let (mut stream, mut client) = pair(&version::TLS13);
     assert!(stream.client_names().is_none(), "they are not kept");
-    let frozen = stream.freeze(true).unwrap();
+    let frozen = stream.freeze(KeptOfClient::Names).unwrap();
     assert_eq!(
         frozen[0], 1,
         "without names the format is the one before them"
@@ -159,7 +162,7 @@ fn the_names_of_a_client_go_along_where_they_may() {
     assert_eq!(next.client_names(), Some(&names));
     assert!(next.can_freeze());
     talk(&mut next, &mut client);
-    let again = next.freeze(true).unwrap();
+    let again = next.freeze(KeptOfClient::Names).unwrap();
     assert_eq!((again[0], again.len()), (2, again.capacity()));
     let descriptor = next.as_fd().try_clone_to_owned().unwrap();
     let mut next = Stream::from_descriptor(descriptor).unwrap();
@@ -170,12 +173,42 @@ fn the_names_of_a_client_go_along_where_they_may() {
 }
 
 #[test]
+fn a_certificate_goes_along_where_it_may_and_else_the_names_alone() {
+    let names = ClientNames::named(Some("alice"), &[]);
+    let der = [7_u8; 300];
+    let element = [&[5, 1, 44][..], &der].concat();
+    let kept = [names.as_bytes(), &element].concat();
+    for (part, certificate) in [
+        (KeptOfClient::Certificate, Some(&der[..])),
+        (KeptOfClient::Names, None),
+    ] {
+        let (mut stream, mut client) = pair(&version::TLS13);
+        let frozen = stream.freeze(KeptOfClient::Nothing).unwrap();
+        let length = (kept.len() as u32).to_be_bytes();
+        let whole = [&[2][..], &frozen[1..9], &length, &kept, &frozen[9..]].concat();
+        let thawed = |stream: &Stream, frozen: &[u8]| {
+            let descriptor = stream.as_fd().try_clone_to_owned().unwrap();
+            let mut next = Stream::from_descriptor(descriptor).unwrap();
+            next.thaw(frozen).unwrap();
+            next
+        };
+        let mut next = thawed(&stream, &whole);
+        let again = next.freeze(part).unwrap();
+        let mut last = thawed(&next, &again);
+        let known = last.client_names().unwrap();
+        assert_eq!(known.common_name(), Some("alice"));
+        assert_eq!(known.certificate(), certificate);
+        talk(&mut last, &mut client);
+    }
+}
+
+#[test]
 fn frozen_bytes_that_cannot_be_right_are_refused() {
     let (mut stream, mut client) = pair(&version::TLS13);
     client.write(b"abc");
     let mut buffer = [0; 1];
     assert_eq!(stream.read(&mut buffer).unwrap(), ReadOutcome::More(1));
-    let good = stream.freeze(false).unwrap().to_vec();
+    let good = stream.freeze(KeptOfClient::Nothing).unwrap().to_vec();
     let error = stream.thaw(&good).unwrap_err();
     assert_eq!(
         error.kind(),

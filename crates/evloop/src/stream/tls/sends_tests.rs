@@ -1,7 +1,7 @@
 //! Answers under TLS that are left to the sends of a turn.
 
 use super::tests::{Client, pair, read_all};
-use crate::{Flushed, Sends, Sent, Stream, Token};
+use crate::{Flushed, KeptOfClient, Sends, Sent, Stream, Token};
 use rustls::version;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -115,7 +115,7 @@ fn one_that_freezes_behind_what_was_left_goes_on_elsewhere() {
     let (mut stream, mut client) = pair(&version::TLS13);
     let mut sends = Sends::default();
     assert!(stream.leave_to(&mut sends, TOKEN, b"here,"));
-    let frozen = stream.freeze(false).unwrap();
+    let frozen = stream.freeze(KeptOfClient::Nothing).unwrap();
     assert!(send(&mut sends, &mut stream));
     let socket = stream.as_fd().try_clone_to_owned().unwrap();
     let mut other = Stream::from_descriptor(socket).unwrap();

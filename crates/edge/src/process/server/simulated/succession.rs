@@ -2,7 +2,7 @@
 
 use super::Simulated;
 use crate::config::Config;
-use crate::handoff::{HandoffSender, InheritedListener, TakesTls};
+use crate::handoff::{HandoffSender, InheritedListener, ReadsClient, TakesTls};
 use crate::process::RunError;
 use crate::process::inherited::Inherited;
 use crate::process::listeners::Bound;
@@ -77,7 +77,7 @@ impl Simulated {
         }
         let has_items = self.server.service.is_some();
         next.server.handoff.queue.open();
-        let sender = HandoffSender::new(has_items).with_tls(takes, from);
+        let sender = HandoffSender::new(has_items).with_tls(takes, ReadsClient::of(to), from);
         self.server.handoff.begin(sender);
         self.server.fleet.advance(Lifecycle::HandOver);
         // The pause is over: the loops go on where they have waited, at the ends of their turns.
