@@ -62,6 +62,13 @@ impl Charge {
         }
         is_charged
     }
+
+    /// Gives `bytes` back, of which it has at least as many.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.total.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Charge {
@@ -82,6 +89,9 @@ mod tests {
         let mut second = input.charge(30, 100).unwrap();
         assert!(second.grow(10, 100) && !second.grow(1, 100));
         assert_eq!(input.bytes(), 100);
+        second.shrink(10);
+        assert_eq!(input.bytes(), 90);
+        assert!(second.grow(10, 100));
         drop(first);
         assert!(input.charge(60, 100).is_some());
         drop(second);

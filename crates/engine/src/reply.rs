@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use fields::Asked;
+use fields::Fields;
 
 pub use fields::SharedFields;
 pub(crate) use fields::append as append_fields;
@@ -344,17 +344,12 @@ impl Reply<'_> {
 
     /// As [`send`](Self::send), with fields that were encoded before.
     pub fn send_shared(&mut self, fields: &SharedFields, body: &Body<'_>) {
-        self.send_with(fields.status, body, None, |output| {
-            output.extend_from_slice(&fields.text);
-            fields.asked
-        });
+        self.send_with(fields.status, body, None, Fields::Shared(fields));
     }
 
     fn send_as(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
-        let (status, fields) = (response.status, response.fields);
-        self.send_with(status, &response.body, reason, |output| {
-            append_fields(output, status, fields.iter().copied())
-        });
+        let fields = Fields::Own(response.fields);
+        self.send_with(response.status, &response.body, reason, fields);
     }
 
     fn send_with(
@@ -362,14 +357,14 @@ impl Reply<'_> {
         status: u16,
         body: &Body<'_>,
         reason: Option<&[u8]>,
-        append: impl FnOnce(&mut Vec<u8>) -> Asked,
+        fields: Fields<'_>,
     ) {
         if self.sent {
             return;
         }
         self.sent = true;
         if self.framed.is_some() {
-            return self.send_framed(status, body, append);
+            return self.send_framed(status, body, fields);
         }
         self.framing.keep_alive &= self.unread != Unread::InTheWay;
         let bodiless = self.framing.is_head || is_bodiless(status);
@@ -385,7 +380,7 @@ impl Reply<'_> {
             let until_close = matches!(*self.outgoing, Outgoing::UntilClose);
             self.framing.keep_alive &= !until_close;
         }
-        self.head(status, body, reason, append);
+        self.head(status, body, reason, fields);
         if bodiless {
             return;
         }
@@ -413,11 +408,7 @@ impl Reply<'_> {
     /// Appends body bytes that others share; many are written at once, with what is before them.
     fn append_shared(&mut self, bytes: &Bytes) {
         if let Some(framed) = &mut self.framed {
-            if bytes.len() <= COPY_BYTES_MAX {
-                framed.out.push(bytes);
-            } else {
-                framed.out.push_shared(bytes.clone());
-            }
+            framed.out.push_shared(bytes.clone());
             return;
         }
         if bytes.len() <= COPY_BYTES_MAX {
@@ -466,13 +457,7 @@ impl Reply<'_> {
         self.output.clear();
     }
 
-    fn head(
-        &mut self,
-        status: u16,
-        body: &Body<'_>,
-        reason: Option<&[u8]>,
-        append: impl FnOnce(&mut Vec<u8>) -> Asked,
-    ) {
+    fn head(&mut self, status: u16, body: &Body<'_>, reason: Option<&[u8]>, fields: Fields<'_>) {
         let output = &mut *self.output;
         output.reserve(ANSWER_BYTES);
         match reason {
@@ -486,7 +471,7 @@ impl Reply<'_> {
                 output.extend_from_slice(self.start.date());
             }
         }
-        let asked = append(output);
+        let asked = fields.append(status, output);
         self.framing.keep_alive &= !asked.close;
         match asked.length_of(body, self.framing.is_head) {
             _ if is_bodiless(status) => {}

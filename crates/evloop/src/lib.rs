@@ -64,7 +64,7 @@ pub use listener::{Accepted, ListenOptions, Listener, bind_group, bind_unix, sha
 pub use listeners::Listeners;
 pub use log_writer::{LogAppender, LogObserver, LogOptions, LogSwitch, LogWriter};
 pub use memory::release_memory;
-pub use output::{LoopOutput, OutputLedger, Reader};
+pub use output::{LoopOutput, OutputAccount, OutputLedger, Reader};
 pub use peer::{Filled, Peer, Progress, WritePace};
 pub use readiness::Readiness;
 pub use seed::seed;

@@ -66,8 +66,24 @@ pub struct Reader {
 pub(crate) type Share = (usize, usize);
 
 /// The place of one queue in a ledger, until it is dropped.
+///
+/// ```
+/// use dwell_evloop::{LoopOutput, OutputLedger, Token};
+/// use dwell_timers::Tick;
+/// use std::sync::Arc;
+///
+/// // A queue in front of that of a stream: of one of many exchanges that share a socket.
+/// let ledger = Arc::new(OutputLedger::default());
+/// let (name, now) = (Token::new(1, 0, 0), Tick::new(0));
+/// let account = LoopOutput::new(Arc::clone(&ledger), 0).open_account(name, now);
+/// let news = bytes::Bytes::from(vec![b'x'; 4 << 20]);
+/// account.update(100, vec![(news.as_ptr() as usize, news.len())], 0, now);
+/// assert_eq!(ledger.bytes(), 100 + (4 << 20));
+/// drop(account);
+/// assert_eq!(ledger.bytes(), 0);
+/// ```
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct OutputAccount {
     ledger: Arc<OutputLedger>,
     place: usize,
 }
@@ -111,7 +127,8 @@ impl LoopOutput {
         Self { ledger, of_loop }
     }
 
-    pub(crate) fn open(&self, token: Token, now: Tick) -> Account {
+    /// Opens the account of a queue, whose reader has this name on the loop.
+    pub fn open_account(&self, token: Token, now: Tick) -> OutputAccount {
         self.ledger.open(self.reader(token), now)
     }
 
@@ -145,7 +162,7 @@ impl OutputLedger {
         readers
     }
 
-    fn open(self: &Arc<Self>, reader: Reader, now: Tick) -> Account {
+    fn open(self: &Arc<Self>, reader: Reader, now: Tick) -> OutputAccount {
         let mut book = self.book();
         let entry = Entry {
             reader,
@@ -159,7 +176,7 @@ impl OutputLedger {
             book.entries.push(None);
         }
         book.entries[place] = Some(entry);
-        Account {
+        OutputAccount {
             ledger: Arc::clone(self),
             place,
         }
@@ -170,7 +187,7 @@ impl OutputLedger {
     }
 }
 
-impl Account {
+impl OutputAccount {
     /// Notes that the queue is this reader's from now on: its connection may have become another
     /// component's.
     pub(crate) fn name(&self, reader: Reader) {
@@ -183,14 +200,17 @@ impl Account {
     }
 
     /// Notes what the queue holds now, and how much of it was taken since it began.
-    pub(crate) fn update(&self, copied: usize, shares: Vec<Share>, taken: u64, now: Tick) {
+    ///
+    /// Shape: shares are the addresses and sizes of bytes that others may have references to.
+    /// While the account names them, the queue keeps its own.
+    pub fn update(&self, copied: usize, shares: Vec<(usize, usize)>, taken: u64, now: Tick) {
         let mut book = self.ledger.book();
         book.update(self.place, copied, shares, taken, now);
         self.ledger.bytes.store(book.bytes, Relaxed);
     }
 }
 
-impl Drop for Account {
+impl Drop for OutputAccount {
     fn drop(&mut self) {
         let mut book = self.ledger.book();
         book.close(self.place);
@@ -358,7 +378,7 @@ mod tests {
 
     struct Room {
         ledger: Arc<OutputLedger>,
-        accounts: Vec<Account>,
+        accounts: Vec<OutputAccount>,
     }
 
     const KIB: usize = 1024;

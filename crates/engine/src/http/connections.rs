@@ -63,6 +63,9 @@ impl Http {
 
     /// Bytes of output that wait for the peer of a connection; 0 where it is gone.
     pub fn queued_bytes(&self, connection: Token) -> usize {
+        if let Some(stream) = self.stream(connection) {
+            return stream.out.bytes();
+        }
         let entry = self.connections.get(connection);
         entry.map_or(0, |entry| entry.peer.stream.queued_bytes())
     }
@@ -182,6 +185,9 @@ impl Http {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn cut<A: App>(&mut self, context: &mut Context, connection: Token, app: &mut A) -> bool {
+        if self.is_stream(connection) {
+            return self.cut_stream(context, connection, app);
+        }
         let Some(entry) = self.connections.get(connection) else {
             return false;
         };

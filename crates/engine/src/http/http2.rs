@@ -28,7 +28,7 @@ use dwell_evloop::{Context, Readiness, Slab, Token};
 use dwell_proto::http2::{ErrorCode, FieldSection, SectionLimits};
 use serve::{Fate, Serve};
 use session::Session;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stream::Stream;
 
 pub(crate) use outflow::Outflow;
@@ -92,6 +92,39 @@ impl Http {
         connection.is_some_and(|connection| connection.exchange.phase == Phase::Http2)
     }
 
+    /// The streams that keep parts of bodies, and since when.
+    pub(super) fn stream_bodies(&self) -> impl Iterator<Item = (Instant, Token)> + '_ {
+        let http2 = self.beside.http2.as_deref();
+        let streams = http2.map(|http2| &http2.tables.streams);
+        streams.into_iter().flat_map(|streams| {
+            let since = |token| Some((streams.get(token)?.keeps_since()?, token));
+            streams.tokens().filter_map(since)
+        })
+    }
+
+    /// Gives up the body on a stream.
+    pub(super) fn shed_stream<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        if let Some(connection) = self.stream(token).map(|stream| stream.connection) {
+            let fate = self.serve(context, connection, app, |serve| serve.shed(token));
+            self.settle_http2(context, connection, fate, app);
+        }
+    }
+
+    /// Ends a stream, and tells the app; false where there is none.
+    pub(super) fn cut_stream<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+    ) -> bool {
+        let Some(connection) = self.stream(token).map(|stream| stream.connection) else {
+            return false;
+        };
+        let fate = self.serve(context, connection, app, |serve| serve.cut(token));
+        self.settle_http2(context, connection, fate, app);
+        true
+    }
+
     pub(super) fn stream(&self, token: Token) -> Option<&Stream> {
         self.beside.http2.as_deref()?.tables.streams.get(token)
     }
@@ -128,6 +161,7 @@ impl Http {
             waits: self.waits,
             accounts: &self.accounts,
             peers: self.beside.peers.as_ref(),
+            begun: false,
             written: 0,
             served: false,
         }))
@@ -139,7 +173,7 @@ impl Http {
             section_bytes_max: self.limits.head.head_bytes_max,
             field_count_max: self.limits.head.field_count_max,
         };
-        let session = Session::new(limits, context.now());
+        let session = Session::new(limits, context.tick());
         let (Some(http2), Some(connection)) = (
             self.beside.http2.as_deref_mut(),
             self.connections.get_mut(token),

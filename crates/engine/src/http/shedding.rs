@@ -70,6 +70,10 @@ impl Http {
             if self.accounts.gathered.bytes() <= bytes_max - bytes_max / 4 {
                 return;
             }
+            if self.is_stream(token) {
+                self.shed_stream(context, token, app);
+                continue;
+            }
             let visit = self.visit(context, token, app);
             let fate = visit.map(|mut visit| visit.shed());
             self.settle(context, token, fate, app);
@@ -87,8 +91,10 @@ impl Http {
             Some(incoming.filter(|incoming| is_old(incoming))?.began)
         };
         let tokens = self.connections.tokens();
+        let is_late = |(since, _): &(Instant, Token)| now.saturating_duration_since(*since) >= age;
         let mut old: Vec<(Instant, Token)> = tokens
             .filter_map(|token| Some((began(token)?, token)))
+            .chain(self.stream_bodies().filter(is_late))
             .collect();
         old.sort_unstable_by_key(|(began, _)| *began);
         old.into_iter().map(|(_, token)| token).collect()

@@ -5,7 +5,10 @@
 //! out here, for every face there is of the engine, and what they can still ask for is kept.
 
 use super::Body;
+use super::framed::encode_lines;
 use dwell_proto::http1::{encode, list_tokens};
+use dwell_proto::http2::encode_status;
+use std::sync::OnceLock;
 
 /// The wishes among the fields of an app for what the engine writes by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -80,8 +83,52 @@ pub(crate) fn append<'f>(
 #[derive(Clone, Debug)]
 pub struct SharedFields {
     pub(super) status: u16,
-    pub(super) text: Vec<u8>,
-    pub(super) asked: Asked,
+    text: Vec<u8>,
+    asked: Asked,
+    /// The same as a field block of HTTP/2, once it is wanted.
+    block: OnceLock<Box<[u8]>>,
+}
+
+/// The fields of one answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fields<'f> {
+    Own(&'f [(&'f str, &'f [u8])]),
+    Shared(&'f SharedFields),
+}
+
+impl Fields<'_> {
+    /// Appends them as lines.
+    pub(super) fn append(self, status: u16, output: &mut Vec<u8>) -> Asked {
+        match self {
+            Self::Own(fields) => append(output, status, fields.iter().copied()),
+            Self::Shared(fields) => {
+                output.extend_from_slice(&fields.text);
+                fields.asked
+            }
+        }
+    }
+
+    /// Appends the status and them to a field block; `text` is empty memory to do it in.
+    pub(super) fn append_block(
+        self,
+        status: u16,
+        text: &mut Vec<u8>,
+        block: &mut Vec<u8>,
+    ) -> Asked {
+        match self {
+            Self::Own(_) => {
+                let asked = self.append(status, text);
+                encode_status(status, block);
+                encode_lines(text, block);
+                text.clear();
+                asked
+            }
+            Self::Shared(fields) => {
+                block.extend_from_slice(fields.block());
+                fields.asked
+            }
+        }
+    }
 }
 
 impl SharedFields {
@@ -93,7 +140,19 @@ impl SharedFields {
             status,
             text,
             asked,
+            block: OnceLock::new(),
         }
+    }
+
+    /// Returns the status and the fields as a block, which all streams of all connections share:
+    /// the encoder puts nothing into a table of theirs.
+    fn block(&self) -> &[u8] {
+        self.block.get_or_init(|| {
+            let mut block = Vec::with_capacity(self.text.len() + STATUS_BYTES_MAX);
+            encode_status(self.status, &mut block);
+            encode_lines(&self.text, &mut block);
+            block.into()
+        })
     }
 
     /// Returns the status.
@@ -101,6 +160,9 @@ impl SharedFields {
         self.status
     }
 }
+
+/// The most bytes that a status takes in a field block.
+const STATUS_BYTES_MAX: usize = 5;
 
 /// A field that the engine writes by itself, or never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +230,26 @@ mod tests {
         let (text, asked) = appended(200, &others);
         let kept = "Vary: a\r\nConnectiom: close\r\nKontection: close\r\nContent-Lengths: 1\r\n";
         assert_eq!((text.as_str(), asked), (kept, Asked::default()));
+    }
+
+    #[test]
+    fn a_shared_block_is_what_own_fields_make() {
+        let fields: [(&str, &[u8]); 3] = [
+            ("Content-Type", b"text/plain"),
+            ("Upgrade", b"h2c"),
+            ("X-One", b" 1 "),
+        ];
+        for status in [200, 418] {
+            let shared = SharedFields::new(status, &fields);
+            let (mut own, mut text) = (Vec::new(), Vec::new());
+            Fields::Own(&fields).append_block(status, &mut text, &mut own);
+            for _ in 0..2 {
+                let mut block = Vec::new();
+                Fields::Shared(&shared).append_block(status, &mut text, &mut block);
+                assert_eq!(block, own);
+            }
+            assert!(text.is_empty() && !own.is_empty());
+        }
     }
 
     #[test]

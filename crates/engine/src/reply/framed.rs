@@ -1,10 +1,13 @@
 //! Answers on a stream of HTTP/2: field blocks, and bodies that become frames when there is room.
 
-use super::fields::Asked;
+use super::fields::Fields;
 use super::{Body, Outgoing, Reply, is_bodiless};
 use crate::http::Outflow;
 use dwell_proto::http1::encode;
 use dwell_proto::http2::{ErrorCode, encode_field, encode_status};
+
+/// Room for a field block of the usual size.
+const BLOCK_BYTES: usize = 256;
 
 /// The stream that an answer goes to.
 #[derive(Debug)]
@@ -56,12 +59,7 @@ impl Reply<'_> {
     }
 
     /// Sends the head of an answer, and its body if that is here.
-    pub(super) fn send_framed(
-        &mut self,
-        status: u16,
-        body: &Body<'_>,
-        append: impl FnOnce(&mut Vec<u8>) -> Asked,
-    ) {
+    pub(super) fn send_framed(&mut self, status: u16, body: &Body<'_>, fields: Fields<'_>) {
         let Some(framed) = &mut self.framed else {
             return;
         };
@@ -74,12 +72,9 @@ impl Reply<'_> {
         if let Body::Stream(length) = *body {
             *self.outgoing = Outgoing::of_stream(length, bodiless);
         }
-        self.output.extend_from_slice(self.start.date());
-        let asked = append(self.output);
-        let mut block = Vec::with_capacity(self.output.len());
-        encode_status(status, &mut block);
-        encode_lines(self.output, &mut block);
-        self.output.clear();
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        let asked = fields.append_block(status, self.output, &mut block);
+        encode_lines(self.start.date(), &mut block);
         let length = asked.length_of(body, self.framing.is_head);
         if let Some(length) = length.filter(|_| !is_bodiless(status)) {
             let mut digits = itoa::Buffer::new();
@@ -117,7 +112,7 @@ impl Reply<'_> {
 
 /// Adds field lines to a block, as they stand in a head of HTTP/1.1: `Name: value`, each with its
 /// line end.
-fn encode_lines(text: &[u8], block: &mut Vec<u8>) {
+pub(super) fn encode_lines(text: &[u8], block: &mut Vec<u8>) {
     let mut name = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {

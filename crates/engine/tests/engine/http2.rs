@@ -1,6 +1,7 @@
 //! Connections of HTTP/2, in simulated time.
 
 mod cuts;
+mod held;
 mod peer;
 
 use bytes::Bytes;

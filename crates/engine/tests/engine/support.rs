@@ -37,6 +37,8 @@ pub(crate) struct Script {
     pub(crate) trailers: Vec<(String, Vec<u8>)>,
     /// How often a streaming answer was drained.
     pub(crate) drained: usize,
+    /// How often requests are put off.
+    pub(crate) puts_off: usize,
     /// Connections that have left HTTP.
     pub(crate) detached: Vec<(u64, Detached)>,
 }
@@ -132,6 +134,12 @@ impl Script {
 }
 
 impl App for Script {
+    fn puts_off(&mut self, _: &Context, _: &RequestHead<'_, '_>) -> bool {
+        let puts_off = self.puts_off > 0;
+        self.puts_off -= usize::from(puts_off);
+        puts_off
+    }
+
     fn body(
         &mut self,
         _: &mut Context,

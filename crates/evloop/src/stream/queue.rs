@@ -4,7 +4,7 @@ use super::file::FileSlice;
 use super::socket::{PARTS_PER_WRITE, Socket};
 use super::tls::Tls;
 use crate::Token;
-use crate::output::{Account, LoopOutput, Share};
+use crate::output::{LoopOutput, OutputAccount, Share};
 use bytes::{Buf, Bytes, BytesMut};
 use dwell_timers::Tick;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ pub(super) struct Queue {
     /// The number taken when enough of them had been taken last.
     enough: u64,
     /// The account of the queue.
-    account: Option<Account>,
+    account: Option<OutputAccount>,
 }
 
 #[derive(Debug)]
@@ -106,7 +106,9 @@ impl Queue {
                 Segment::File(_) => {}
             }
         }
-        let account = self.account.get_or_insert_with(|| output.open(token, now));
+        let account = self
+            .account
+            .get_or_insert_with(|| output.open_account(token, now));
         account.name(output.reader(token));
         account.update(copied, shares, self.taken, now);
     }

@@ -39,6 +39,7 @@ impl<A> Serve<'_, A> {
             .as_ref()
             .is_some_and(|upload| !upload.is_complete);
         let sent = stream.exchange.outgoing.is_open();
+        let waited = stream.out.bytes();
         let mut output = self.context.take_output();
         let mut reply = Reply {
             output: &mut output,
@@ -70,7 +71,9 @@ impl<A> Serve<'_, A> {
         let (granted, awaits) = (reply.granted, reply.awaits_body);
         let reset = reply.framed.and_then(|framed| framed.reset);
         self.context.return_output(output);
-        stream.marks.is_blocked |= stream.out.bytes() > bytes_max;
+        let waits = stream.out.bytes();
+        self.session.sending.requeue(waited, waits);
+        stream.marks.is_blocked |= waits > bytes_max;
         let given = match reset {
             Some(code) => Given::Reset(code),
             None if !sent => Given::Nothing,
@@ -104,7 +107,7 @@ impl<A> Serve<'_, A> {
             self.send_continue(token);
         }
         if has_more {
-            self.session.attention.push(token);
+            self.mark(token);
         }
         self.grant_window(token);
         if is_stalled {
@@ -122,9 +125,12 @@ impl<A> Serve<'_, A> {
         if let Some(stream) = self.tables.streams.get_mut(token) {
             let mut block = Vec::new();
             encode_status(100, &mut block);
+            let waited = stream.out.bytes();
             stream
                 .out
                 .push_head(stream.exchange.sequence, &block, false);
+            let sending = &mut self.session.sending;
+            sending.requeue(waited, stream.out.bytes());
         }
         self.make_ready(token);
     }
@@ -181,7 +187,7 @@ impl<A> Serve<'_, A> {
 
     /// Counts a stream that was reset, by either side.
     pub(super) fn count_reset(&mut self) -> Result<(), ErrorCode> {
-        let counted = self.session.calm.reset(self.context.now());
+        let counted = self.session.calm.reset(self.context.tick());
         counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
     }
 }

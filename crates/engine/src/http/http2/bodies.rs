@@ -197,6 +197,9 @@ impl<A: App> Serve<'_, A> {
                 upload.charge = None;
                 std::mem::take(&mut upload.ahead)
             } else {
+                if let Some(charge) = &mut upload.charge {
+                    charge.shrink(length);
+                }
                 upload.ahead.drain(..length).collect()
             };
             if *credit == 0 {

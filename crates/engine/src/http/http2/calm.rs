@@ -1,16 +1,18 @@
 //! The bounds of work that brings no answer: beyond them the connection ends.
 
-use std::time::{Duration, Instant};
+use dwell_timers::Tick;
 
 /// Frames that a client may send at once without asking for anything.
 const FRAMES_MAX: u32 = 100;
 /// The time after which it may send one more.
-const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Units: ticks of 10 ms.
+const FRAME_TICKS: u32 = 10;
 /// The windows that what is sent takes from: the one of its stream, and that of the connection.
 const WINDOWS: u32 = 2;
-/// Streams that may end by a reset within [`RESETS_TIME`], whoever has sent it.
+/// Streams that may end by a reset within [`RESETS_TICKS`], whoever has sent it.
 const RESETS_MAX: u32 = 200;
-const RESETS_TIME: Duration = Duration::from_secs(10);
+/// Units: ticks of 10 ms.
+const RESETS_TICKS: u32 = 1000;
 
 /// The counts of what costs work and brings no answer.
 ///
@@ -21,10 +23,10 @@ const RESETS_TIME: Duration = Duration::from_secs(10);
 pub(super) struct Calm {
     frames_left: u32,
     /// The time up to which the bucket was filled.
-    filled: Instant,
+    filled: Tick,
     resets: u32,
     /// The beginning of the present span of resets.
-    span: Instant,
+    span: Tick,
 }
 
 /// The client causes more work than it should.
@@ -32,7 +34,7 @@ pub(super) struct Calm {
 pub(super) struct Excess;
 
 impl Calm {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Tick) -> Self {
         Self {
             frames_left: FRAMES_MAX,
             filled: now,
@@ -42,11 +44,10 @@ impl Calm {
     }
 
     /// Counts a frame that only costs work.
-    pub(super) fn frame(&mut self, now: Instant) -> Result<(), Excess> {
-        let passed = now.saturating_duration_since(self.filled);
-        let more = (passed.as_millis() / FRAME_INTERVAL.as_millis()).min(u128::from(FRAMES_MAX));
+    pub(super) fn frame(&mut self, now: Tick) -> Result<(), Excess> {
+        let more = now.ticks_since(self.filled) / FRAME_TICKS;
         if more > 0 {
-            self.frames_left = (self.frames_left + more as u32).min(FRAMES_MAX);
+            self.frames_left = self.frames_left.saturating_add(more).min(FRAMES_MAX);
             self.filled = now;
         }
         self.frames_left = self.frames_left.checked_sub(1).ok_or(Excess)?;
@@ -64,8 +65,8 @@ impl Calm {
     }
 
     /// Counts a stream that was reset, by either side.
-    pub(super) fn reset(&mut self, now: Instant) -> Result<(), Excess> {
-        if now.saturating_duration_since(self.span) >= RESETS_TIME {
+    pub(super) fn reset(&mut self, now: Tick) -> Result<(), Excess> {
+        if now.ticks_since(self.span) >= RESETS_TICKS {
             self.span = now;
             self.resets = 0;
         }
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn frames_are_bounded_by_time_and_by_answers() {
-        let mut now = Instant::now();
+        let mut now = Tick::new(u32::MAX - 5);
         let mut calm = Calm::new(now);
         for _ in 0..100 {
             assert_eq!(calm.frame(now), Ok(()));
@@ -94,22 +95,22 @@ mod tests {
         calm.sent();
         assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Ok(())));
         assert_eq!(calm.frame(now), Err(Excess));
-        now += Duration::from_millis(250);
+        now = now.plus(25);
         assert_eq!((calm.frame(now), calm.frame(now)), (Ok(()), Ok(())));
         assert_eq!(calm.frame(now), Err(Excess));
-        now += Duration::from_secs(3600);
+        now = now.plus(360_000);
         let taken = (0..1000).take_while(|_| calm.frame(now).is_ok()).count();
         assert_eq!(taken, 100);
     }
 
     #[test]
     fn resets_are_bounded_in_each_span() {
-        let mut now = Instant::now();
+        let mut now = Tick::new(u32::MAX - 5);
         let mut calm = Calm::new(now);
         for _ in 0..3 {
             let taken = (0..1000).take_while(|_| calm.reset(now).is_ok()).count();
             assert_eq!(taken, 200);
-            now += RESETS_TIME;
+            now = now.plus(RESETS_TICKS);
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::serve::Serve;
 use crate::app::App;
 use dwell_proto::http2::{
-    ErrorCode, FieldSection, Frame, HpackDecoder, PeerError, SectionLimits, encode,
+    ErrorCode, FieldSection, Frame, HpackDecoder, PeerError, PeerSettings, SectionLimits, encode,
+    settings,
 };
 
 /// A smaller increment of a window only costs work, unless it is rare.
@@ -20,6 +21,9 @@ impl<A: App> Serve<'_, A> {
             match step.frame {
                 Some(frame) => self.frame(frame)?,
                 None => return Ok(used),
+            }
+            if self.session.put_off.is_some() {
+                return Ok(used);
             }
         }
     }
@@ -60,7 +64,7 @@ impl<A: App> Serve<'_, A> {
             Frame::SettingsAck => {
                 // Older clients do not say that they keep to it, as RFC 9113 section 4.3.1 has it,
                 // and need not: without a table, a reference to it is an error by itself.
-                self.session.fields = HpackDecoder::new(0);
+                self.session.fields = None;
                 self.calm()
             }
             Frame::Ping { data } => {
@@ -77,7 +81,7 @@ impl<A: App> Serve<'_, A> {
 
     /// Counts a frame that only costs work.
     fn calm(&mut self) -> Result<(), ErrorCode> {
-        let counted = self.session.calm.frame(self.context.now());
+        let counted = self.session.calm.frame(self.context.tick());
         counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
     }
 
@@ -99,10 +103,10 @@ impl<A: App> Serve<'_, A> {
             self.session.section.take()
         };
         let mut section = kept.unwrap_or_else(|| Box::new(FieldSection::new(limits)));
-        let decoded = self
-            .session
-            .fields
-            .decode(fragment, ends_block, &mut section);
+        let mut without_table = HpackDecoder::new(0);
+        let fields = self.session.fields.as_deref_mut();
+        let fields = fields.unwrap_or(&mut without_table);
+        let decoded = fields.decode(fragment, ends_block, &mut section);
         decoded.map_err(|_| ErrorCode::COMPRESSION_ERROR)?;
         if !ends_block {
             self.session.section = Some(section);
@@ -115,13 +119,18 @@ impl<A: App> Serve<'_, A> {
     }
 
     fn setting(&mut self, id: u16, value: u32) -> Result<(), ErrorCode> {
-        // Streams get another window once for all settings of a frame.
-        self.session.peer.apply(id, value).map_err(PeerError::code)
+        let mut peer = PeerSettings::default();
+        peer.apply(id, value).map_err(PeerError::code)?;
+        if id == settings::INITIAL_WINDOW_SIZE {
+            // Streams get it once for all settings of a frame.
+            self.session.sending.stream_window_next = value;
+        }
+        Ok(())
     }
 
     fn settings_end(&mut self) -> Result<(), ErrorCode> {
         encode::settings_ack(&mut self.session.sending.control);
-        let to = self.session.peer.initial_window_size;
+        let to = self.session.sending.stream_window_next;
         let from = std::mem::replace(&mut self.session.sending.stream_window, to);
         if from != to {
             for token in self.session.open.tokens() {

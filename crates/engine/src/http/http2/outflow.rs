@@ -1,32 +1,50 @@
 //! The answer of one stream on its way into frames.
 
 use bytes::{Buf, Bytes, BytesMut};
-use dwell_evloop::FileSlice;
+use dwell_evloop::{FileSlice, LoopOutput, OutputAccount, Token};
 use dwell_proto::http2::{FRAME_BYTES_MAX, encode};
+use dwell_timers::Tick;
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 
 /// Copies are gathered up to this size, so that many small ones cost no more than their bytes.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
+/// Shared bytes up to this size are copied: a reference takes as much room.
+const COPIED_BYTES_MAX: usize = 128;
+
+/// Shared bytes below this size count for each stream that refers to them.
+const SHARE_BYTES_MIN: usize = 4 * 1024;
+
 /// Field blocks, bytes and parts of files that wait for room in the windows.
 ///
 /// Shape: field blocks are frames already, as no window bounds them; bytes become frames when they
 /// are written, so nothing is framed for a window that is closed. The writer bounds it, by
-/// [`bytes`](Self::bytes).
+/// [`bytes`](Self::bytes). While nothing waits it takes no memory beside its place in the stream.
 #[derive(Debug, Default)]
-pub(crate) struct Outflow {
+pub(crate) struct Outflow(Option<Box<Queue>>);
+
+/// The parts of an [`Outflow`] of which something waits.
+#[derive(Debug, Default)]
+struct Queue {
     /// Frames with the heads of the answer, interim ones before the final one.
     heads: Vec<u8>,
     segments: VecDeque<Segment>,
     /// Bytes in memory, of all segments.
     bytes: usize,
     end: End,
+    /// Bytes of it that were taken so far.
+    taken: u64,
+    /// The number taken when enough of them had been taken last.
+    enough: u64,
+    /// The account of what waits for a client that does not take it.
+    account: Option<OutputAccount>,
 }
 
 #[derive(Debug)]
 enum Segment {
-    Shared(Bytes),
+    /// The second names all of the bytes, of which these are the rest.
+    Shared(Bytes, (usize, usize)),
     Copied(BytesMut),
     File(FileSlice),
 }
@@ -50,9 +68,10 @@ pub(super) struct Truncated;
 impl Outflow {
     /// Adds the frames of a head.
     pub(crate) fn push_head(&mut self, stream: u32, block: &[u8], is_last: bool) {
-        encode::block(stream, block, is_last, FRAME_BYTES_MAX, &mut self.heads);
+        let queue = self.queue();
+        encode::block(stream, block, is_last, FRAME_BYTES_MAX, &mut queue.heads);
         if is_last {
-            self.end = End::Out;
+            queue.end = End::Out;
         }
     }
 
@@ -61,64 +80,68 @@ impl Outflow {
         if bytes.is_empty() {
             return;
         }
-        self.bytes += bytes.len();
-        match self.segments.back_mut() {
+        let queue = self.queue();
+        queue.bytes += bytes.len();
+        match queue.segments.back_mut() {
             Some(Segment::Copied(copied)) if copied.len() + bytes.len() <= GATHERED_BYTES_MAX => {
                 copied.extend_from_slice(bytes);
             }
-            _ => self.segments.push_back(Segment::Copied(bytes.into())),
+            _ => queue.segments.push_back(Segment::Copied(bytes.into())),
         }
     }
 
-    /// Adds a reference.
+    /// Adds a reference, where that is less than a copy.
     pub(crate) fn push_shared(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.bytes += bytes.len();
-            self.segments.push_back(Segment::Shared(bytes));
+        if bytes.len() <= COPIED_BYTES_MAX {
+            return self.push(&bytes);
         }
+        let queue = self.queue();
+        queue.bytes += bytes.len();
+        let whole = (bytes.as_ptr() as usize, bytes.len());
+        queue.segments.push_back(Segment::Shared(bytes, whole));
     }
 
     /// Adds a part of a file, which takes no memory.
     pub(crate) fn push_file(&mut self, slice: FileSlice) {
         if slice.length > 0 {
-            self.segments.push_back(Segment::File(slice));
+            self.queue().segments.push_back(Segment::File(slice));
         }
     }
 
     /// Ends the answer, with the block of its trailer fields if it has any.
     pub(crate) fn finish(&mut self, stream: u32, trailers: &[u8]) {
-        if matches!(self.end, End::Open) {
+        let queue = self.queue();
+        if matches!(queue.end, End::Open) {
             let mut frames = Vec::new();
             if !trailers.is_empty() {
                 encode::block(stream, trailers, true, FRAME_BYTES_MAX, &mut frames);
             }
-            self.end = End::Known(frames);
+            queue.end = End::Known(frames);
         }
     }
 
     /// Bytes of memory that wait, those of heads among them.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes + self.heads.len()
+        let queue = self.0.as_deref();
+        queue.map_or(0, |queue| queue.bytes + queue.heads.len())
     }
 
     /// Returns true if bytes of the body wait for room in the windows.
     pub(super) fn has_body(&self) -> bool {
-        !self.segments.is_empty()
-    }
-
-    /// Returns true if there are frames that need no room.
-    fn has_frames(&self) -> bool {
-        !self.heads.is_empty() || (self.segments.is_empty() && matches!(self.end, End::Known(_)))
+        let queue = self.0.as_deref();
+        queue.is_some_and(|queue| !queue.segments.is_empty())
     }
 
     /// Returns true if frames can be written, where the windows have so much room.
     pub(super) fn can_write(&self, room: usize) -> bool {
-        self.has_frames() || (room > 0 && self.has_body())
+        let queue = self.0.as_deref();
+        queue.is_some_and(|queue| queue.has_frames() || (room > 0 && self.has_body()))
     }
 
     /// Returns true if all of the answer is written.
     pub(super) fn is_out(&self) -> bool {
-        matches!(self.end, End::Out) && self.heads.is_empty()
+        let queue = self.0.as_deref();
+        queue.is_some_and(|queue| matches!(queue.end, End::Out) && queue.heads.is_empty())
     }
 
     /// Writes the next frames, and at most `room` bytes of the body; returns how many bytes.
@@ -128,10 +151,71 @@ impl Outflow {
         room: usize,
         output: &mut Vec<u8>,
     ) -> Result<usize, Truncated> {
-        // What is held for long keeps no memory of its head.
+        let Some(queue) = self.0.as_deref_mut() else {
+            return Ok(0);
+        };
+        let written = queue.write(stream, room, output)?;
+        if queue.segments.is_empty() && matches!(queue.end, End::Open) {
+            // An answer that is open for long takes no memory between its pieces.
+            self.0 = None;
+        }
+        Ok(written)
+    }
+
+    /// Returns true if the client has taken at least so many bytes since this was last true.
+    pub(super) fn has_taken(&mut self, bytes_min: u64) -> bool {
+        self.0.as_deref_mut().is_some_and(|queue| {
+            let is_enough = queue.taken - queue.enough >= bytes_min;
+            if is_enough {
+                queue.enough = queue.taken;
+            }
+            is_enough
+        })
+    }
+
+    /// Notes in a ledger what waits now.
+    pub(super) fn account(&mut self, output: &LoopOutput, token: Token, now: Tick) {
+        let Some(queue) = self.0.as_deref_mut() else {
+            return;
+        };
+        if queue.segments.is_empty() {
+            queue.account = None;
+            return;
+        }
+        let (mut shares, mut copied) = (Vec::new(), queue.heads.len());
+        for segment in &queue.segments {
+            match segment {
+                Segment::Shared(_, whole) if whole.1 >= SHARE_BYTES_MIN => shares.push(*whole),
+                Segment::Shared(bytes, _) => copied += bytes.len(),
+                Segment::Copied(bytes) => copied += bytes.capacity(),
+                Segment::File(_) => {}
+            }
+        }
+        let open = || output.open_account(token, now);
+        let account = queue.account.get_or_insert_with(open);
+        account.update(copied, shares, queue.taken, now);
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl Queue {
+    /// Returns true if there are frames that need no room.
+    fn has_frames(&self) -> bool {
+        !self.heads.is_empty() || (self.segments.is_empty() && matches!(self.end, End::Known(_)))
+    }
+
+    fn write(
+        &mut self,
+        stream: u32,
+        room: usize,
+        output: &mut Vec<u8>,
+    ) -> Result<usize, Truncated> {
         output.append(&mut std::mem::take(&mut self.heads));
         let mut left = room;
-        while left > 0 && self.has_body() {
+        while left > 0 && !self.segments.is_empty() {
             left -= self.write_data(stream, left.min(FRAME_BYTES_MAX as usize), output)?;
         }
         if self.segments.is_empty()
@@ -144,6 +228,7 @@ impl Outflow {
             }
             self.end = End::Out;
         }
+        self.taken += (room - left) as u64;
         Ok(room - left)
     }
 
@@ -158,7 +243,7 @@ impl Outflow {
             return Ok(0);
         };
         let (length, is_used_up) = match front {
-            Segment::Shared(bytes) => (bytes.len().min(length_max), bytes.len() <= length_max),
+            Segment::Shared(bytes, _) => (bytes.len().min(length_max), bytes.len() <= length_max),
             Segment::Copied(bytes) => (bytes.len().min(length_max), bytes.len() <= length_max),
             Segment::File(slice) => {
                 let length = slice.length.min(length_max as u64);
@@ -175,7 +260,7 @@ impl Outflow {
             return Ok(0);
         };
         match front {
-            Segment::Shared(bytes) => {
+            Segment::Shared(bytes, _) => {
                 output.extend_from_slice(&bytes[..length]);
                 bytes.advance(length);
                 self.bytes -= length;
@@ -231,7 +316,7 @@ mod tests {
         assert!(!out.can_write(0) && out.can_write(1) && !out.is_out());
         output.clear();
         assert_eq!(out.write(1, 100, &mut output).unwrap(), 8);
-        let expected = b"\0\0\x02\0\0\0\0\0\x01lo\0\0\x06\0\x01\0\0\0\x01 there";
+        let expected = b"\0\0\x08\0\x01\0\0\0\x01lo there";
         assert_eq!(output, expected);
         assert!(out.is_out() && out.bytes() == 0);
     }

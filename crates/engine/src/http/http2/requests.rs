@@ -3,7 +3,7 @@
 use super::answers::OUTPUT_SHARE;
 use super::head;
 use super::serve::Serve;
-use super::session::{Going, STREAMS_MAX};
+use super::session::{Going, PutOff, STREAMS_MAX};
 use super::stream::{Stream, Upload};
 use crate::app::{App, Request};
 use crate::connection::Taking;
@@ -67,7 +67,7 @@ impl<A: App> Serve<'_, A> {
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
         let is_full = self.session.open.len() >= STREAMS_MAX
-            || self.waiting_bytes() > OUTPUT_SHARE * self.limits.output_bytes_max;
+            || self.session.sending.queued > OUTPUT_SHARE * self.limits.output_bytes_max;
         let mut stream = Stream::new(self.token, number, self.session.sending.stream_window);
         stream.marks.is_ended = ends_stream;
         let Ok(token) = (if is_full {
@@ -92,6 +92,16 @@ impl<A: App> Serve<'_, A> {
                 return Ok(());
             }
         }
+        self.begin(token, text, ends_stream)
+    }
+
+    /// Hands over a request, or asks for its body, unless the app puts it off.
+    pub(super) fn begin(
+        &mut self,
+        token: Token,
+        text: Vec<u8>,
+        ends_stream: bool,
+    ) -> Result<(), ErrorCode> {
         let mut storage = FieldStorage::new();
         let mut head = match parse_request(&text, &mut storage, &self.limits.head) {
             Ok(head) => head,
@@ -101,6 +111,15 @@ impl<A: App> Serve<'_, A> {
             }
         };
         head.version = Version::Http2;
+        if self.app.puts_off(self.context, &head) {
+            self.session.put_off = Some(Box::new(PutOff {
+                token,
+                text,
+                ends_stream,
+            }));
+            return Ok(());
+        }
+        self.begun = true;
         if let Some(stream) = self.tables.streams.get_mut(token) {
             stream.exchange.framing = Framing {
                 is_head: head.method == "HEAD",
@@ -163,7 +182,7 @@ impl<A: App> Serve<'_, A> {
             }
         };
         let (timeout, now) = (self.limits.body_timeout, self.context.now());
-        let mut upload = Upload::new(taking, length, bytes_max, timeout);
+        let mut upload = Upload::new(taking, length, bytes_max, timeout, now);
         if !streams {
             upload.pace.wait(now);
             self.context.arm(token, timeout);
@@ -255,14 +274,6 @@ impl<A: App> Serve<'_, A> {
         self.call(token, |context, app, reply| {
             app.request(context, &request, reply)
         })
-    }
-
-    /// Bytes of answers that wait on all streams.
-    fn waiting_bytes(&self) -> usize {
-        let tokens = self.session.open.tokens();
-        tokens
-            .filter_map(|token| Some(self.tables.streams.get(token)?.out.bytes()))
-            .sum()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Tables;
 use super::session::{Going, LEAVING, Session, Wait};
+use super::stream::Stream;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note};
 use crate::date::Start;
@@ -38,6 +39,8 @@ pub(super) struct Serve<'v, A> {
     pub(super) waits: Waits,
     pub(super) accounts: &'v Accounts,
     pub(super) peers: Option<&'v Peers>,
+    /// A request was handed over in this visit.
+    pub(super) begun: bool,
     /// Bytes that were written in this visit.
     pub(super) written: u64,
     /// A stream has ended in this visit.
@@ -80,7 +83,11 @@ impl<A: App> Serve<'_, A> {
     fn advance(&mut self, received: &mut usize) -> Result<bool, ErrorCode> {
         self.attend()?;
         let peer = &self.connection.peer;
-        if !peer.stream.is_flushed() || !(peer.is_unread() || peer.has_tail()) {
+        if !peer.stream.is_flushed() || !self.resume_put_off()? {
+            return Ok(true);
+        }
+        let peer = &self.connection.peer;
+        if !(peer.is_unread() || peer.has_tail()) {
             return Ok(true);
         }
         let mut input = self.context.take_input();
@@ -96,20 +103,75 @@ impl<A: App> Serve<'_, A> {
         }
         self.context.return_input(input);
         taken?;
-        if self.connection.peer.is_unread() {
+        if self.session.put_off.is_some() {
+            self.wait_for_turn();
+        } else if self.connection.peer.is_unread() {
             self.context.again(self.token, Readiness::default());
         }
         self.attend()?;
         Ok(filled.is_ok())
     }
 
+    /// Looks again at a request that was put off; false where it waits on.
+    fn resume_put_off(&mut self) -> Result<bool, ErrorCode> {
+        let Some(put_off) = self.session.put_off.take() else {
+            return Ok(true);
+        };
+        if self.tables.streams.get(put_off.token).is_some() {
+            self.begin(put_off.token, put_off.text, put_off.ends_stream)?;
+        }
+        let goes_on = self.session.put_off.is_none();
+        if !goes_on {
+            self.wait_for_turn();
+        }
+        Ok(goes_on)
+    }
+
+    /// A request is put off to the next turn, as one of HTTP/1.1 is.
+    fn wait_for_turn(&mut self) {
+        let again = if self.begun {
+            Context::again
+        } else {
+            Context::again_in_place
+        };
+        again(self.context, self.token, Readiness::default());
+    }
+
+    /// Gives up the body of a request, as others need the room.
+    pub(super) fn shed(&mut self, token: Token) -> Fate {
+        let stream = self.tables.streams.get(token);
+        let ended = if stream.is_some_and(Stream::is_gathered) {
+            self.fail_held(token, 503)
+        } else {
+            self.fail_stream(token, ErrorCode::ENHANCE_YOUR_CALM)
+        };
+        match ended {
+            Ok(()) => self.rest(),
+            Err(code) => self.fail(code),
+        }
+    }
+
+    /// Ends a stream whose client takes too little of its answer.
+    pub(super) fn cut(&mut self, token: Token) -> Fate {
+        match self.fail_stream(token, ErrorCode::ENHANCE_YOUR_CALM) {
+            Ok(()) => self.rest(),
+            Err(code) => self.fail(code),
+        }
+    }
+
     /// Tells the app what could not be told where it was noticed.
     fn attend(&mut self) -> Result<(), ErrorCode> {
-        for token in std::mem::take(&mut self.session.attention) {
-            let Some(stream) = self.tables.streams.get_mut(token) else {
+        if !std::mem::take(&mut self.session.attends) {
+            return Ok(());
+        }
+        for token in self.session.open.tokens().collect::<Vec<_>>() {
+            let stream = self.tables.streams.get_mut(token);
+            let Some(stream) = stream.filter(|stream| stream.marks.is_marked) else {
                 continue;
             };
-            if let Some(code) = stream.doom.take() {
+            stream.marks.is_marked = false;
+            if stream.is_doomed() {
+                let code = stream.doom;
                 self.fail_stream(token, code)?;
                 continue;
             }
@@ -239,8 +301,16 @@ impl<A> Serve<'_, A> {
     /// Notes what waits for the socket now.
     fn account(&mut self) {
         if let Some(output) = &self.accounts.output {
-            let stream = &mut self.connection.peer.stream;
-            stream.account(output, self.token, self.context.tick());
+            let (stream, now) = (&mut self.connection.peer.stream, self.context.tick());
+            stream.account(output, self.token, now);
+            if self.session.sending.queued == 0 {
+                return;
+            }
+            for token in self.session.open.tokens() {
+                if let Some(stream) = self.tables.streams.get_mut(token) {
+                    stream.out.account(output, token, now);
+                }
+            }
         }
     }
 }

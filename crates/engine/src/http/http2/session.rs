@@ -3,11 +3,10 @@
 use super::calm::Calm;
 use dwell_evloop::Token;
 use dwell_proto::http2::{
-    BlockLimits, ErrorCode, FieldSection, FrameDecoder, HpackDecoder, PeerSettings, SectionLimits,
-    Window, encode, settings,
+    BlockLimits, ErrorCode, FieldSection, FrameDecoder, HpackDecoder, SectionLimits, Window,
+    encode, settings,
 };
-use std::collections::VecDeque;
-use std::time::Instant;
+use dwell_timers::Tick;
 
 /// Streams that a client may have open at a time.
 pub(super) const STREAMS_MAX: usize = 128;
@@ -15,7 +14,7 @@ pub(super) const STREAMS_MAX: usize = 128;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
 /// Bytes of all bodies of a connection that may be on the way, or wait for their readers.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// The window of a connection at its beginning (RFC 9113 section 6.9.2).
+/// The window of a connection at its beginning, and of streams (RFC 9113 section 6.9.2).
 const FIRST_WINDOW_BYTES: u32 = 65_535;
 /// So many bytes of that window are given back at once.
 const WINDOW_STEP_BYTES: u32 = 32 * 1024;
@@ -30,19 +29,31 @@ pub(super) const LEAVING: [u8; 8] = *b"leaving.";
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(super) frames: FrameDecoder,
-    pub(super) fields: HpackDecoder,
+    /// The table that the client may use until it has taken in the settings of this side; none from
+    /// then on.
+    pub(super) fields: Option<Box<HpackDecoder>>,
     /// The field block that is not complete.
     pub(super) section: Option<Box<FieldSection>>,
-    pub(super) peer: PeerSettings,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) open: Open,
     pub(super) calm: Calm,
-    /// Streams to be looked at in the next visit, as something is to be told of them.
-    pub(super) attention: Vec<Token>,
+    /// Some streams are marked, as something is to be told of them in the next visit.
+    pub(super) attends: bool,
+    /// The request that its app has put off to the next turn; nothing is read behind it.
+    pub(super) put_off: Option<Box<PutOff>>,
     pub(super) going: Going,
     /// The meaning of the deadline of the connection.
     pub(super) wait: Wait,
+}
+
+/// A request whose head has come, and that is not handed over yet.
+#[derive(Debug)]
+pub(super) struct PutOff {
+    pub(super) token: Token,
+    /// Its head, as it would stand in HTTP/1.1.
+    pub(super) text: Vec<u8>,
+    pub(super) ends_stream: bool,
 }
 
 /// The way out.
@@ -54,10 +65,14 @@ pub(super) struct Sending {
     pub(super) window: Window,
     /// The initial window of streams, as the streams that are open have it.
     pub(super) stream_window: u32,
+    /// The same, as the settings that are coming have it.
+    pub(super) stream_window_next: u32,
     /// Streams that have something to write, in the order of their turns.
-    pub(super) ready: VecDeque<Token>,
+    pub(super) ready: Vec<Token>,
     /// The stream that has used up the window of the connection, or a part of it, last.
     pub(super) served: u32,
+    /// Bytes of answers that wait on all streams.
+    pub(super) queued: usize,
 }
 
 /// The window of the connection for what the client sends.
@@ -75,7 +90,8 @@ pub(super) struct Open {
     streams: Vec<(u32, Token)>,
     /// The newest that the client has begun.
     pub(super) last: u32,
-    reset: VecDeque<u32>,
+    /// The streams that were reset last, the oldest first.
+    reset: Vec<u32>,
     /// Requests so far.
     pub(super) requests: u32,
 }
@@ -107,7 +123,7 @@ pub(super) enum Wait {
 
 impl Session {
     /// Begins a connection: its preface is the first thing to be sent.
-    pub(super) fn new(section: SectionLimits, now: Instant) -> Self {
+    pub(super) fn new(section: SectionLimits, now: Tick) -> Self {
         let mut control = Vec::new();
         let list = u32::try_from(section.section_bytes_max).unwrap_or(u32::MAX);
         encode::settings(
@@ -125,19 +141,19 @@ impl Session {
             CONNECTION_WINDOW_BYTES - FIRST_WINDOW_BYTES,
             &mut control,
         );
-        let peer = PeerSettings::default();
         Self {
             frames: FrameDecoder::of_client(BlockLimits::default()),
-            fields: HpackDecoder::new(FIRST_TABLE_BYTES),
+            fields: Some(Box::new(HpackDecoder::new(FIRST_TABLE_BYTES))),
             section: None,
             sending: Sending {
                 control,
                 window: Window::new(FIRST_WINDOW_BYTES),
-                stream_window: peer.initial_window_size,
-                ready: VecDeque::new(),
+                stream_window: FIRST_WINDOW_BYTES,
+                stream_window_next: FIRST_WINDOW_BYTES,
+                ready: Vec::new(),
                 served: 0,
+                queued: 0,
             },
-            peer,
             receiving: Receiving {
                 left: CONNECTION_WINDOW_BYTES,
                 used: 0,
@@ -145,11 +161,12 @@ impl Session {
             open: Open {
                 streams: Vec::new(),
                 last: 0,
-                reset: VecDeque::new(),
+                reset: Vec::new(),
                 requests: 0,
             },
             calm: Calm::new(now),
-            attention: Vec::new(),
+            attends: false,
+            put_off: None,
             going: Going::No,
             wait: Wait::Idle,
         }
@@ -189,6 +206,13 @@ impl Session {
             let control = &mut self.sending.control;
             encode::go_away(self.open.last, ErrorCode::NO_ERROR, control);
         }
+    }
+}
+
+impl Sending {
+    /// Notes that a stream has another number of bytes waiting.
+    pub(super) fn requeue(&mut self, before: usize, now: usize) {
+        self.queued = self.queued + now - before;
     }
 }
 
@@ -252,12 +276,22 @@ impl Open {
     /// Notes that a stream was reset: what the client has sent before it knows of it is ignored.
     pub(super) fn note_reset(&mut self, stream: u32) {
         if self.reset.len() == RESET_KEPT_MAX {
-            self.reset.pop_front();
+            self.reset.remove(0);
         }
-        self.reset.push_back(stream);
+        self.reset.push(stream);
     }
 
     pub(super) fn was_reset(&self, stream: u32) -> bool {
         self.reset.contains(&stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_session_of_an_idle_connection_is_small() {
+        assert!(size_of::<Session>() <= 248, "{}", size_of::<Session>());
     }
 }

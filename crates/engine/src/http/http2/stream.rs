@@ -8,7 +8,7 @@ use crate::budget::{Budget, Charge};
 use crate::connection::{Exchange, Phase, Taking};
 use dwell_evloop::Token;
 use dwell_proto::http2::{ErrorCode, Window};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a body that is gathered which may be on the way.
 const GATHERED_WINDOW_BYTES: u64 = 64 * 1024;
@@ -27,12 +27,10 @@ pub(crate) struct Stream {
     pub(super) upload: Option<Box<Upload>>,
     /// Bytes of the body that the client takes.
     pub(super) window: Window,
-    pub(super) out: Outflow,
+    pub(crate) out: Outflow,
     pub(super) marks: Marks,
-    /// Bytes that the client has taken since the deadline for that was set.
-    pub(super) taken: u64,
-    /// The stream is to end by this, and the app to be told.
-    pub(super) doom: Option<ErrorCode>,
+    /// The stream is to end by this, and the app to be told; `NO_ERROR` as long as it is not.
+    pub(super) doom: ErrorCode,
 }
 
 /// Facts of a stream that are independent of one another.
@@ -50,6 +48,8 @@ pub(super) struct Marks {
     pub(super) is_stalled: bool,
     /// The client sends nothing more.
     pub(super) is_ended: bool,
+    /// It is to be looked at in the next visit, as something is to be told of it.
+    pub(super) is_marked: bool,
     /// The app is to be told that its output was taken.
     pub(super) is_drained: bool,
 }
@@ -59,6 +59,8 @@ pub(super) struct Marks {
 pub(super) struct Upload {
     pub(super) taking: Taking,
     pub(super) pace: BodyPace,
+    /// The time at which its head had come.
+    pub(super) began: Instant,
     /// The announced size.
     pub(super) length: Option<u64>,
     pub(super) received: u64,
@@ -85,8 +87,7 @@ impl Stream {
             window: Window::new(window),
             out: Outflow::default(),
             marks: Marks::default(),
-            taken: 0,
-            doom: None,
+            doom: ErrorCode::NO_ERROR,
         }
     }
 
@@ -101,9 +102,27 @@ impl Stream {
         }
     }
 
+    /// Returns true if its body is gathered.
+    pub(super) fn is_gathered(&self) -> bool {
+        let upload = self.upload.as_deref();
+        upload.is_some_and(|upload| matches!(upload.taking, Taking::Collect { .. }))
+    }
+
+    /// The time since which it keeps a part of a body that may be given up for others: one that is
+    /// gathered, or one that its app does not want yet.
+    pub(super) fn keeps_since(&self) -> Option<Instant> {
+        let upload = self.upload.as_deref()?;
+        let is_one = match &upload.taking {
+            Taking::Collect { .. } => true,
+            Taking::Stream { credit, .. } => *credit == 0 && !upload.ahead.is_empty(),
+            Taking::Discard { .. } => false,
+        };
+        is_one.then_some(upload.began)
+    }
+
     /// Returns true if the stream is to end by an error.
     pub(super) fn is_doomed(&self) -> bool {
-        self.doom.is_some()
+        self.doom != ErrorCode::NO_ERROR
     }
 
     /// Returns true if no output waits for the client.
@@ -118,10 +137,12 @@ impl Upload {
         length: Option<u64>,
         bytes_max: u64,
         timeout: Duration,
+        now: Instant,
     ) -> Self {
         Self {
             taking,
             pace: BodyPace::new(timeout),
+            began: now,
             length,
             received: 0,
             bytes_max,
@@ -159,5 +180,15 @@ impl Upload {
         }
         self.window += missing;
         missing as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_stream_is_small() {
+        assert!(size_of::<Stream>() <= 72, "{}", size_of::<Stream>());
     }
 }

@@ -37,9 +37,17 @@ impl<A> Serve<'_, A> {
         let room = stream.window.room().min(sending.window.room());
         if stream.out.can_write(room) {
             stream.marks.is_ready = true;
-            sending.ready.push_back(token);
+            sending.ready.push(token);
         } else if stream.out.has_body() {
             self.pace(token);
+        }
+    }
+
+    /// Has a stream looked at in the next visit, when its app can be told.
+    pub(super) fn mark(&mut self, token: Token) {
+        if let Some(stream) = self.tables.streams.get_mut(token) {
+            stream.marks.is_marked = true;
+            self.session.attends = true;
         }
     }
 
@@ -66,16 +74,21 @@ impl<A> Serve<'_, A> {
             return true;
         }
         let mut output = self.context.take_output();
-        output.append(&mut self.session.sending.control);
-        let mut turns = self.session.sending.ready.len();
-        while turns > 0 && output.len() < OUTPUT_BYTES_MAX {
-            turns -= 1;
-            if let Some(token) = self.session.sending.ready.pop_front() {
-                self.turn(token, &mut output);
-            }
+        output.append(&mut std::mem::take(&mut self.session.sending.control));
+        let mut ready = std::mem::take(&mut self.session.sending.ready);
+        let mut turns = 0;
+        while turns < ready.len() && output.len() < OUTPUT_BYTES_MAX {
+            self.turn(ready[turns], &mut output);
+            turns += 1;
+        }
+        // Those that have more come behind those that have had no turn.
+        ready.drain(..turns);
+        ready.append(&mut self.session.sending.ready);
+        if !ready.is_empty() {
+            self.session.sending.ready = ready;
         }
         // Streams that have ended may have left frames.
-        output.append(&mut self.session.sending.control);
+        output.append(&mut std::mem::take(&mut self.session.sending.control));
         self.written += output.len() as u64;
         let is_written = output.is_empty() || self.connection.peer.stream.write(&output).is_ok();
         self.context.return_output(output);
@@ -84,7 +97,7 @@ impl<A> Serve<'_, A> {
         } else if !self.session.sending.ready.is_empty() {
             self.context.again(self.token, Readiness::default());
         }
-        if !self.session.attention.is_empty() {
+        if self.session.attends {
             self.context.again(self.token, Readiness::default());
         }
         is_written
@@ -110,11 +123,13 @@ impl<A> Serve<'_, A> {
             .room()
             .min(sending.window.room())
             .min(TURN_BYTES);
-        let turn = match stream.out.write(stream.number(), room, output) {
+        let waited = stream.out.bytes();
+        let written = stream.out.write(stream.number(), room, output);
+        sending.requeue(waited, stream.out.bytes());
+        let turn = match written {
             Ok(sent) => {
                 stream.window.take(sent);
                 sending.window.take(sent);
-                stream.taken += sent as u64;
                 if sent > 0 {
                     sending.served = stream.number();
                     self.session.calm.sent();
@@ -133,7 +148,7 @@ impl<A> Serve<'_, A> {
         match turn {
             Turn::Again => {
                 stream.marks.is_ready = true;
-                sending.ready.push_back(token);
+                sending.ready.push(token);
                 self.pace(token);
             }
             Turn::Waits => self.pace(token),
@@ -151,9 +166,9 @@ impl<A> Serve<'_, A> {
             stream.marks.is_blocked = true;
             let is_bounded = self.waits.bounds_held || !stream.exchange.is_held();
             let enough = self.limits.write_pace().bytes_min().max(1);
-            if is_bounded && (!stream.marks.is_stalled || stream.taken >= enough) {
+            let has_taken = stream.out.has_taken(enough);
+            if is_bounded && (has_taken || !stream.marks.is_stalled) {
                 stream.marks.is_stalled = true;
-                stream.taken = 0;
                 self.context.arm(token, self.limits.write_timeout);
             }
             return;
@@ -163,7 +178,7 @@ impl<A> Serve<'_, A> {
         }
         if std::mem::take(&mut stream.marks.is_blocked) && stream.exchange.is_held() {
             stream.marks.is_drained = true;
-            self.session.attention.push(token);
+            self.mark(token);
         }
     }
 
@@ -185,11 +200,11 @@ impl<A> Serve<'_, A> {
         self.remove(token);
     }
 
-    /// Ends a stream in the next visit, when its app can be told.
+    /// Ends a stream in the next visit.
     pub(super) fn doom(&mut self, token: Token, code: ErrorCode) {
         if let Some(stream) = self.tables.streams.get_mut(token) {
-            stream.doom = Some(code);
-            self.session.attention.push(token);
+            stream.doom = code;
+            self.mark(token);
             self.context.again(self.token, Readiness::default());
         }
     }
@@ -200,6 +215,7 @@ impl<A> Serve<'_, A> {
         let stream = self.tables.streams.remove(token)?;
         self.served = true;
         self.session.open.remove(stream.number());
+        self.session.sending.requeue(stream.out.bytes(), 0);
         if let Some(upload) = &stream.upload {
             self.session.used(upload.ahead.len());
         }
