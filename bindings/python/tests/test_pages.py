@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 from test_memcache import CERTIFICATE, TIMEOUT, Memcached, free_port
 
 DOCS = Path(__file__).parents[3] / "docs"
+DATA = Path(__file__).parents[3] / "crates" / "tls" / "tests" / "data"
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -29,6 +31,7 @@ def programs(page: str) -> list[str]:
 
 HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 MEMCACHED = programs("memcached-client.md")
+SECURE = programs("tls.md")
 SERVERS = [text for text in programs("python.md") if "listen(" in text]
 
 
@@ -62,7 +65,21 @@ def test_programs_of_the_memcached_client(place: int) -> None:
 @pytest.mark.parametrize("place", range(len(SERVERS)))
 def test_programs_that_serve(place: int) -> None:
     port = free_port()
-    program = SERVERS[place].replace(":8000", f":{port}")
+    serves(SERVERS[place].replace(":8000", f":{port}"), f"http://127.0.0.1:{port}/", None)
+
+
+@pytest.mark.parametrize("place", range(len(SECURE)))
+def test_programs_that_serve_under_tls(place: int) -> None:
+    port = free_port()
+    program = SECURE[place].replace("8443", str(port))
+    for name, file in (("localhost.pem", "certificate.pem"), ("localhost.key", "key.pem")):
+        program = program.replace(name, str(DATA / file))
+    context = ssl.create_default_context(cafile=str(DATA / "certificate.pem"))
+    assert serves(program, f"https://127.0.0.1:{port}/", context).startswith(b"hello")
+
+
+def serves(program: str, url: str, context: ssl.SSLContext | None) -> bytes:
+    """What a program answers until SIGINT, which ends it."""
     # Under a shell's background job, SIGINT is ignored, and asyncio leaves it so.
     program = HEARS_SIGINT + program
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
@@ -70,9 +87,10 @@ def test_programs_that_serve(place: int) -> None:
         deadline = time.monotonic() + TIMEOUT
         while True:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=TIMEOUT) as answer:
+                with urllib.request.urlopen(url, timeout=TIMEOUT, context=context) as answer:
                     assert answer.status == 200
-                    assert answer.read()
+                    body: bytes = answer.read()
+                    assert body
                 break
             except ConnectionError as error:
                 last = error
@@ -82,6 +100,7 @@ def test_programs_that_serve(place: int) -> None:
             assert time.monotonic() < deadline, last
         process.send_signal(signal.SIGINT)
         process.wait(TIMEOUT)
+        return body
     finally:
         process.kill()
         process.wait()
