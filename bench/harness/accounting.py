@@ -107,6 +107,12 @@ def fine_cpu_seconds(root: int) -> float:
     return total / 1e9
 
 
+def process_cpu_seconds(pid: int) -> float:
+    """CPU time of one process so far, in clock ticks, with its ended threads; 0 once it is gone."""
+    stat = read_stat(pid)
+    return 0.0 if stat is None else stat.cpu_seconds
+
+
 def thread_count(root: int) -> int:
     """Threads of a process and its children."""
     return len(task_directories(root))

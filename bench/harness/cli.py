@@ -23,6 +23,7 @@ from harness import (
     targets,
     tls,
     turns,
+    upgrades,
     waiting,
     ways,
 )
@@ -167,7 +168,7 @@ def _row_names() -> list[str]:
     contenders = [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
     small = [*storm.steps(Method()), *reloads.steps(Method())]
     contenders += [contender.name for contender in tls.CONTENDERS]
-    small += tls.held_steps(Method())
+    small += [*tls.held_steps(Method()), *upgrades.steps(Method())]
     return [*contenders, *waiting.names(IDLE_CONTENDERS), *(row.name for row, _ in small)]
 
 
@@ -237,6 +238,7 @@ def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
         ("storm", "storm", STORM_TITLE, storm.steps(method)),
         ("reload", "reload", RELOAD_TITLE, reloads.steps(method)),
         ("tls", "tls_held", tls.HELD_TITLE, tls.held_steps(method)),
+        ("tls", "tls_upgrade", upgrades.TITLE, upgrades.steps(method)),
     ]
     found: list[Table] = []
     for part, name, title, steps in parts:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import accounting, http, machine, results, wrk
+from harness import accounting, http, machine, results, tls, wrk
 from harness.contenders.base import Contender, Running
 from harness.measure import QUICK, Method, Row, Sample, in_turn, load_sample
 from harness.paths import BENCH, RESULTS
@@ -55,6 +55,34 @@ class Served(Contender):
         return Running(stage.start(self.name, command, SERVER_CORE, [port]), port, "/")
 
 
+class SecureServed(tls.Secure):
+    """The same, which listens under TLS as well."""
+
+    plotted = False
+
+    def __init__(self, kind: str, label: str) -> None:
+        self.kind = kind
+        self.name = f"go_{kind}_tls"
+        self.label = label
+        self.ours = kind in ("dwell", "inline")
+        self.binary = Path()
+        self._port = 0
+
+    def start(self, stage: Stage) -> Running:
+        """Starts the server on its core."""
+        self._port, self.secure_port = stage.free_port(), stage.free_port()
+        certificate, key = tls.make_certificate(stage.directory)
+        command = [str(self.binary), "-type", self.kind, "-listen", f"{HOST}:{self._port}"]
+        command += ["-secure", f"{HOST}:{self.secure_port}"]
+        command += ["-cert", str(certificate), "-key", str(key)]
+        ports = [self._port, self.secure_port]
+        return Running(stage.start(self.name, command, SERVER_CORE, ports), self._port, "/")
+
+    def settle(self, pid: int) -> None:
+        """Has garbage collected first."""
+        collect(pid, self._port)
+
+
 CONTENDERS = [
     Served("std", "net/http"),
     Served("nbio", "nbio"),
@@ -64,6 +92,9 @@ CONTENDERS = [
     Served("nbio", "nbio, WebSocket", is_websocket=True),
     Served("dwell", "dwell, WebSocket", is_websocket=True),
     Served("inline", "dwell, Inline, WebSocket", is_websocket=True),
+    SecureServed("std", "net/http, TLS"),
+    SecureServed("dwell", "dwell, TLS"),
+    SecureServed("inline", "dwell, Inline, TLS"),
 ]
 FIGURES = {
     "us_per_request": ("CPU us/request", "{:.2f}"),
@@ -73,12 +104,16 @@ FIGURES = {
     "bytes_per_connection": ("bytes each", "{:,.0f}"),
     "goroutines_per_connection": ("goroutines each", "{:.2f}"),
     "objects_per_connection": ("Go objects each", "{:.2f}"),
+    "secure_bytes": ("bytes each, TLS", "{:,.0f}"),
+    "above_bytes": ("above plain", "{:,.0f}"),
 }
 RATIOS = [("go_dwell", "go_std"), ("go_inline", "go_std"), ("go_dwell", "go_nbio")]
 
 
-def sample(running: Running, row: Row, method: Method) -> Sample:
+def sample(contender: Contender, running: Running, row: Row, method: Method) -> Sample:
     """One round: the load alone, then idle connections, then the load among them."""
+    if isinstance(contender, tls.Secure):
+        return tls.idle(contender, tls.crowd(contender, method))
     is_websocket = row.name.endswith("_websocket")
     figures: Sample = {} if is_websocket else load_sample(running, method, row)
     connections = [connect(running.port, is_websocket) for _ in range(FIRST)]
@@ -99,11 +134,18 @@ def sample(running: Running, row: Row, method: Method) -> Sample:
 
 def held(running: Running) -> dict[str, float]:
     """Resident bytes, goroutines and Go objects, after a collection."""
-    settle(running.program.pid)
-    answer = http.fetch(f"http://{HOST}:{running.port}/collect")
+    pid = running.program.pid
+    counts = collect(pid, running.port)
+    return {"bytes": accounting.user_bytes(pid), **counts}
+
+
+def collect(pid: int, port: int) -> dict[str, float]:
+    """Has a server collect its garbage; what is left, in goroutines and objects."""
+    settle(pid)
+    answer = http.fetch(f"http://{HOST}:{port}/collect")
     counts: dict[str, float] = json.loads(answer.body)
-    settle(running.program.pid)
-    return {"bytes": accounting.user_bytes(running.program.pid), **counts}
+    settle(pid)
+    return counts
 
 
 def connect(port: int, is_websocket: bool) -> socket.socket:
@@ -168,7 +210,12 @@ def run(arguments: Sequence[str]) -> int:
         subprocess.run(["go", "build", "-o", binary, "./server"], check=True, cwd=GO)
         for contender in chosen:
             contender.binary = binary
-        rows = in_turn(chosen, method.rounds, lambda running, row: sample(running, row, method))
+        by_name = {contender.name: contender for contender in chosen}
+        rows = in_turn(
+            chosen,
+            method.rounds,
+            lambda running, row: sample(by_name[row.name], running, row, method),
+        )
     kept = [row.as_dict() for row in rows]
     print(report(kept))
     if not options.quick and not options.only:

@@ -33,6 +33,7 @@ class Method:
     tls_clients: int = 3_000
     tls_stalled: int = 500
     tls_held: int = 4_000
+    tls_upgraded: int = 5_000
 
 
 QUICK = Method(
@@ -51,6 +52,7 @@ QUICK = Method(
     tls_clients=600,
     tls_stalled=100,
     tls_held=300,
+    tls_upgraded=500,
 )
 
 Sample = dict[str, Any]

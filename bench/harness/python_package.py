@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import accounting, machine, results, wrk
+from harness import accounting, machine, results, tls, wrk
 from harness.contenders.base import Contender, Running
 from harness.measure import QUICK, Method, Row, Sample, in_turn, load_sample
 from harness.paths import BENCH, RESULTS
@@ -25,6 +25,13 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
 # Accepting is quadratic in the reference, and each of its polls walks all connections.
 IDLE = {"python_manager": 10_000, "cymongoose": 2_000}
 DESCRIPTORS_TO_SPARE = 500
+# Seconds for which servers keep idle clients, where it is their memory that is measured.
+PATIENCE = "600"
+# It has no flag for the folder of an application.
+HYPERCORN = (
+    f"import sys; sys.path.insert(0, {str(PEERS)!r}); "
+    "from hypercorn.__main__ import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 class Served(Contender):
@@ -72,7 +79,51 @@ def uvicorn(port: int) -> list[str]:
     return ["-m", "uvicorn", "hello_apps:asgi", "--port", str(port), *options]
 
 
-CONTENDERS = [
+class SecureServed(tls.Secure):
+    """A server that is started by a command, and again with further flags under TLS."""
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        command: Callable[[int], list[str]],
+        flags: tuple[str, str] = ("--ssl-certfile", "--ssl-keyfile"),
+    ) -> None:
+        self.name = name
+        self.label = label
+        self.ours = name.startswith("python_")
+        self._command = command
+        self._flags = flags
+
+    def start(self, stage: Stage) -> Running:
+        """Starts the server on its core, without TLS."""
+        return self._start(stage, [])
+
+    def serve(self, stage: Stage, *, is_secure: bool) -> tuple[int, int]:
+        """Starts it, for clients of one kind."""
+        files = tls.make_certificate(stage.directory) if is_secure else ()
+        pairs = zip(self._flags, map(str, files), strict=False)
+        running = self._start(stage, [part for pair in pairs for part in pair])
+        return running.program.pid, running.port
+
+    def _start(self, stage: Stage, further: list[str]) -> Running:
+        port = stage.free_port()
+        arguments = [sys.executable, *self._command(port), *further]
+        return Running(stage.start(self.name, arguments, SERVER_CORE, [port]), port, "/")
+
+
+def hypercorn(port: int) -> list[str]:
+    """The ASGI application on hypercorn, in its own process, patient as the others."""
+    options = ["--bind", f"{HOST}:{port}", "--workers", "0", "--keep-alive", PATIENCE]
+    return ["-c", HYPERCORN, "hello_apps:asgi", *options]
+
+
+def patient(command: Callable[[int], list[str]]) -> Callable[[int], list[str]]:
+    """A server that keeps its idle clients for as long as is measured."""
+    return lambda port: [*command(port), "--timeout-keep-alive", PATIENCE]
+
+
+CONTENDERS: list[Contender] = [
     Served("python_manager", "dwell.Manager, handler", manager("dwell")),
     Served("cymongoose", "cymongoose, handler", manager("cymongoose")),
     Served("python_wsgi", "dwell, WSGI", dwell("wsgi"), note="one thread of the pool"),
@@ -80,6 +131,10 @@ CONTENDERS = [
     Served("python_asgi", "dwell, ASGI", dwell("asgi")),
     Served("granian_asgi", "granian, ASGI", granian("asgi")),
     Served("uvicorn", "uvicorn, ASGI", uvicorn),
+    SecureServed("python_wsgi_tls", "dwell, WSGI, TLS", patient(dwell("wsgi"))),
+    SecureServed("python_asgi_tls", "dwell, ASGI, TLS", patient(dwell("asgi"))),
+    SecureServed("uvicorn_tls", "uvicorn, ASGI, TLS", patient(uvicorn)),
+    SecureServed("hypercorn_tls", "hypercorn, ASGI, TLS", hypercorn, ("--certfile", "--keyfile")),
 ]
 FIGURES = {
     "us_per_request": ("CPU us/request", "{:.2f}"),
@@ -88,6 +143,9 @@ FIGURES = {
     "bytes_per_connection": ("bytes/idle connection", "{:,.0f}"),
     "idle": ("idle", "{:,.0f}"),
     "crowded_ratio": ("CPU among idle / alone", "{:.2f}"),
+    "plain_bytes": ("bytes/idle connection, plain", "{:,.0f}"),
+    "secure_bytes": ("TLS", "{:,.0f}"),
+    "above_bytes": ("above plain", "{:,.0f}"),
 }
 RATIOS = [
     ("python_manager", "cymongoose"),
@@ -97,8 +155,10 @@ RATIOS = [
 ]
 
 
-def sample(running: Running, row: Row, method: Method) -> Sample:
+def sample(contender: Contender, running: Running, row: Row, method: Method) -> Sample:
     """One round: the load alone, and for the managers among idle connections."""
+    if isinstance(contender, tls.Secure):
+        return tls.idle(contender, tls.crowd(contender, method))
     figures = load_sample(running, method, row)
     idle = min(IDLE.get(row.name, 0), method.waiting_clients)
     if not idle:
@@ -163,7 +223,12 @@ def run(arguments: Sequence[str]) -> int:
     date, facts = datetime.now(UTC), machine.facts()
     method = QUICK if options.quick else Method(rounds=options.rounds)
     chosen = [each for each in CONTENDERS if each.name in (options.only or names)]
-    rows = in_turn(chosen, method.rounds, lambda running, row: sample(running, row, method))
+    by_name = {contender.name: contender for contender in chosen}
+    rows = in_turn(
+        chosen,
+        method.rounds,
+        lambda running, row: sample(by_name[row.name], running, row, method),
+    )
     kept = [row.as_dict() for row in rows]
     print(report(kept))
     if not options.quick and not options.only:

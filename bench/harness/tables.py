@@ -148,6 +148,16 @@ TLS_COLUMNS = (
     Column("p99 us of others meanwhile", figure("stalled_p99_us")),
     Column("remarks", remarks),
 )
+UPGRADE_COLUMNS = (
+    Column("server", name),
+    Column("connections", figure("handed")),
+    Column("lost", figure("lost")),
+    Column("whole upgrade, ms", figure("upgrade_ms", 1)),
+    Column("us/connection", figure("us_per_connection", 1)),
+    Column("CPU us/connection", figure("cpu_us_per_connection", 1)),
+    Column("longest wait of a client, ms", figure("stall_ms", 1)),
+    Column("remarks", remarks),
+)
 TURNS_COLUMNS = (
     Column("server", name),
     Column("empty turn, us", figure("empty_turn_us", 2)),
@@ -188,6 +198,7 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "reload": RELOAD_COLUMNS,
         "tls": TLS_COLUMNS,
         "tls_held": HELD_COLUMNS,
+        "tls_upgrade": UPGRADE_COLUMNS,
         "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)

@@ -79,6 +79,15 @@ class Secure(Contender):
 
     secure_port: int
 
+    def serve(self, stage: Stage, *, is_secure: bool) -> tuple[int, int]:
+        """Starts it; its process, and its port for clients of one kind."""
+        running = self.start(stage)
+        return running.program.pid, self.secure_port if is_secure else running.port
+
+    def settle(self, pid: int) -> None:
+        """Waits until it does nothing more, before its memory is looked at."""
+        settle(pid)
+
 
 class SecureEdge(Secure):
     """`dwell serve` on its embedded store."""
@@ -176,10 +185,20 @@ def sample(contender: Secure, running: Running, method: Method, row: Row) -> Fig
             pid, method.tls_handshakes, lambda: client.answered(port, session)
         ),
     }
-    plain = _bytes_each(contender, None, method)
-    secure = _bytes_each(contender, client.wrap, method)
-    figures |= {"plain_bytes": plain, "secure_bytes": secure, "above_bytes": secure - plain}
+    figures |= idle(contender, method.tls_clients)
     return figures | _flood(contender, method)
+
+
+def crowd(contender: Secure, method: Method) -> int:
+    """How many idle clients a package's server gets: peers hold tens of kilobytes for each."""
+    return method.tls_clients if contender.ours else method.tls_clients // 5
+
+
+def idle(contender: Secure, clients: int) -> Figures:
+    """User memory of an idle connection, plain and under TLS."""
+    plain = _bytes_each(contender, None, clients)
+    secure = _bytes_each(contender, Client().wrap, clients)
+    return {"plain_bytes": plain, "secure_bytes": secure, "above_bytes": secure - plain}
 
 
 def _handshakes(pid: int, count: int, connect: Callable[[], object]) -> float:
@@ -191,18 +210,17 @@ def _handshakes(pid: int, count: int, connect: Callable[[], object]) -> float:
     return (accounting.fine_cpu_seconds(pid) - cpu) / count * 1e6
 
 
-def _bytes_each(contender: Secure, wrap: Wrap | None, method: Method) -> float:
+def _bytes_each(contender: Secure, wrap: Wrap | None, all_clients: int) -> float:
     """User memory per idle connection, of those beyond the first ones, on a server of its own."""
-    first, all_clients = method.tls_clients // 3, method.tls_clients
+    first = all_clients // 3
     with Stage() as stage:
-        running = contender.start(stage)
-        pid, port = running.program.pid, contender.secure_port if wrap else running.port
+        pid, port = contender.serve(stage, is_secure=wrap is not None)
         with Pollers(port, [HIT_PATH] * all_clients, wrap=wrap) as clients:
             clients.open(first)
-            settle(pid)
+            contender.settle(pid)
             before = accounting.user_bytes(pid)
             clients.open()
-            settle(pid)
+            contender.settle(pid)
             grown = accounting.user_bytes(pid) - before
             clients.require_silence()
     return grown / (all_clients - first)

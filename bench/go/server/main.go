@@ -22,6 +22,9 @@ import (
 func main() {
 	kind := flag.String("type", "dwell", "std, dwell, inline or nbio")
 	address := flag.String("listen", "127.0.0.1:0", "where to listen")
+	secure := flag.String("secure", "", "where to listen under TLS as well")
+	cert := flag.String("cert", "", "file with the certificate")
+	key := flag.String("key", "", "file with its key")
 	flag.Parse()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -31,6 +34,9 @@ func main() {
 	})
 	mux.HandleFunc("/ws", sockets[*kind])
 	mux.HandleFunc("/collect", collect)
+	if *secure != "" {
+		go func() { log.Fatal(serveTLS(*kind, *secure, *cert, *key, mux)) }()
+	}
 	log.Fatal(serve(*kind, *address, mux))
 }
 
@@ -64,6 +70,25 @@ func serve(kind, address string, mux http.Handler) error {
 		return s.Serve(l)
 	}
 	return fmt.Errorf("no contender is called %q", kind)
+}
+
+// serveTLS speaks HTTP/1.1 under TLS, as the clients of the bench do.
+func serveTLS(kind, address, cert, key string, mux http.Handler) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: mux}
+	switch kind {
+	case "std":
+		return srv.ServeTLS(l, cert, key)
+	case "dwell":
+		return dwell.ServeTLS(l, srv, cert, key)
+	case "inline":
+		s := dwell.Server{Server: srv, Options: dwell.Options{Inline: true}}
+		return s.ServeTLS(l, cert, key)
+	}
+	return fmt.Errorf("no contender is called %q under TLS", kind)
 }
 
 // serveNbio listens by itself.
