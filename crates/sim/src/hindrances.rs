@@ -55,12 +55,19 @@ impl Hindrances {
         self.app_back_at = Duration::ZERO;
         self.until = now;
         self.outward.end();
+        // No other process follows any more.
+        self.upgrades.take_next();
     }
 
     /// Has a loop stand still until then.
     pub(crate) fn stall(&mut self, index: usize, until: Duration) {
         self.stalled_until[index] = until;
         self.until = self.until.max(until);
+    }
+
+    /// All loops stand still now.
+    pub(crate) fn stand_still(&mut self, now: Duration) {
+        self.until = self.until.max(now);
     }
 
     /// Has no descriptor left until then.

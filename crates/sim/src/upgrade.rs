@@ -12,15 +12,32 @@ pub struct Upgrade {
     pub changes: Reload,
     /// The time that it takes to start.
     pub starts_for: Duration,
+    /// The time for which the loops of the process before stand still then, as it takes the items.
+    pub pauses_for: Duration,
     /// It serves then; otherwise it ends.
     pub serves: bool,
+    /// Another one follows as soon as the process before has ended.
+    pub is_followed: bool,
+}
+
+/// The next step of an upgrade.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UpgradeStep {
+    /// The loops are paused.
+    Pause,
+    /// The successor serves.
+    Serve,
+    /// The successor ends.
+    End,
 }
 
 /// The upgrades of a run, as far as they have come.
 #[derive(Default)]
 pub(crate) struct Upgrades {
-    /// The moment at which the successor that starts serves, or ends.
-    due: Option<(Duration, bool)>,
+    /// The successor that starts, its next step, and the moment of that.
+    due: Option<(Duration, UpgradeStep, Upgrade)>,
+    /// The one that follows.
+    next: Option<Upgrade>,
     /// Until then the process before ends waits and hands connections over.
     hands_over_until: Duration,
 }
@@ -31,21 +48,40 @@ const HEARD: Duration = Duration::from_secs(1);
 impl Upgrades {
     /// A successor starts.
     pub(crate) fn begin(&mut self, upgrade: Upgrade, now: Duration) {
-        self.due = Some((now + upgrade.starts_for, upgrade.serves));
+        self.due = Some((now + upgrade.starts_for, UpgradeStep::Pause, upgrade));
     }
 
-    /// Takes what becomes of the successor that starts, if its time has come: true if it serves.
-    pub(crate) fn take_due(&mut self, now: Duration) -> Option<bool> {
-        let (_, serves) = self.due.take_if(|(at, _)| *at <= now)?;
-        if serves {
-            self.hands_over_until = now + DRAIN + HEARD;
+    /// Takes the next step of the successor that starts, if its time has come.
+    pub(crate) fn take_due(&mut self, now: Duration) -> Option<UpgradeStep> {
+        let (_, step, upgrade) = self.due.take_if(|(at, ..)| *at <= now)?;
+        match step {
+            UpgradeStep::Pause if upgrade.serves => {
+                self.due = Some((now + upgrade.pauses_for, UpgradeStep::Serve, upgrade));
+            }
+            UpgradeStep::Pause => {
+                self.due = Some((now + upgrade.pauses_for, UpgradeStep::End, upgrade));
+            }
+            UpgradeStep::Serve => {
+                self.hands_over_until = now + DRAIN + HEARD;
+                let is_followed = upgrade.is_followed;
+                self.next = is_followed.then_some(Upgrade {
+                    is_followed: false,
+                    ..upgrade
+                });
+            }
+            UpgradeStep::End => {}
         }
-        Some(serves)
+        Some(step)
+    }
+
+    /// Takes the one that follows.
+    pub(crate) fn take_next(&mut self) -> Option<Upgrade> {
+        self.next.take()
     }
 
     /// The moment at which that is.
     pub(crate) fn due_at(&self) -> Option<Duration> {
-        self.due.map(|(at, _)| at)
+        self.due.map(|(at, ..)| at)
     }
 
     /// Returns true while a process may end waits because another one serves.
@@ -59,6 +95,9 @@ impl Upgrades {
     }
 }
 
+/// Milliseconds for which loops stand still for a successor that has stopped, at most.
+const PAUSE_MAX: u64 = 2_000;
+
 /// The upgrades of a seed, each behind so many of the steps before it, and after a pause.
 pub(crate) fn upgrade_steps(options: &Options) -> Vec<(usize, Duration, Upgrade)> {
     let mut random = random(options.seed, 15);
@@ -67,8 +106,17 @@ pub(crate) fn upgrade_steps(options: &Options) -> Vec<(usize, Duration, Upgrade)
         let pause = Duration::from_micros(random.below(50_000));
         let upgrade = Upgrade {
             changes: Reload::draw(&mut random),
-            starts_for: Duration::from_micros(random.below(300_000)),
+            starts_for: match random.below(4) {
+                0 => Duration::from_millis(random.below(1_500)),
+                _ => Duration::from_micros(random.below(300_000)),
+            },
+            pauses_for: match random.below(4) {
+                0 => Duration::from_millis(random.below(PAUSE_MAX)),
+                1 => Duration::from_micros(random.below(50_000)),
+                _ => Duration::ZERO,
+            },
             serves: random.below(4) > 0,
+            is_followed: random.below(3) == 0,
         };
         (place, pause, upgrade)
     };

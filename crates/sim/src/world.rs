@@ -21,7 +21,6 @@ use crate::socket::{Act, Socket};
 use crate::step::{Order, Step};
 use crate::streamer::Streamer;
 use crate::tls::{Intruder, Side};
-use crate::upgrade::Upgrade;
 use crate::writer::Writer;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
@@ -269,38 +268,6 @@ impl World {
         !self.edge.is_upgrading() && self.edge.reload(config).is_ok()
     }
 
-    /// Starts a successor, where one may start.
-    fn begin_upgrade(&mut self, upgrade: Upgrade) {
-        let config = reload::config(&self.options, self.at, upgrade.changes, None);
-        if self.edge.begin_upgrade(config).is_ok_and(|begins| begins) {
-            self.hindrances.upgrades.begin(upgrade, self.now());
-        }
-    }
-
-    /// Has the successor serve, or end, when its time has come.
-    fn follow_upgrade(&mut self) -> Result<(), Failure> {
-        let now = self.now();
-        let upgrades = &mut self.hindrances.upgrades;
-        if self.edge.has_predecessor() && !upgrades.hands_over(now) {
-            let reason = format!("a process goes on after {:?}", upgrades.hands_over_until());
-            return Err(self.failure((Oracle::Deadline, reason)));
-        }
-        match upgrades.take_due(now) {
-            Some(true) => {
-                self.network.remark(|| "another process serves".to_owned());
-                self.counts.reach("upgrade");
-                let committed = self.edge.commit_upgrade();
-                committed.map_err(|error| self.failure((Oracle::Panic, error.to_string())))
-            }
-            Some(false) => {
-                self.counts.reach("upgrade given up");
-                self.edge.abort_upgrade();
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Has all items dropped, at once or when no command is under way.
     fn drop_all(&mut self) {
         let now = self.now();
@@ -446,6 +413,9 @@ impl World {
     fn attend(&mut self) -> Result<(), Broken> {
         if let Some(memcached) = &mut self.memcached {
             memcached.attend(&self.network, &mut self.keys, &mut self.counts)?;
+        }
+        if self.edge.is_paused() {
+            self.hindrances.stand_still(self.now());
         }
         let (hindered_until, fails_until) = self.hindrances();
         let pipeline = if self.hindrances.is_rough() && self.options.has(Fault::Pipeline) {

@@ -90,6 +90,7 @@ fn no_seed_breaks_a_promise() {
         "unchanged",
         "upgrade",
         "upgrade given up",
+        "upgrade right after another",
         "value",
         "value frame",
         "values of several keys",

@@ -1,14 +1,56 @@
-//! The servers behind the edge: the application, and what befalls memcached.
+//! Processes beside the one that serves: its successors, the application, and memcached.
 
 use super::World;
 use crate::app::App;
-use crate::failure::Oracle;
+use crate::failure::{Failure, Oracle};
 use crate::keys::Broken;
 use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
 use crate::reload;
+use crate::upgrade::{Upgrade, UpgradeStep};
 
 impl World {
+    /// Starts a successor, where one may start.
+    pub(super) fn begin_upgrade(&mut self, upgrade: Upgrade) {
+        let config = reload::config(&self.options, self.at, upgrade.changes, None);
+        if self.edge.begin_upgrade(config).is_ok_and(|begins| begins) {
+            self.hindrances.upgrades.begin(upgrade, self.now());
+        }
+    }
+
+    /// Has the successor serve, or end, when its time has come.
+    pub(super) fn follow_upgrade(&mut self) -> Result<(), Failure> {
+        let now = self.now();
+        let upgrades = &mut self.hindrances.upgrades;
+        if self.edge.has_predecessor() && !upgrades.hands_over(now) {
+            let reason = format!("a process goes on after {:?}", upgrades.hands_over_until());
+            return Err(self.failure((Oracle::Deadline, reason)));
+        }
+        match upgrades.take_due(now) {
+            Some(UpgradeStep::Pause) => self.edge.pause_for_upgrade(),
+            Some(UpgradeStep::Serve) => {
+                self.network()
+                    .remark(|| "another process serves".to_owned());
+                self.counts.reach("upgrade");
+                let committed = self.edge.commit_upgrade();
+                committed.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
+            }
+            Some(UpgradeStep::End) => {
+                self.counts.reach("upgrade given up");
+                self.edge.abort_upgrade();
+            }
+            None => {}
+        }
+        if !self.edge.has_predecessor()
+            && !self.edge.is_upgrading()
+            && let Some(next) = self.hindrances.upgrades.take_next()
+        {
+            self.counts.reach("upgrade right after another");
+            self.begin_upgrade(next);
+        }
+        Ok(())
+    }
+
     /// Has the application there when it is to be.
     pub(super) fn follow_app(&mut self) {
         if self.options.has_app && self.app.is_none() && self.hindrances.has_app(self.now()) {

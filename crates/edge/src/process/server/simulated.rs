@@ -26,6 +26,8 @@ pub struct Simulated {
     before: Option<Box<Self>>,
     /// Connections that have come from it.
     taken: usize,
+    /// The loops stand still, as the successor takes the items.
+    is_paused: bool,
 }
 
 /// One loop, until it has ended.
@@ -96,6 +98,7 @@ impl Simulated {
             next: None,
             before: None,
             taken: 0,
+            is_paused: false,
         }
     }
 
@@ -122,6 +125,9 @@ impl Simulated {
     /// Returns how long a loop will wait: zero when something is there for it, `None` when only the
     /// network can end its wait, or when the loop has ended.
     pub fn due_in(&mut self, index: usize) -> Option<Duration> {
+        if self.is_paused {
+            return None;
+        }
         let turned = self.place(index)?.as_mut()?;
         turned.event_loop.due_in()
     }

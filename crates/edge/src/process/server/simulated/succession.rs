@@ -48,9 +48,26 @@ impl Simulated {
         self.before.is_some()
     }
 
+    /// Pauses all loops between two turns, while the successor takes the items: until it serves, or
+    /// the upgrade is given up.
+    pub fn pause_for_upgrade(&mut self) {
+        if self.next.is_some() && !self.is_paused {
+            drop(self.come_to_rest());
+            self.is_paused = true;
+        }
+    }
+
+    /// Returns true while the loops are paused.
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Ends the successor, and goes on.
     pub fn abort_upgrade(&mut self) {
         self.next = None;
+        if self.is_paused {
+            self.end_pause();
+        }
     }
 
     /// Has the successor serve: this is that process from now on. The loops of the other one hand
@@ -59,11 +76,10 @@ impl Simulated {
     /// # Errors
     /// If the successor does not take the items.
     pub fn commit_upgrade(&mut self) -> io::Result<()> {
+        self.pause_for_upgrade();
         let Some(next) = self.next.take() else {
             return Ok(());
         };
-        // As all loops are between two turns, they pause.
-        drop(self.come_to_rest());
         let [from, to] = [&self.server, &next.server].map(|it| it.certificates.acceptor());
         if let Some(keys) = from.freeze_ticket_keys() {
             to.thaw_ticket_keys(&keys).map_err(io::Error::other)?;
@@ -80,10 +96,7 @@ impl Simulated {
         let sender = HandoffSender::new(has_items).with_tls(takes, ReadsClient::of(to), from);
         self.server.handoff.begin(sender);
         self.server.fleet.advance(Lifecycle::HandOver);
-        // The pause is over: the loops go on where they have waited, at the ends of their turns.
-        for turned in self.loops.iter_mut().flatten() {
-            turned.edge.turn_end(turned.event_loop.context());
-        }
+        self.end_pause();
         let before = std::mem::replace(self, *next);
         self.before = Some(Box::new(before));
         self.take_given();
@@ -110,6 +123,14 @@ impl Simulated {
         while let Some(connection) = sender.take(|| before.server.fleet.wake_all()) {
             fleet.wake(queue.put(self.taken, connection));
             self.taken += 1;
+        }
+    }
+
+    /// The loops go on where they have waited, at the ends of their turns.
+    fn end_pause(&mut self) {
+        self.is_paused = false;
+        for turned in self.loops.iter_mut().flatten() {
+            turned.edge.turn_end(turned.event_loop.context());
         }
     }
 
