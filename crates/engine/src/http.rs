@@ -407,7 +407,7 @@ impl Http {
     /// if the exchange has ended. The app is not called.
     pub fn abort(&mut self, context: &mut Context, exchange: ExchangeId) -> bool {
         if self.is_stream(exchange.token) {
-            return self.abort_stream(context, exchange, ErrorCode::CANCEL);
+            return self.abort_stream(context, exchange, ErrorCode::INTERNAL_ERROR);
         }
         self.is_held(exchange) && self.abort_connection(context, exchange.token)
     }

@@ -236,6 +236,14 @@ impl Reply<'_> {
 
     /// Bytes of output that wait for the reader.
     pub fn queued_bytes(&self) -> usize {
+        if let Some(framed) = &self.framed {
+            framed.is_asked.set(true);
+        }
+        self.queued()
+    }
+
+    /// As [`queued_bytes`](Self::queued_bytes), for the engine itself.
+    fn queued(&self) -> usize {
         match &self.framed {
             Some(framed) => framed.out.bytes(),
             None => self.stream.queued_bytes() + self.output.len(),

@@ -5,6 +5,7 @@ use super::{Body, Outgoing, Reply, is_bodiless};
 use crate::http::Outflow;
 use dwell_proto::http1::encode;
 use dwell_proto::http2::{ErrorCode, encode_field, encode_status};
+use std::cell::Cell;
 
 /// Room for a field block of the usual size.
 const BLOCK_BYTES: usize = 256;
@@ -17,6 +18,8 @@ pub(crate) struct Framed<'a> {
     pub(crate) out: &'a mut Outflow,
     /// The reason to end the stream without the rest of its answer, if there is one.
     pub(crate) reset: Option<ErrorCode>,
+    /// The app has asked how much waits, so it waits for that.
+    pub(crate) is_asked: Cell<bool>,
 }
 
 impl Framed<'_> {

@@ -40,13 +40,13 @@ impl<A: App> Serve<'_, A> {
             stream.marks.is_ended |= ends_stream;
             return Ok(());
         };
-        let Some(left) = upload.window.checked_sub(u64::from(window_bytes)) else {
+        if window_bytes > 0 && upload.window < i64::from(window_bytes) {
             self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
-        };
-        upload.window = left;
+        }
+        upload.window -= i64::from(window_bytes);
         if padding_bytes > 0 {
-            upload.window += u64::from(padding_bytes);
+            upload.window += i64::from(padding_bytes);
             let control = &mut self.session.sending.control;
             encode::window_update(number, padding_bytes, control);
         }

@@ -65,6 +65,7 @@ impl<A: App> Serve<'_, A> {
                 // Older clients do not say that they keep to it, as RFC 9113 section 4.3.1 has it,
                 // and need not: without a table, a reference to it is an error by itself.
                 self.session.fields = None;
+                self.shrink_windows();
                 self.calm()
             }
             Frame::Ping { data } => {
@@ -141,6 +142,23 @@ impl<A: App> Serve<'_, A> {
             self.make_all_ready();
         }
         self.calm()
+    }
+
+    /// The client knows the initial window of this side: what it may send of the bodies that have
+    /// begun before is so much less (RFC 9113 section 6.9.3).
+    fn shrink_windows(&mut self) {
+        let less = self.session.receiving.settle();
+        if less == 0 {
+            return;
+        }
+        for token in self.session.open.tokens().collect::<Vec<_>>() {
+            if let Some(stream) = self.tables.streams.get_mut(token)
+                && let Some(upload) = &mut stream.upload
+            {
+                upload.window -= i64::from(less);
+                self.grant_window(token);
+            }
+        }
     }
 
     fn window_update(&mut self, stream: u32, increment: u32) -> Result<(), ErrorCode> {

@@ -70,6 +70,12 @@ impl<A: App> Serve<'_, A> {
             || self.session.sending.queued > OUTPUT_SHARE * self.limits.output_bytes_max;
         let mut stream = Stream::new(self.token, number, self.session.sending.stream_window);
         stream.marks.is_ended = ends_stream;
+        // Known before anything refuses the request, as no refusal of a HEAD has a body.
+        stream.exchange.framing = Framing {
+            is_head: section.is_head(),
+            is_http10: false,
+            keep_alive: true,
+        };
         let Ok(token) = (if is_full {
             Err(stream)
         } else {
@@ -120,13 +126,6 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         }
         self.begun = true;
-        if let Some(stream) = self.tables.streams.get_mut(token) {
-            stream.exchange.framing = Framing {
-                is_head: head.method == "HEAD",
-                is_http10: false,
-                keep_alive: true,
-            };
-        }
         if ends_stream {
             return self.hand_over(token, &head, &text, &Brought::NOTHING);
         }
@@ -182,7 +181,8 @@ impl<A: App> Serve<'_, A> {
             }
         };
         let (timeout, now) = (self.limits.body_timeout, self.context.now());
-        let mut upload = Upload::new(taking, length, bytes_max, timeout, now);
+        let window = self.session.receiving.stream_window();
+        let mut upload = Upload::new(taking, length, bytes_max, timeout, now, window);
         if !streams {
             upload.pace.wait(now);
             self.context.arm(token, timeout);

@@ -14,7 +14,8 @@ pub(super) const STREAMS_MAX: usize = 128;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
 /// Bytes of all bodies of a connection that may be on the way, or wait for their readers.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// The window of a connection at its beginning, and of streams (RFC 9113 section 6.9.2).
+/// The windows of a connection and of its streams until either side says otherwise (RFC 9113
+/// section 6.9.2).
 const FIRST_WINDOW_BYTES: u32 = 65_535;
 /// So many bytes of that window are given back at once.
 const WINDOW_STEP_BYTES: u32 = 32 * 1024;
@@ -79,6 +80,8 @@ pub(super) struct Sending {
 #[derive(Debug)]
 pub(super) struct Receiving {
     left: u32,
+    /// The initial window of a stream, as the client knows it.
+    stream_window: u32,
     /// Bytes that were used and not given back.
     used: u32,
 }
@@ -156,6 +159,7 @@ impl Session {
             },
             receiving: Receiving {
                 left: CONNECTION_WINDOW_BYTES,
+                stream_window: FIRST_WINDOW_BYTES,
                 used: 0,
             },
             open: Open {
@@ -224,6 +228,17 @@ impl Receiving {
             .checked_sub(bytes)
             .ok_or(ErrorCode::FLOW_CONTROL_ERROR)?;
         Ok(())
+    }
+
+    /// The initial window of a stream that begins now.
+    pub(super) fn stream_window(&self) -> u32 {
+        self.stream_window
+    }
+
+    /// The client has taken in the settings of this side; returns by how much less the windows of
+    /// streams are with that.
+    pub(super) fn settle(&mut self) -> u32 {
+        std::mem::replace(&mut self.stream_window, STREAM_WINDOW_BYTES) - STREAM_WINDOW_BYTES
     }
 }
 

@@ -65,8 +65,9 @@ pub(super) struct Upload {
     pub(super) length: Option<u64>,
     pub(super) received: u64,
     pub(super) bytes_max: u64,
-    /// Bytes that the client may still send.
-    pub(super) window: u64,
+    /// Bytes that the client may still send; less than 0 where it sent more before it knew that it
+    /// may not.
+    pub(super) window: i64,
     /// Bytes that came before the app wanted them.
     pub(super) ahead: Vec<u8>,
     /// The part of these, and of trailer fields, in what all connections keep.
@@ -138,6 +139,7 @@ impl Upload {
         bytes_max: u64,
         timeout: Duration,
         now: Instant,
+        window: u32,
     ) -> Self {
         Self {
             taking,
@@ -146,7 +148,7 @@ impl Upload {
             length,
             received: 0,
             bytes_max,
-            window: u64::from(STREAM_WINDOW_BYTES),
+            window: i64::from(window),
             ahead: Vec::new(),
             charge: None,
             trailers: Vec::new(),
@@ -173,13 +175,13 @@ impl Upload {
             Taking::Stream { credit, .. } => *credit + u64::from(STREAM_WINDOW_BYTES),
             Taking::Discard { .. } => 0,
         };
-        let target = target.min(GRANT_BYTES_MAX);
-        let missing = target.saturating_sub(self.window + self.ahead.len() as u64);
-        if missing == 0 || missing < target / 4 {
+        let target = target.min(GRANT_BYTES_MAX).cast_signed();
+        let missing = target - (self.window + self.ahead.len().cast_signed() as i64);
+        if missing <= 0 || missing < target / 4 {
             return 0;
         }
         self.window += missing;
-        missing as u32
+        missing.cast_unsigned() as u32
     }
 }
 

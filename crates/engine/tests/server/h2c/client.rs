@@ -71,6 +71,13 @@ pub(super) fn window(stream: u32, increment: u32) -> Vec<u8> {
     out
 }
 
+/// The client has taken in the settings of the server.
+pub(super) fn acknowledgement() -> Vec<u8> {
+    let mut out = Vec::new();
+    encode::settings_ack(&mut out);
+    out
+}
+
 /// The preface, with an initial window of streams.
 pub(super) fn preface(initial_window: u32) -> Vec<u8> {
     let mut out = PREFACE.to_vec();

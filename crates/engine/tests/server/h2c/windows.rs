@@ -1,6 +1,6 @@
 //! Windows: nothing is sent, and nothing taken, beyond them.
 
-use super::client::{Got, Peer, data, preface, request, window};
+use super::client::{Got, Peer, acknowledgement, data, preface, request, window};
 use super::{BIG_BYTES, peer, site};
 use dwell_proto::http2::ErrorCode;
 use std::time::Duration;
@@ -38,6 +38,7 @@ fn large_bodies_come_as_their_windows_open() {
     let (_running, _site, mut peer) = peer(|builder| builder);
     let body = vec![b'u'; 500_000];
     let mut all = 65_535;
+    peer.send(acknowledgement());
     for (stream, method) in [(1, "POST"), (3, "PUT")] {
         // The window that the server has announced; another one is the connection's.
         let mut own = 16_384;
@@ -76,6 +77,7 @@ fn large_bodies_come_as_their_windows_open() {
 fn what_goes_beyond_a_window_is_refused() {
     let (running, site) = site(|builder| builder);
     let mut peer = Peer::connect(&running);
+    peer.send(acknowledgement());
     peer.send(request(1, "PUT", "/later", false));
     peer.send(data(1, &[0; 16_384], false));
     let waiting = site.waiting(1);
@@ -84,4 +86,53 @@ fn what_goes_beyond_a_window_is_refused() {
     peer.send(request(3, "GET", "/", true));
     assert_eq!(peer.answer(3).0, "200");
     assert!(waiting[0].is_cancelled());
+}
+
+#[test]
+fn a_client_that_does_not_know_the_settings_sends_a_first_window() {
+    for (method, later) in [("POST", "/"), ("PUT", "/"), ("PUT", "/later")] {
+        let (running, site) = site(|builder| builder);
+        let mut peer = Peer::connect(&running);
+        peer.send(request(1, method, later, false));
+        peer.send(window(0, 1 << 20)).send(window(1, 1 << 20));
+        for size in [16_384, 16_384, 16_384, 16_383] {
+            peer.send(data(1, &vec![b'u'; size], false));
+        }
+        if later == "/later" {
+            let waiting = site.waiting(1);
+            // All that it could send is here, and it knows now that it was too much.
+            peer.send(acknowledgement()).send(data(1, b"u", true));
+            assert_eq!(peer.reset(1), ErrorCode::FLOW_CONTROL_ERROR);
+            assert!(waiting[0].is_cancelled());
+            continue;
+        }
+        peer.send(acknowledgement());
+        // What it has sent too much is in the first increment.
+        let mut window = 16_384 - 65_535;
+        while window <= 0 {
+            let got = peer.until(|got| matches!(got, Got::Window(1, _)));
+            let Got::Window(_, more) = got else { continue };
+            window += more.cast_signed();
+        }
+        peer.send(data(1, b"u", true));
+        assert_eq!(peer.answer(1).0, "200");
+    }
+}
+
+#[test]
+fn no_refusal_of_a_head_has_a_body() {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    let long = format!("/{}", "x".repeat(10_000));
+    let longer = format!("/{}", "x".repeat(40_000));
+    for (stream, method, path, expected) in [
+        (1, "HEAD", &long, "414"),
+        (3, "GET", &long, "414"),
+        (5, "HEAD", &longer, "431"),
+        (7, "GET", &longer, "431"),
+    ] {
+        peer.send(request(stream, method, path, true));
+        let (status, body) = peer.answer(stream);
+        let got = (status.as_str(), body.is_empty());
+        assert_eq!(got, (expected, method == "HEAD"));
+    }
 }

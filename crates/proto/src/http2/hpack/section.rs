@@ -47,6 +47,8 @@ pub struct FieldSection {
     /// Units: bytes, as the limit counts them.
     bytes: usize,
     is_too_large: bool,
+    /// The section that is not kept was a request of HEAD.
+    was_head: bool,
     /// The beginning of a field that is not complete.
     pub(super) rest: Vec<u8>,
     /// A field has come, so the size of the table stays.
@@ -73,6 +75,7 @@ impl FieldSection {
             lines: Vec::new(),
             bytes: 0,
             is_too_large: false,
+            was_head: false,
             rest: Vec::new(),
             has_begun: false,
         }
@@ -85,6 +88,7 @@ impl FieldSection {
         self.rest.clear();
         self.bytes = 0;
         self.is_too_large = false;
+        self.was_head = false;
         self.has_begun = false;
     }
 
@@ -101,6 +105,13 @@ impl FieldSection {
     /// Every line as (name, value), as they came.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.iter().map(|line| self.line(*line))
+    }
+
+    /// Returns true for a request of HEAD, whose refusal has no body; also if the section was found
+    /// too large behind the method.
+    pub fn is_head(&self) -> bool {
+        let is_head = |line| line == (&b":method"[..], &b"HEAD"[..]);
+        self.was_head || self.lines().any(is_head)
     }
 
     fn line(&self, line: Line) -> (&[u8], &[u8]) {
@@ -160,6 +171,7 @@ impl FieldSection {
                 end,
             }),
             _ => {
+                self.was_head = self.is_head();
                 self.is_too_large = true;
                 self.text.clear();
                 self.lines.clear();
