@@ -258,7 +258,8 @@ install: install-debian install-rust install-python install-clients ## install w
 .PHONY: install-debian install-rust install-python install-clients install-go
 install-debian:
 	@scripts/install-debian c++=g++ chromium=chromium curl=curl \
-		faketime=faketime memcached=memcached memccapable=libmemcached-tools nginx=nginx \
+		faketime=faketime h2load=nghttp2-client memcached=memcached \
+		memccapable=libmemcached-tools nginx=nginx \
 		strace=strace valgrind=valgrind
 
 install-rust:

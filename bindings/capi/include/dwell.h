@@ -413,8 +413,7 @@ typedef struct dwell_tls_options {
   bool keeps_server_names;
   // The engine has clients prove that they have the key of their certificate, and verifies
   // nothing else: the host does, when DWELL_SECURED is told, and aborts the connection of a
-  // client that it does not trust. There must be no authorities then. An engine whose options
-  // do not have `reports_handshakes` returns DWELL_INVALID for such certificates.
+  // client that it does not trust. There must be no authorities then.
   bool host_verifies;
 } dwell_tls_options;
 

@@ -38,8 +38,6 @@ pub(crate) struct Inner {
     pub(crate) batch: Batch,
     pub(crate) attached: Attached,
     pub(crate) lent: Lent,
-    /// The host is told of the end of each handshake.
-    pub(crate) reports_handshakes: bool,
 }
 
 // An engine may be entered by one thread after another.
@@ -136,7 +134,6 @@ pub unsafe extern "C" fn dwell_engine_new(
         let Some(options) = (unsafe { options_of(options) }) else {
             return dwell_status::DWELL_INVALID;
         };
-        let reports_handshakes = options.reports_handshakes;
         match Engine::new(options) {
             Ok(made) => {
                 let descriptor = made.as_fd().as_raw_fd();
@@ -147,7 +144,6 @@ pub unsafe extern "C" fn dwell_engine_new(
                         batch: Batch::new(),
                         attached: Attached::default(),
                         lent: Lent::default(),
-                        reports_handshakes,
                     }),
                     descriptor,
                 });

@@ -17,11 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Certificates of servers. All threads may use one at once, and several engines.
-pub struct dwell_tls {
-    tls: Tls,
-    /// Their clients are verified by nobody but the host.
-    host_verifies: bool,
-}
+pub struct dwell_tls(pub(crate) Tls);
 
 /// A certificate and its private key in PEM, in files or in memory. Its layout never changes. The
 /// first certificate is that of the server, and those that vouch for it follow.
@@ -64,8 +60,7 @@ pub struct dwell_tls_options {
     pub keeps_server_names: bool,
     /// The engine has clients prove that they have the key of their certificate, and verifies
     /// nothing else: the host does, when DWELL_SECURED is told, and aborts the connection of a
-    /// client that it does not trust. There must be no authorities then. An engine whose options
-    /// do not have `reports_handshakes` returns DWELL_INVALID for such certificates.
+    /// client that it does not trust. There must be no authorities then.
     pub host_verifies: bool,
 }
 
@@ -146,12 +141,8 @@ pub unsafe extern "C" fn dwell_tls_new(
         };
         match builder.build() {
             Ok(made) => {
-                let made = Box::new(dwell_tls {
-                    tls: made,
-                    host_verifies: known.host_verifies,
-                });
                 // SAFETY: not null, and the caller's to write.
-                unsafe { pointers::put(tls, Box::into_raw(made)) };
+                unsafe { pointers::put(tls, Box::into_raw(Box::new(dwell_tls(made)))) };
                 dwell_status::DWELL_OK
             }
             Err(error) => of_tls(&error),
@@ -169,10 +160,10 @@ pub unsafe extern "C" fn dwell_tls_new(
 pub unsafe extern "C" fn dwell_tls_reload(tls: *const dwell_tls) -> dwell_status {
     guarded(dwell_status::DWELL_BROKEN, || {
         // SAFETY: null or alive.
-        let Some(known) = (unsafe { tls.as_ref() }) else {
+        let Some(dwell_tls(tls)) = (unsafe { tls.as_ref() }) else {
             return dwell_status::DWELL_INVALID;
         };
-        match known.tls.reload() {
+        match tls.reload() {
             Ok(()) => dwell_status::DWELL_OK,
             Err(error) => of_tls(&error),
         }
@@ -208,7 +199,7 @@ pub unsafe extern "C" fn dwell_engine_listen_tls(
 ) -> dwell_status {
     let listen = |inner: &mut Inner| {
         // SAFETY: null or alive.
-        let tls = unsafe { known(tls, inner) }?;
+        let tls = unsafe { known(tls) }?;
         // SAFETY: as the caller says.
         unsafe { listen_at(inner, address, port, Some(tls)) }
     };
@@ -232,7 +223,7 @@ pub unsafe extern "C" fn dwell_engine_adopt_listener_tls(
     let adopt = |inner: &mut Inner| {
         let mut listener = Listener::from_tcp(TcpListener::from(listener?)).map_err(refused)?;
         // SAFETY: null or alive.
-        unsafe { known(tls, inner) }?.secure(&mut listener);
+        unsafe { known(tls) }?.secure(&mut listener);
         inner.engine.listen_on(listener).map_err(refused)
     };
     // SAFETY: as the caller says.
@@ -256,7 +247,7 @@ pub unsafe extern "C" fn dwell_engine_adopt_tls(
     let adopt = |inner: &mut Inner| {
         let mut stream = Stream::from_descriptor(descriptor?).map_err(refused)?;
         // SAFETY: null or alive.
-        unsafe { known(tls, inner) }?.secure_stream(&mut stream);
+        unsafe { known(tls) }?.secure_stream(&mut stream);
         // SAFETY: null or the caller's to write.
         unsafe { adopt_stream(inner, stream, connection) }
     };
@@ -264,18 +255,14 @@ pub unsafe extern "C" fn dwell_engine_adopt_tls(
     unsafe { within(engine, adopt) }
 }
 
-/// The certificates that an entry of an engine was given; `Err` for null, and where the host is to
-/// verify clients of which the engine does not tell it.
+/// The certificates that an entry was given; `Err` for null.
 ///
 /// # Safety
 /// As `dwell_tls_reload`.
-unsafe fn known<'t>(tls: *const dwell_tls, inner: &Inner) -> Result<&'t Tls, dwell_status> {
+pub(crate) unsafe fn known<'t>(tls: *const dwell_tls) -> Result<&'t Tls, dwell_status> {
     // SAFETY: null or alive.
-    let known = unsafe { tls.as_ref() };
-    known
-        .filter(|known| !known.host_verifies || inner.reports_handshakes)
-        .map(|known| &known.tls)
-        .ok_or(dwell_status::DWELL_INVALID)
+    let tls = unsafe { tls.as_ref() };
+    tls.map(|tls| &tls.0).ok_or(dwell_status::DWELL_INVALID)
 }
 
 /// Reads options; `None` for some that cannot be.

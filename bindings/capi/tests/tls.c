@@ -43,30 +43,6 @@ static dwell_span contents(const char *path) {
     return span;
 }
 
-// Nobody would verify the clients of an engine that does not tell of them.
-static void told(dwell_tls_options options) {
-    dwell_tls *tls = NULL;
-    options.client_certificates = DWELL_CLIENTS_REQUIRED;
-    options.host_verifies = true;
-    CHECK_OK(dwell_tls_new(&options, &tls));
-    dwell_options plain = {.size = sizeof plain};
-    CHECK_OK(dwell_options_default(&plain));
-    for (int tells = 0; tells < 2; tells++) {
-        dwell_status expected = tells ? DWELL_OK : DWELL_INVALID;
-        plain.reports_handshakes = tells;
-        CHECK_OK(dwell_engine_new(&plain, &engine));
-        uint16_t port;
-        CHECK(dwell_engine_listen_tls(engine, "127.0.0.1:0", tls, &port) == expected);
-        CHECK(dwell_engine_adopt_listener_tls(engine, listener(&port), tls) == expected);
-        int pair[2];
-        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-        CHECK(dwell_engine_adopt_tls(engine, pair[0], tls, NULL) == expected);
-        close(pair[1]);
-        dwell_engine_free(engine);
-    }
-    dwell_tls_free(tls);
-}
-
 // Options of client certificates that cannot be, and such as can.
 static void asking(dwell_tls_options options, const char *client_ca) {
     dwell_tls *tls = NULL;
@@ -129,7 +105,6 @@ static dwell_tls *certificates(char **files) {
     pair = (dwell_certificate){.certificate_file = certificate, .key_file = key};
     CHECK(dwell_tls_new(&options, NULL) == DWELL_INVALID);
     asking(options, files[3]);
-    told(options);
     options.client_ca_file = files[3];
     options.client_certificates = DWELL_CLIENTS_ASKED;
     options.keeps_server_names = true;

@@ -24,6 +24,9 @@ pub(crate) mod kind {
     pub(crate) const EXPLAINED: u8 = 30;
 }
 
+/// The kind of the tokens of streams of HTTP/2, each of which is an exchange of a client.
+pub(crate) const CLIENT_STREAM: u8 = 11;
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $kind:path;)*) => {$(
         $(#[$doc])*

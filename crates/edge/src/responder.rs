@@ -6,6 +6,7 @@
 use crate::access::{CorsGrant, CorsTable, ShownClient, redacted};
 use crate::config::{Config, RouteId, Routes};
 use crate::held::{held, hold};
+use crate::ids::CLIENT_STREAM;
 use crate::log::{AccessLine, AccessWriter};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use bytes::Bytes;
@@ -31,6 +32,7 @@ pub(crate) struct ResponseLog {
 pub(crate) struct Logged<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
+    pub(crate) protocol: Protocol,
     /// The client's address, unless the system did not give it.
     pub(crate) remote: Option<SocketAddr>,
     pub(crate) arrived: Instant,
@@ -38,6 +40,32 @@ pub(crate) struct Logged<'a> {
     /// Units: bytes of the body.
     pub(crate) bytes: u64,
     pub(crate) outcome: &'a str,
+}
+
+/// The version of HTTP that a client speaks, as far as the access log tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    /// HTTP/1.1 or HTTP/1.0.
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// The protocol of an exchange.
+    pub(crate) fn of(exchange: ExchangeId) -> Self {
+        if exchange.connection().kind() == CLIENT_STREAM {
+            Self::Http2
+        } else {
+            Self::Http1
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1",
+            Self::Http2 => "HTTP/2",
+        }
+    }
 }
 
 impl ResponseLog {
@@ -84,6 +112,7 @@ impl ResponseLog {
             let logged = Logged {
                 method: request.head.method,
                 target: request.head.target,
+                protocol: Protocol::of(request.exchange),
                 remote: reply.peer_address(),
                 arrived: context.now(),
                 status: response.status,
@@ -104,6 +133,7 @@ impl ResponseLog {
             remote: response.remote.unwrap_or(unknown),
             method: response.method,
             target: &redacted(response.target, self.token_parameter.as_deref()),
+            protocol: response.protocol.as_str(),
             status: response.status,
             bytes: response.bytes,
             duration: context.now().saturating_duration_since(response.arrived),
@@ -138,6 +168,7 @@ pub(crate) struct Responder<'a, 'r> {
     responses: Arc<Responses>,
     /// Method and target, for the access log.
     line: Option<(&'a str, &'a str)>,
+    protocol: Protocol,
     arrived: Instant,
     /// The outcome of a poll, unless it is the application's.
     outcome: Option<PollOutcome>,
@@ -211,6 +242,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             exchange: Exchange::Now(reply),
             responses: Arc::clone(responses),
             line: Some((request.head.method, request.head.target)),
+            protocol: Protocol::of(request.exchange),
             arrived: context.now(),
             outcome: None,
             page: None,
@@ -247,6 +279,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             exchange,
             responses: Arc::clone(responses),
             line: request.line(),
+            protocol: Protocol::of(request.exchange()),
             arrived: request.arrived(),
             outcome: None,
             page: request.page(),
@@ -420,6 +453,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         let logged = Logged {
             method,
             target,
+            protocol: self.protocol,
             remote: self.peer_address(),
             arrived: self.arrived,
             status,

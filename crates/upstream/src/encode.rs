@@ -136,16 +136,23 @@ pub fn encode_forward(
     default_host: &str,
     forwarded: ForwardedFor<'_>,
 ) -> Bytes {
-    let fields = head.fields;
     let passing = Passing {
         upgrade: upgrade_of(head),
         expects: body == RequestBody::Begins(&[]) && head.expect_continue,
-        takes_trailers: fields.has_token("connection", "te") && fields.has_token("te", "trailers"),
+        takes_trailers: takes_trailers(head),
         is_chunked: head.framing == BodyFraming::Chunked,
         trailers,
         ..Passing::default()
     };
     encode(head, body, default_host, forwarded, passing, |_| false)
+}
+
+/// True if the client of a request takes trailer fields. HTTP/2 has no `Connection` to name `TE`.
+///
+/// Source: RFC 9110 section 10.1.4; RFC 9113 section 8.2.2.
+fn takes_trailers(head: &RequestHead<'_, '_>) -> bool {
+    let is_named = head.version == Version::Http2 || head.fields.has_token("connection", "te");
+    is_named && head.fields.has_token("te", "trailers")
 }
 
 /// The protocol that a request asks for, if that is passed on: of a request without a body, as the

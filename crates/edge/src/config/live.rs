@@ -9,6 +9,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.pollers",
     "server.io_uring",
     "server.user",
+    "server.h2c",
     "tls.client_ca",
     "tls.client_auth",
     "tls.self_signed",

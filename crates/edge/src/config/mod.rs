@@ -173,6 +173,8 @@ pub struct ServerConfig {
     pub trusted_proxies: Vec<Network>,
     /// Balancers whose connections begin with a header of the PROXY protocol.
     pub proxy_protocol: Vec<Network>,
+    /// Clients without TLS may speak HTTP/2, if they begin with its preface.
+    pub h2c: bool,
 }
 
 impl ServerConfig {
@@ -210,6 +212,7 @@ impl Default for ServerConfig {
             user: None,
             trusted_proxies: Vec::new(),
             proxy_protocol: Vec::new(),
+            h2c: false,
         }
     }
 }

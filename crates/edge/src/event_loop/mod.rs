@@ -106,6 +106,7 @@ impl EdgeLoop {
         match token.kind() {
             kind::CLIENT
             | kind::CLIENT_LISTENER
+            | kind::CLIENT_STREAM
             | kind::WEBSOCKET
             | kind::TUNNEL
             | kind::ADMIN

@@ -79,7 +79,9 @@ impl Servers {
 
     fn expired(&mut self, context: &mut Context, token: Token, front: &mut Front) {
         match token.kind() {
-            kind::CLIENT | kind::CLIENT_LISTENER => self.http.expired(context, token, front),
+            kind::CLIENT | kind::CLIENT_LISTENER | kind::CLIENT_STREAM => {
+                self.http.expired(context, token, front);
+            }
             kind::WEBSOCKET => {
                 let messages = &mut front.polls.messages();
                 self.websockets.expired(context, token, messages);

@@ -66,6 +66,17 @@ pub(crate) fn http_limits(config: &Config, loops: usize, elsewhere: usize) -> Li
         idle_timeout: limits.idle_timeout,
         write_timeout: limits.write_timeout,
         write_rate_min: limits.write_rate_min,
+        output_bytes_max: output_bytes_max(config.upstream.window_bytes),
         ..Limits::default()
     }
+}
+
+/// Output of a connection that its client does not take: much more than is ever written to one, as
+/// a response of the application is read no further than a window ahead. A stream of HTTP/2 has a
+/// sixteenth of it, in which two windows have room.
+fn output_bytes_max(window_bytes: u64) -> usize {
+    let windows = usize::try_from(window_bytes).unwrap_or(usize::MAX);
+    Limits::default()
+        .output_bytes_max
+        .max(windows.saturating_mul(32))
 }

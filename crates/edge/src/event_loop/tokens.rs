@@ -16,6 +16,8 @@ pub(crate) mod kind {
     pub(crate) const MEMCACHED: u8 = 7;
     pub(crate) const TIMER: u8 = 9;
     pub(crate) const WEBSOCKET: u8 = 10;
+    /// Streams of clients that speak HTTP/2.
+    pub(crate) const CLIENT_STREAM: u8 = crate::ids::CLIENT_STREAM;
     pub(crate) const TUNNEL: u8 = 21;
     pub(crate) const WEBHOOK: u8 = 23;
     pub(crate) const CHANGE_FEED: u8 = 24;

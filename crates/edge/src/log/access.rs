@@ -29,6 +29,8 @@ pub(crate) struct AccessLine<'a> {
     pub method: &'a str,
     /// The request target; empty if the request could not be parsed.
     pub target: &'a str,
+    /// The protocol, such as `HTTP/2`.
+    pub protocol: &'a str,
     /// Status of the response.
     pub status: u16,
     /// Body of the response. Units: bytes.
@@ -162,6 +164,8 @@ impl AccessLine<'_> {
         escape(out, self.method);
         out.extend_from_slice(b"\",\"target\":\"");
         escape(out, self.target);
+        out.extend_from_slice(b"\",\"protocol\":\"");
+        out.extend_from_slice(self.protocol.as_bytes());
         out.extend_from_slice(b"\",\"status\":");
         out.extend_from_slice(number.format(self.status).as_bytes());
         out.extend_from_slice(b",\"bytes\":");

@@ -264,6 +264,9 @@ impl LoopParts {
         listeners: Listening,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
         let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops, 0));
+        if self.config.server.h2c {
+            http = http.speak_h2c(kind::CLIENT_STREAM);
+        }
         http.share_gathered(self.metrics.of_process().gathered.clone());
         context.set_sends((self.config.server.io_uring == IoUring::Auto).then(Sends::default));
         let mut listening = Vec::with_capacity(listeners.len());

@@ -2,7 +2,7 @@
 
 use super::response::ProxiedResponse;
 use super::upload::Upload;
-use crate::responder::Logged;
+use crate::responder::{Logged, Protocol};
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use std::net::SocketAddr;
@@ -45,6 +45,7 @@ impl ProxiedRequest {
         Some(Logged {
             method: &line.method,
             target: &line.target,
+            protocol: Protocol::of(self.client.exchange),
             remote: line.remote,
             arrived: *arrived,
             status: self.response.status(),

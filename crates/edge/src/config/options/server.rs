@@ -1,7 +1,7 @@
 //! Options of `[server]`.
 
 use crate::config::codec::{
-    Choice, Count, Name, OneOrMany, OrOff, SocketAddress, UserName, Written,
+    Choice, Count, Name, OneOrMany, OrOff, SocketAddress, Truth, UserName, Written,
 };
 use crate::config::{Config, IoUring};
 
@@ -32,6 +32,9 @@ options! {
     "Balancers whose connections to `server.listen` and `tls.listen` begin with a header of the \
      PROXY protocol, version 1 or 2. The client is at the address in the header. A connection of a \
      balancer without a header is closed. Connections from other addresses have no header."
+    "server".server.h2c = Truth;
+    "Clients of `server.listen` may speak HTTP/2 without TLS, if they know that Dwell does (prior \
+     knowledge): their connections begin with the preface of HTTP/2. `Upgrade: h2c` is ignored."
 }
 
 const IO_URING: &[(&str, IoUring)] = &[("auto", IoUring::Auto), ("off", IoUring::Off)];

@@ -9,6 +9,7 @@ fn line<'a>(target: &'a str, outcome: &'a str) -> AccessLine<'a> {
         remote: SocketAddr::from(([127, 0, 0, 1], 4321)),
         method: "GET",
         target,
+        protocol: "HTTP/2",
         status: 200,
         bytes: 5,
         duration: Duration::from_micros(42),
@@ -25,8 +26,8 @@ fn appended(line: &AccessLine<'_>) -> String {
 #[test]
 fn a_line_is_one_json_object() {
     let expected = "{\"time\":\"1970-01-01T00:00:01.500Z\",\"remote\":\"127.0.0.1:4321\",\
-                    \"method\":\"GET\",\"target\":\"/poll/a?x=1\",\"status\":200,\"bytes\":5,\
-                    \"duration_us\":42,\"outcome\":\"hit\"}\n";
+                    \"method\":\"GET\",\"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
+                    \"status\":200,\"bytes\":5,\"duration_us\":42,\"outcome\":\"hit\"}\n";
     assert_eq!(appended(&line("/poll/a?x=1", "hit")), expected);
 }
 
