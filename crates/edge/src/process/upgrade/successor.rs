@@ -141,23 +141,51 @@ fn follower(fleet: Arc<Fleet<Message>>, handoff: Arc<Handoff>) -> io::Result<Syn
     let thread = thread::Builder::new().name("upgrade".to_owned());
     thread.spawn(move || {
         if let Ok(channel) = receiver.recv() {
-            follow(channel, &fleet, &handoff);
+            follow(channel, &fleet, &handoff).tell();
         }
     })?;
     Ok(sender)
 }
 
-fn follow(mut channel: Channel, fleet: &Fleet<Message>, handoff: &Handoff) {
-    let mut count = 0_usize;
+/// The connections that the predecessor has sent, by what became of them here.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Followed {
+    pub(super) taken: usize,
+    /// Their frames came without what they need: the system leaves a descriptor out where this
+    /// process may have no more of them, and the client's connection is closed by that.
+    pub(super) lost: usize,
+}
+
+impl Followed {
+    fn tell(self) {
+        if self.lost > 0 {
+            tracing::warn!(
+                connections = self.lost,
+                "connections that were handed over are lost, as there was no descriptor for them; \
+                 raise the limit of open files (LimitNOFILE)"
+            );
+        }
+        tracing::info!(
+            connections = self.taken,
+            "the process before this one has ended"
+        );
+    }
+}
+
+/// Puts the connections of a channel in the queue until the predecessor ends.
+pub(super) fn follow(mut channel: Channel, fleet: &Fleet<Message>, handoff: &Handoff) -> Followed {
+    let mut followed = Followed::default();
     // The stream ends when the predecessor ends; a fault ends it as well.
     while let Ok(frame) = channel.receive() {
         if let Some(connection) = connection(frame) {
-            fleet.wake(handoff.queue.put(count, connection));
-            count += 1;
+            fleet.wake(handoff.queue.put(followed.taken, connection));
+            followed.taken += 1;
+        } else {
+            followed.lost += 1;
         }
     }
     handoff.queue.close();
-    tracing::info!(connections = count, "the process before this one has ended");
+    followed
 }
 
 fn handed(frame: Frame) -> Option<InheritedListener> {

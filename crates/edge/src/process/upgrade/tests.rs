@@ -7,6 +7,7 @@ use crate::process::store;
 use dwell_evloop::{EventLoop, Stream};
 use dwell_store::Expiry;
 use dwell_testkit::wait_until;
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
@@ -244,6 +245,25 @@ fn a_successor_that_ends_at_any_step_changes_nothing() {
         assert!(error.is_end(), "{steps}: {error}");
         from.serves_as_before();
     }
+}
+
+#[test]
+fn connections_that_come_without_their_descriptor_are_counted() {
+    let [channel, mut other] = channels();
+    let (socket, _peer) = UnixStream::pair().unwrap();
+    let role = Role::Client as u8;
+    for descriptor in [Some(socket.as_fd()), None] {
+        let kind = FrameKind::Connection;
+        other.send(kind, role, b"GET", descriptor).unwrap();
+    }
+    let kind = FrameKind::SecureConnection;
+    other.send(kind, role, &[0; 4], None).unwrap();
+    drop(other);
+    let handoff = Handoff::new(1);
+    let followed = successor::follow(channel, &Fleet::new(Vec::new()), &handoff);
+    assert_eq!((followed.taken, followed.lost), (1, 2));
+    assert_eq!(handoff.queue.take(0).len(), 1);
+    assert!(!handoff.queue.is_open());
 }
 
 #[test]
