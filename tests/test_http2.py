@@ -14,7 +14,7 @@ from support.wait import until
 
 KEY = "/poll/alice"
 ENABLE_CONNECT_PROTOCOL = 8
-INTERNAL_ERROR, REFUSED_STREAM = 2, 7
+INTERNAL_ERROR, REFUSED_STREAM, ENHANCE_YOUR_CALM = 2, 7, 11
 
 
 @pytest.fixture
@@ -144,6 +144,29 @@ def test_nothing_is_kept_for_a_stream_whose_window_is_closed(start_dwell):
         client.flush()
         stream = client.until(slow, lambda stream: b"value 49." in stream.body)
         assert len([block for block in events(stream) if data_of(block)]) < 5
+
+
+def test_streams_that_take_nothing_are_reset_where_room_is_short(start_dwell):
+    limits = {"output_bytes_max": "8MiB"}
+    dwell = start_dwell(server={"h2c": True, "pollers": 1}, limits=limits)
+    store = dwell.store()
+    with Http2Connection(dwell.address, window_bytes=0) as client:
+        asked = []
+        for number in range(20):
+            # Each has a key of its own, so that none is shared.
+            store.set(f"/poll/{number}", b"%02d" % number * 400_000)
+            asked.append(client.ask(f"/poll/{number}"))
+        streams = [client.streams[stream] for stream in asked]
+        client.until(asked[0], lambda _: any(stream.reset is not None for stream in streams))
+        until(lambda: dwell.metric("dwell_output_cuts_total") > 0, "the slowest are cut off")
+        until(lambda: dwell.metric("dwell_output_bytes") <= 8 << 20, "there is room again")
+        assert {stream.reset for stream in streams} <= {None, ENHANCE_YOUR_CALM}
+        # The connection goes on, and so do the streams for which there is room.
+        left = next(stream for stream in asked if client.streams[stream].reset is None)
+        client.h2.increment_flow_control_window(1 << 20, left)
+        client.h2.increment_flow_control_window(1 << 20)
+        client.flush()
+        assert client.answer(left).body == b"%02d" % asked.index(left) * 400_000
 
 
 def test_a_websocket_is_not_offered(alone, client):

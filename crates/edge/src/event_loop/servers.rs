@@ -196,7 +196,7 @@ impl Servers {
         }
     }
 
-    /// Closes the connections of these clients; returns the number of those that were open.
+    /// Ends the connections and streams of these clients; returns the number of open ones.
     pub(super) fn cut_off(
         &mut self,
         context: &mut Context,
@@ -206,7 +206,7 @@ impl Servers {
         let mut count = 0;
         for token in tokens {
             let is_cut = match token.kind() {
-                kind::CLIENT => self.http.cut(context, *token, front),
+                kind::CLIENT | kind::CLIENT_STREAM => self.http.cut(context, *token, front),
                 kind::WEBSOCKET => {
                     let messages = &mut front.polls.messages();
                     self.websockets.cut(context, *token, messages)
