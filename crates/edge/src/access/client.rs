@@ -43,7 +43,8 @@ pub(crate) enum CertificateRefusal {
 
 /// The certificate in DER that goes to the application with a request of a client; `None` where the
 /// configuration does not ask for it, where the connection does not keep it, or for a trusted
-/// proxy, whose certificate is that of no client.
+/// proxy, whose certificate is that of no client. Where there are such proxies, a connection that
+/// was reset and has no address any more may be one of theirs.
 pub(crate) fn sent_certificate<'c>(
     config: &Config,
     client: Option<&'c ClientNames>,
@@ -51,8 +52,9 @@ pub(crate) fn sent_certificate<'c>(
 ) -> Option<&'c [u8]> {
     let is_on = config.tls.client_cert_field;
     let certificate = client.filter(|_| is_on)?.certificate()?;
-    let is_of_client = !is_trusted(peer(), &config.server.trusted_proxies);
-    is_of_client.then_some(certificate)
+    let trusted = &config.server.trusted_proxies;
+    let is_of_client = |peer| !is_trusted(Some(peer), trusted);
+    (trusted.is_empty() || peer().is_some_and(is_of_client)).then_some(certificate)
 }
 
 impl ShownClient {
@@ -139,15 +141,17 @@ mod tests {
         let whole = of_parts(&[5, 0, 3, 1, 2, 3]);
         let (client, proxy) = (([192, 0, 2, 1], 1).into(), ([192, 0, 2, 9], 1).into());
         let mut config = Config::default();
-        config.server.trusted_proxies = vec!["192.0.2.9".parse().unwrap()];
         let sent = |config: &Config, names, peer| {
             sent_certificate(config, names, || peer).map(<[u8]>::to_vec)
         };
         assert_eq!(sent(&config, Some(&whole), Some(client)), None, "it is off");
         config.tls.client_cert_field = true;
+        assert_eq!(sent(&config, Some(&whole), None), Some(vec![1, 2, 3]));
+        config.server.trusted_proxies = vec!["192.0.2.9".parse().unwrap()];
         for (names, peer, expected) in [
             (Some(&whole), Some(client), Some(vec![1, 2, 3])),
-            (Some(&whole), None, Some(vec![1, 2, 3])),
+            // It was reset, and may be the proxy's.
+            (Some(&whole), None, None),
             (Some(&whole), Some(proxy), None),
             (Some(&named), Some(client), None),
             (Some(&of_parts(&[5, 0, 0])), Some(client), None),
