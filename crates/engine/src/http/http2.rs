@@ -19,6 +19,7 @@ mod stream;
 mod writing;
 
 use super::Http;
+use super::moving::Leaving;
 use super::visit;
 use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
@@ -187,7 +188,8 @@ impl Http {
         }
         http2.sessions[place] = Some(Box::new(session));
         context.arm(token, self.limits.idle_timeout);
-        if self.draining {
+        // While connections go over to another process, this one stays, and ends here.
+        if self.draining || self.leaving != Leaving::No {
             self.drain_http2(context, token, app);
         }
         self.http2_ready(context, token, Readiness::default(), app);

@@ -4,6 +4,7 @@ use dwell_engine::{App, HttpDriver, HttpEvent, Limits, Outcome, ProxyHeaderFailu
 use dwell_engine::{Reply, Request};
 use dwell_evloop::sim::{SimNet, SimStream};
 use dwell_evloop::{Context, EventLoop, ListenOptions, Stream, bind_group};
+use dwell_proto::http2::{BlockLimits, Frame, FrameDecoder, PREFACE, encode};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -171,6 +172,37 @@ fn another_process_gets_no_client_whose_address_it_would_not_know() {
     assert_eq!(rig.driver.http.connections(), 0);
     assert!(read(&mut told).1, "it is closed between two requests");
     assert!(!read(&mut untold).1);
+}
+
+#[test]
+fn http2_that_begins_when_connections_have_left_is_told_to_go() {
+    let mut rig = Rig::new(false);
+    let HttpDriver { http, app } = rig.driver;
+    let http = http.speak_h2c(9);
+    rig.driver = HttpDriver { http, app };
+    let mut client = rig.network.connect(rig.address);
+    rig.turns();
+    let HttpDriver { http, app } = &mut rig.driver;
+    let context = rig.event_loop.context();
+    let count = http.hand_over(context, app, true, usize::MAX, |_, _| {});
+    assert_eq!(count, 0, "its header has not come");
+    let mut settings = Vec::new();
+    encode::settings(&[], &mut settings);
+    client
+        .write_all(&[LINE, PREFACE, &settings].concat())
+        .unwrap();
+    rig.turns();
+    let mut come = Vec::new();
+    client.read_all(&mut come);
+    let mut frames = FrameDecoder::of_server(BlockLimits::default());
+    let (mut used, mut is_told) = (0, false);
+    loop {
+        let step = frames.decode(&come[used..]).unwrap();
+        used += step.consumed;
+        let Some(frame) = step.frame else { break };
+        is_told |= matches!(frame, Frame::GoAway { .. });
+    }
+    assert!(is_told && used == come.len());
 }
 
 #[test]
