@@ -4,6 +4,8 @@ The application is played by hand, so that every byte which reaches it is seen.
 """
 
 import contextlib
+import socket
+import struct
 
 import pytest
 
@@ -269,6 +271,20 @@ def test_who_has_passed_a_request_on_is_named(edge, raw):
         assert field(head, "Via") == b"1.1 one, 1.0 two, 1.0 dwell"
         assert field(head, "X-Forwarded-For") == b"192.0.2.1, 127.0.0.1"
         assert field(head, "X-Forwarded-Proto") == b"http"
+
+
+def test_a_client_that_resets_its_connection_is_named_all_the_same(start_dwell, app):
+    dwell = start_dwell(upstream={"url": app.url}, server={"pollers": 1})
+    told = {"X-Forwarded-For": "192.0.2.1"}
+    dwell.get("/first", fields=told)
+    for _ in range(50):
+        with dwell.connect() as client:
+            client.send(request("/reset", "POST", fields=told))
+            # The system knows no address of it from now on; what was sent is still read.
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    dwell.get("/last", fields=told)
+    for asked in app.requests:
+        assert asked.field("X-Forwarded-For") == "192.0.2.1, 127.0.0.1", asked.target
 
 
 BAD_ANSWERS = {

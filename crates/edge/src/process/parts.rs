@@ -263,7 +263,10 @@ impl LoopParts {
         context: &mut Context,
         listeners: Listening,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
-        let mut http = Http::new(CLIENT_KINDS, http_limits(&self.config, self.loops, 0));
+        // A connection that was reset has no address that the system knows, and its requests are
+        // still served.
+        let limits = http_limits(&self.config, self.loops, 0);
+        let mut http = Http::new(CLIENT_KINDS, limits).keep_peers();
         if self.config.server.h2c {
             http = http.speak_h2c(kind::CLIENT_STREAM);
         }
