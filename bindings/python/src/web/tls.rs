@@ -49,7 +49,7 @@ impl Tls {
     }
 }
 
-/// Which clients are asked for a certificate.
+/// The certificates that clients are asked for; none for 0.
 fn wanted(cert_reqs: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ClientCertificates>> {
     let Some(number) = cert_reqs else {
         return Ok(None);
@@ -101,7 +101,7 @@ impl Secure {
     }
 }
 
-/// What an application is told of the certificates of a client.
+/// The texts that an application gets of the certificates of a client.
 #[derive(Debug)]
 pub(crate) struct Shown {
     /// In PEM, the client's first.
@@ -110,8 +110,8 @@ pub(crate) struct Shown {
     pub(crate) subject: Option<Py<PyString>>,
 }
 
-/// What applications were told of the clients that came last: a client asks more than once, and a
-/// connection that waits keeps no text.
+/// The texts of the clients that came last: a client asks more than once, and a connection that
+/// waits keeps no text.
 #[derive(Debug, Default)]
 pub(crate) struct ShownTexts {
     known: VecDeque<(PeerCertificates, Shown)>,
@@ -121,7 +121,7 @@ pub(crate) struct ShownTexts {
 const SHOWN_MAX: usize = 16;
 
 impl ShownTexts {
-    /// What is told of `certificates`.
+    /// The texts of `certificates`, made now if they are not here.
     pub(crate) fn of(
         &mut self,
         py: Python<'_>,

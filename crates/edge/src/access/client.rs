@@ -57,6 +57,11 @@ pub(crate) fn sent_certificate<'c>(
     (trusted.is_empty() || peer().is_some_and(is_of_client)).then_some(certificate)
 }
 
+/// Returns true for a client whose certificate would go to the application, but is too long.
+pub(crate) fn is_certificate_left_out(config: &Config, client: Option<&ClientNames>) -> bool {
+    config.tls.client_cert_field && client.is_some_and(ClientNames::is_certificate_too_long)
+}
+
 impl ShownClient {
     /// The client of a request, by what its connection keeps.
     pub(crate) fn of(is_secure: bool, names: Option<ClientNames>) -> Self {

@@ -19,7 +19,9 @@ mod tokens;
 mod verifier;
 
 pub(crate) use address::{client_address, client_scheme, counted_as, forwarded_scheme, is_trusted};
-pub(crate) use client::{CertificateRefusal, MayPublish, ShownClient, sent_certificate};
+pub(crate) use client::{
+    CertificateRefusal, MayPublish, ShownClient, is_certificate_left_out, sent_certificate,
+};
 pub(crate) use connection_limiter::ConnectionLimiter;
 pub(crate) use cors::{CorsGrant, CorsTable};
 pub(crate) use decision::{AuthDecision, Granted, Refused, auth_request, credential};

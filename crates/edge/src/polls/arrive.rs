@@ -18,13 +18,15 @@ use super::poll_error::{AMBIGUOUS, PollError};
 use super::publishing::{is_publish, may_publish};
 use super::sockets::NotOpened;
 use super::tables::Poll;
-use crate::access::{AuthDecision, Identity, ShownClient, sent_certificate};
+use crate::access::{
+    AuthDecision, Identity, ShownClient, is_certificate_left_out, sent_certificate,
+};
 use crate::config::RouteId;
 use crate::ids::{PollId, StreamId, SubrequestId};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use dwell_engine::websocket::is_upgrade;
-use dwell_engine::{BodyPlan, ClientNames, Detached, Http, Outcome, Reply, Request};
+use dwell_engine::{BodyPlan, Detached, Http, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Stream};
 use dwell_proto::http1::{FieldStorage, RequestHead, Trailers};
 use dwell_upstream::UpstreamEvent;
@@ -331,7 +333,7 @@ impl Polls {
             return false;
         }
         let client = to.client_names();
-        if client.is_some_and(ClientNames::is_certificate_too_long) {
+        if is_certificate_left_out(&self.config, client) {
             self.metrics.client_certs_too_long.increment();
         }
         sent_certificate(&self.config, client, || to.peer_address()).is_some()

@@ -5,7 +5,9 @@ use super::actions::{Action, Actions};
 use super::request::{Client, ProxiedRequest, RequestLine};
 use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::upload::{Upload, passing};
-use crate::access::{client_address, counted_as, is_trusted, sent_certificate};
+use crate::access::{
+    client_address, counted_as, is_certificate_left_out, is_trusted, sent_certificate,
+};
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::ProxiedId;
@@ -13,7 +15,7 @@ use crate::metrics::LoopMetrics;
 use crate::responder::ResponseLog;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
-use dwell_engine::{BodyPlan, ClientNames, Outcome, Reply, Request};
+use dwell_engine::{BodyPlan, Outcome, Reply, Request};
 use dwell_evloop::{Context, Id, Slab, Token};
 use dwell_proto::http1::{BodyFraming, Trailers};
 use dwell_upstream::{
@@ -154,8 +156,7 @@ impl Proxy {
             is_trusted: is_trusted(peer, trusted),
             certificate: sent_certificate(&self.config, reply.client_names(), || peer),
         };
-        let names = reply.client_names();
-        if names.is_some_and(ClientNames::is_certificate_too_long) {
+        if is_certificate_left_out(&self.config, reply.client_names()) {
             self.metrics().client_certs_too_long.increment();
         }
         let client = client_address(peer, head.fields, trusted).map(counted_as);

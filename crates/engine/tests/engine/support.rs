@@ -37,7 +37,7 @@ pub(crate) struct Script {
     pub(crate) trailers: Vec<(String, Vec<u8>)>,
     /// How often a streaming answer was drained.
     pub(crate) drained: usize,
-    /// How often requests are put off.
+    /// Times that requests are put off.
     pub(crate) puts_off: usize,
     /// Connections that have left HTTP.
     pub(crate) detached: Vec<(u64, Detached)>,

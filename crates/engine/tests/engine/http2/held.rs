@@ -1,4 +1,4 @@
-//! What streams hold, and when their requests are looked at, over loopback.
+//! Memory that streams hold, and the turns that their requests wait for, over loopback.
 
 use crate::support::{Client, Fixture, Server};
 use dwell_engine::{Budget, Http, HttpEvent, Limits};
