@@ -84,7 +84,11 @@ EXCHANGES = {
         b"STORED\r\nSTORED\r\nVALUE a 7 2\r\n12\r\nEND\r\n",
     ),
     "cas_nothing": (b"cas n2 0 0 1 1\r\n1\r\n", b"NOT_FOUND\r\n"),
-    "cas_other": (b"set a 0 0 1\r\n1\r\ncas a 0 0 1 1\r\n2\r\n", b"STORED\r\nEXISTS\r\n"),
+    # A server counts its unique numbers up from 1: no item has this one.
+    "cas_other": (
+        b"set a 0 0 1\r\n1\r\ncas a 0 0 1 9999999999\r\n2\r\n",
+        b"STORED\r\nEXISTS\r\n",
+    ),
     "cas_without_unique": (b"cas a 0 0 1\r\n", (b"ERROR\r\n", FORMAT)),
     "too_large": (b"set a 0 0 1048577\r\n" + HUGE + b"\r\n", TOO_LARGE),
     "too_large_noreply": (b"set a 0 0 1048577 noreply\r\n" + HUGE + b"\r\n", b""),
