@@ -92,6 +92,11 @@ impl Context {
         self.deadlines.arm(token, self.clock.tick(), timeout);
     }
 
+    /// Sets the deadline of `token` as [`arm`](Self::arm) does, unless it has one that comes first.
+    pub fn arm_sooner(&mut self, token: Token, timeout: Duration) {
+        self.deadlines.arm_sooner(token, self.clock.tick(), timeout);
+    }
+
     /// Takes the deadline of `token` away; does nothing where there is none.
     pub fn disarm(&mut self, token: Token) {
         self.deadlines.disarm(token);

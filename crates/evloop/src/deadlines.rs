@@ -51,6 +51,14 @@ impl Deadlines {
         );
     }
 
+    /// Arms, unless the deadline that is there already comes first.
+    pub(crate) fn arm_sooner(&mut self, token: Token, now: Tick, timeout: Duration) {
+        let deadline = now.plus(ticks_ceil(timeout).saturating_add(1));
+        if !self.deadline(token).is_some_and(|it| it.is_due(deadline)) {
+            self.arm(token, now, timeout);
+        }
+    }
+
     pub(crate) fn disarm(&mut self, token: Token) {
         if let Some(kind) = self.kinds.get_mut(usize::from(token.kind()))
             && kind.generations.get(token.index() as usize) == Some(&token.generation())
@@ -60,12 +68,17 @@ impl Deadlines {
     }
 
     pub(crate) fn is_armed(&self, token: Token) -> bool {
-        self.kinds
-            .get(usize::from(token.kind()))
-            .is_some_and(|kind| {
-                kind.generations.get(token.index() as usize) == Some(&token.generation())
-                    && kind.wheel.deadline(token.index()).is_some()
-            })
+        self.deadline(token).is_some()
+    }
+
+    fn deadline(&self, token: Token) -> Option<Tick> {
+        let kind = self.kinds.get(usize::from(token.kind()))?;
+        let generation = kind.generations.get(token.index() as usize)?;
+        if *generation == token.generation() {
+            kind.wheel.deadline(token.index())
+        } else {
+            None
+        }
     }
 
     /// A lower bound of the ticks from `now` to the first deadline.
@@ -118,6 +131,22 @@ mod tests {
         );
         assert_eq!(deadlines.pop_due(Tick::new(2)), Some(second));
         assert_eq!(deadlines.pop_due(Tick::new(2)), None);
+    }
+
+    #[test]
+    fn a_deadline_is_moved_sooner_and_never_later() {
+        let now = Tick::new(100);
+        let mut deadlines = Deadlines::new(now);
+        let token = Token::new(2, 1, 5);
+        deadlines.arm_sooner(token, now, Duration::from_millis(50));
+        deadlines.arm_sooner(token, now, Duration::from_millis(90));
+        assert_eq!(deadlines.deadline(token), Some(Tick::new(106)));
+        deadlines.arm_sooner(token, now, Duration::from_millis(20));
+        assert_eq!(deadlines.deadline(token), Some(Tick::new(103)));
+        // One of the tenant before is none.
+        let next = Token::new(2, 2, 5);
+        deadlines.arm_sooner(next, now, Duration::from_millis(70));
+        assert_eq!(deadlines.deadline(next), Some(Tick::new(108)));
     }
 
     #[test]

@@ -187,11 +187,11 @@ impl<A: App> Visit<'_, A> {
                 Fate::Keep
             }
             Phase::Head => {
-                self.context.arm(self.token, self.header_timeout());
+                self.context.arm_sooner(self.token, self.header_timeout());
                 Fate::Keep
             }
             Phase::Preface | Phase::Handshake => {
-                self.context.arm(self.token, LAST_HEAD_TIMEOUT);
+                self.context.arm_sooner(self.token, LAST_HEAD_TIMEOUT);
                 Fate::Keep
             }
             Phase::Body | Phase::Writing | Phase::Lingering | Phase::Http2 => Fate::Keep,

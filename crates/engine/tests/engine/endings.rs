@@ -4,6 +4,7 @@ use crate::support::{Client, End, Fixture, get};
 use dwell_engine::{HttpEvent, Limits};
 use dwell_evloop::Readiness;
 use dwell_testkit::Rig;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_client_that_ends_its_side_gets_its_answers() {
@@ -226,6 +227,24 @@ fn a_drain_ends_every_connection_with_its_next_answer() {
     unheard.finish_sending();
     fixture.turn_until("all have ended", |server| server.http.connections() == 0);
     assert_eq!(fixture.event_loop.context().armed(), 0);
+}
+
+#[test]
+fn a_drain_gives_a_slow_head_no_more_time() {
+    let mut fixture = Fixture::new(Limits {
+        header_timeout: Duration::from_millis(150),
+        ..Limits::default()
+    });
+    let mut client = fixture.connect();
+    fixture.send(&mut client, "GET /slow HTTP/1.1\r\n");
+    let begun = Instant::now();
+    while client.received.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
+        drain(&mut fixture);
+        fixture.turn_for(Duration::from_millis(5));
+        client.receive();
+    }
+    assert_eq!(fixture.answer(&mut client).status, 408);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(crate) struct Intruder {
     /// The bytes that have come, as they came or opened.
     input: Vec<u8>,
     began_at: Duration,
+    /// The moment at which the server has accepted it at the latest: something may hinder that.
+    accepted_by: Duration,
     /// The moment from which it waits for the end of its connection.
     acted_at: Option<Duration>,
     is_over: bool,
@@ -60,6 +62,7 @@ impl Intruder {
             tls,
             input: Vec::new(),
             began_at: now,
+            accepted_by: now,
             acted_at: None,
             is_over: false,
         }
@@ -85,6 +88,9 @@ impl Intruder {
 
     fn go_on(&mut self, around: &Around<'_>) -> Result<(), Broken> {
         let now = around.network.elapsed();
+        if now <= self.accepted_by + PROMPT {
+            self.accepted_by = self.accepted_by.max(around.hindered_until);
+        }
         let is_open = self.read();
         self.act(now);
         if is_open {
@@ -158,7 +164,7 @@ impl Intruder {
         let (end, what) = match (self.intrusion, self.acted_at) {
             (_, Some(acted_at)) => (acted_at, "its connection does not end"),
             (Intrusion::Silent | Intrusion::HalfHello | Intrusion::Hello, None) => {
-                (self.began_at + HANDSHAKE, "its handshake does not end")
+                (self.accepted_by + HANDSHAKE, "its handshake does not end")
             }
             (_, None) => (self.began_at, "its handshake does not go on"),
         };
