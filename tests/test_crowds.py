@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from support.http import request
+from support.http2_client import Http2Connection
 from support.upgrade import upgrade
 from support.wait import until
 from support.websocket import WebSocket
@@ -168,3 +169,34 @@ def test_a_reload_changes_the_bound_and_closes_nobody(crowded, cleanup):
     assert_full(dwell)
     reload(4, "off")
     assert is_served(dwell)
+
+
+def test_requests_of_http2_count_as_connections_do(crowded):
+    dwell = crowded(h2c=True)
+    with Http2Connection(dwell.address) as client:
+        cursor = client.get(KEY).field("poll-cursor")
+        held = [client.ask(f"{KEY}?wait=50&since={cursor}") for _ in range(MAX)]
+        dwell.await_waiters(MAX)
+        refused = client.get(KEY)
+        assert refused.status == 429
+        assert int(refused.field("retry-after")) > 0
+        assert_full(dwell)
+        dwell.await_metric(1, "dwell_bad_requests_total", status="429")
+        # A place is there again when one of them has ended.
+        client.h2.reset_stream(held[0], 8)
+        client.flush()
+        assert client.get(KEY).body == b"value"
+        dwell.await_waiters(MAX - 1)
+        dwell.store().set(KEY, b"other")
+        assert [client.answer(number).body for number in held[1:]] == [b"other"] * (MAX - 1)
+        dwell.store().set(KEY, b"value")
+        # The connection has a place of its own.
+        with dwell.connect() as second, dwell.connect() as third:
+            assert second.get(KEY).body == third.get(KEY).body == b"value"
+            assert_full(dwell)
+            assert client.get(KEY).body == b"value"
+            client.ask(f"{KEY}?wait=50&since={cursor}")
+            dwell.await_waiters(1)
+            assert client.get(KEY).status == 429
+    dwell.await_connections(0)
+    until(lambda: is_served(dwell), "all places are there again")

@@ -351,6 +351,10 @@ pub enum Outcome {
 ///         println!("{connection:?} has {} bytes to read", stream.queued_bytes());
 ///     }
 ///
+///     fn streams_open(&mut self, _: &mut Stream, open: usize) -> bool {
+///         open <= 10
+///     }
+///
 ///     fn event(&mut self, event: HttpEvent) {
 ///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected(_)));
 ///         if let HttpEvent::ProxyHeaderFailed { why: ProxyHeaderFailure::Invalid, from } = event {
@@ -511,6 +515,16 @@ pub trait App {
     fn expects_proxy_header(&mut self, stream: &Stream) -> bool {
         let _ = stream;
         false
+    }
+
+    /// The number of requests that are under way on a connection of HTTP/2 has become `open`. Where
+    /// one of them is about to begin, false refuses it with 429.
+    ///
+    /// Shape: told of every request that begins, and of fewer by the end of a turn in which some
+    /// have ended.
+    fn streams_open(&mut self, stream: &mut Stream, open: usize) -> bool {
+        let _ = (stream, open);
+        true
     }
 
     /// The header has come, and the stream has the address of the client, if the header had one.

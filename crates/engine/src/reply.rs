@@ -312,7 +312,7 @@ impl Reply<'_> {
             ("Content-Type", b"text/plain; charset=utf-8"),
             ("Retry-After", &after),
         ];
-        let last = usize::from(status == 503);
+        let last = usize::from(matches!(status, 429 | 503));
         self.send(&Response {
             status,
             fields: &fields[..=last],

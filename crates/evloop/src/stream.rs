@@ -467,6 +467,24 @@ impl Stream {
         self.beside.keep(kept);
     }
 
+    /// The value that was given to [`keep`](Self::keep), to be changed.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    /// use std::os::unix::net::UnixStream;
+    ///
+    /// let (client, _peer) = UnixStream::pair()?;
+    /// let mut stream = Stream::from_descriptor(client.into())?;
+    /// assert!(stream.kept().is_none());
+    /// stream.keep(Box::new(1_usize));
+    /// let requests = stream.kept().and_then(|kept| kept.downcast_mut::<usize>());
+    /// assert_eq!(requests.copied(), Some(1));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn kept(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.beside.kept()
+    }
+
     /// Ends the sending side, so that the peer reads the end of the stream.
     ///
     /// # Errors

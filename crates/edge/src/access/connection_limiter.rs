@@ -1,4 +1,4 @@
-//! Open connections of clients, counted by address.
+//! Open connections of clients, counted by address, and the requests under way on those of HTTP/2.
 
 use super::{counted_as, is_trusted};
 use crate::config::Network;
@@ -24,11 +24,12 @@ pub(crate) struct ConnectionLimiter {
     refused: LogThrottle,
 }
 
-/// The place of one connection, given back by being dropped.
+/// The places of one connection, given back by being dropped.
 #[derive(Debug)]
 struct CountedConnection {
     connections: Arc<ConnectionLimiter>,
     address: IpAddr,
+    places: usize,
 }
 
 impl ConnectionLimiter {
@@ -57,29 +58,45 @@ impl ConnectionLimiter {
         is_admitted
     }
 
+    /// Counts the requests under way on a connection that was admitted; returns false, and counts
+    /// no more than before, if its address has `max` places already.
+    ///
+    /// Shape: a connection has a place as long as it is open, which its first request uses. Each
+    /// further one takes a place of its own, so that it makes no difference for a client how many
+    /// connections its requests are on.
+    pub(crate) fn count_requests(stream: &mut Stream, open: usize, max: usize) -> bool {
+        let kept = stream.kept().and_then(|kept| kept.downcast_mut());
+        kept.is_none_or(|counted: &mut CountedConnection| counted.resize(open.max(1), max))
+    }
+
     fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<CountedConnection> {
+        self.grow(address, 1, max).then(|| CountedConnection {
+            connections: Arc::clone(self),
+            address,
+            places: 1,
+        })
+    }
+
+    fn grow(&self, address: IpAddr, more: usize, max: usize) -> bool {
         let mut shard = self
             .shard(address)
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let count = shard.get(&address).copied().unwrap_or_default();
-        if count >= max {
-            return None;
+        let is_within = count.saturating_add(more) <= max;
+        if is_within {
+            shard.insert(address, count + more);
         }
-        shard.insert(address, count + 1);
-        Some(CountedConnection {
-            connections: Arc::clone(self),
-            address,
-        })
+        is_within
     }
 
-    fn give_back(&self, address: IpAddr) {
+    fn give_back(&self, address: IpAddr, places: usize) {
         let mut shard = self
             .shard(address)
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = shard.get_mut(&address) {
-            *count -= 1;
+            *count -= places;
             if *count == 0 {
                 shard.remove(&address);
             }
@@ -100,15 +117,33 @@ impl ConnectionLimiter {
                 %address,
                 limit,
                 count,
-                "connections were refused: limits.connections_per_address is reached"
+                "connections or requests were refused: limits.connections_per_address is reached"
             );
         }
     }
 }
 
+impl CountedConnection {
+    /// Has so many places from now on; false where it cannot have more.
+    fn resize(&mut self, places: usize, max: usize) -> bool {
+        if places > self.places {
+            let more = places - self.places;
+            if !self.connections.grow(self.address, more, max) {
+                self.connections.log_refused(self.address, max);
+                return false;
+            }
+        } else if places < self.places {
+            self.connections
+                .give_back(self.address, self.places - places);
+        }
+        self.places = places;
+        true
+    }
+}
+
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.connections.give_back(self.address);
+        self.connections.give_back(self.address, self.places);
     }
 }
 
@@ -167,6 +202,31 @@ mod tests {
         assert_eq!(open(&connections), 1);
         drop(moved);
         assert_eq!(open(&connections), 0);
+    }
+
+    #[test]
+    fn requests_beyond_the_first_of_a_connection_take_places_too() {
+        let connections = Arc::new(ConnectionLimiter::default());
+        let (mut stream, _client) = accepted();
+        assert!(connections.admit(&mut stream, 4, &[]));
+        let (mut other, _its_client) = accepted();
+        assert!(connections.admit(&mut other, 4, &[]));
+        let count = ConnectionLimiter::count_requests;
+        for (requests, places) in [(0, 2), (1, 2), (2, 3), (3, 4)] {
+            assert!(count(&mut stream, requests, 4));
+            assert_eq!(open(&connections), places);
+        }
+        assert!(!count(&mut stream, 4, 4) && count(&mut other, 1, 4));
+        assert_eq!(open(&connections), 4);
+        // A bound that was lowered takes nothing away that is there.
+        assert!(!count(&mut other, 2, 2) && count(&mut stream, 2, 2));
+        assert_eq!(open(&connections), 3);
+        drop(stream);
+        assert!(count(&mut other, 4, 4));
+        drop(other);
+        assert_eq!((open(&connections), addresses(&connections)), (0, 0));
+        let (mut uncounted, _) = accepted();
+        assert!(count(&mut uncounted, 100, 1));
     }
 
     #[test]

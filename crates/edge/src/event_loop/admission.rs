@@ -85,6 +85,13 @@ impl Admission {
         max.is_none_or(|max| self.connections.admit(stream, max, trusted))
     }
 
+    /// Counts the requests under way on a connection of HTTP/2; false if the client's address has
+    /// too many with the newest.
+    pub(super) fn count_requests(&self, stream: &mut Stream, open: usize) -> bool {
+        let max = self.config.limits.connections_per_address;
+        max.is_none_or(|max| ConnectionLimiter::count_requests(stream, open, max))
+    }
+
     /// Counts a connection that another process has accepted, whatever the count of its address.
     pub(crate) fn count_adopted(&self, stream: &mut Stream) {
         if self.config.limits.connections_per_address.is_some() {

@@ -333,6 +333,10 @@ impl App for Front {
         self.admission.admit_identified(stream)
     }
 
+    fn streams_open(&mut self, stream: &mut Stream, open: usize) -> bool {
+        self.admission.count_requests(stream, open)
+    }
+
     fn event(&mut self, event: HttpEvent) {
         let metrics = &self.log.metrics;
         let timeouts = &metrics.client_timeouts;

@@ -106,8 +106,7 @@ impl Http {
     /// Gives up the body on a stream.
     pub(super) fn shed_stream<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         if let Some(connection) = self.stream(token).map(|stream| stream.connection) {
-            let fate = self.serve(context, connection, app, |serve| serve.shed(token));
-            self.settle_http2(context, connection, fate, app);
+            self.visit_http2(context, connection, app, |serve| serve.shed(token));
         }
     }
 
@@ -121,8 +120,7 @@ impl Http {
         let Some(connection) = self.stream(token).map(|stream| stream.connection) else {
             return false;
         };
-        let fate = self.serve(context, connection, app, |serve| serve.cut(token));
-        self.settle_http2(context, connection, fate, app);
+        self.visit_http2(context, connection, app, |serve| serve.cut(token));
         true
     }
 
@@ -202,8 +200,7 @@ impl Http {
         readiness: Readiness,
         app: &mut A,
     ) {
-        let fate = self.serve(context, token, app, |serve| serve.ready(readiness));
-        self.settle_http2(context, token, fate, app);
+        self.visit_http2(context, token, app, |serve| serve.ready(readiness));
     }
 
     /// The deadline of a connection, or of a stream, has passed.
@@ -217,29 +214,32 @@ impl Http {
             Some(stream) => stream.connection,
             None => token,
         };
-        let fate = self.serve(context, connection, app, |serve| {
+        self.visit_http2(context, connection, app, |serve| {
             if connection == token {
                 serve.expired()
             } else {
                 serve.stream_expired(token)
             }
         });
-        self.settle_http2(context, connection, fate, app);
     }
 
     pub(super) fn drain_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         let drain = |serve: &mut Serve<'_, A>| serve.drain();
-        let fate = self.serve(context, token, app, drain);
-        self.settle_http2(context, token, fate, app);
+        self.visit_http2(context, token, app, drain);
     }
 
-    fn settle_http2<A: App>(
+    /// Acts on a connection, and on what that means for it.
+    fn visit_http2<A: App>(
         &mut self,
         context: &mut Context,
         token: Token,
-        fate: Option<Fate>,
         app: &mut A,
+        act: impl FnOnce(&mut Serve<'_, A>) -> Fate,
     ) {
+        let fate = self.serve(context, token, app, |serve| {
+            let fate = act(serve);
+            serve.visited(fate)
+        });
         match fate {
             None | Some(Fate::Keep) => {}
             Some(Fate::Close) => self.settle(context, token, Some(visit::Fate::Close), app),

@@ -186,6 +186,35 @@ fn requests_behind_the_end_are_few() {
 }
 
 #[test]
+fn the_app_bounds_the_requests_of_a_connection() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    fixture.server.app.streams_max = Some(2);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    for stream in [1, 3] {
+        peer.send(request(stream, "GET", "/hold", true));
+    }
+    for stream in [5, 7] {
+        peer.send(request(stream, "POST", "/", false));
+        assert_eq!(peer.answer(&mut fixture, stream).status, "429");
+    }
+    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(429)), 2);
+    assert_eq!(fixture.server.app.seen.len(), 2);
+    // One that is answered, expires or is reset makes room for another.
+    fixture.reply(0, |reply| reply.text(200, "answered"));
+    assert_eq!(peer.answer(&mut fixture, 1).status, "200");
+    peer.send(request(9, "GET", "/hold?ms=10", true));
+    assert_eq!(peer.answer(&mut fixture, 9).status, "200");
+    peer.send(reset(3));
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    peer.send(request(11, "GET", "/hold", true));
+    peer.send(request(13, "GET", "/", true));
+    assert_eq!(peer.answer(&mut fixture, 13).status, "200");
+    let told = std::mem::take(&mut fixture.server.app.streams);
+    assert_eq!(told, [1, 2, 3, 2, 3, 2, 1, 2, 1, 0, 1, 2, 1]);
+}
+
+#[test]
 fn the_beginning_of_a_body_is_as_long_as_the_app_wants_it() {
     let network = SimNet::new(1);
     let mut fixture = fixture(limits());

@@ -39,6 +39,10 @@ pub(crate) struct Script {
     pub(crate) drained: usize,
     /// Times that requests are put off.
     pub(crate) puts_off: usize,
+    /// Requests that one connection of HTTP/2 may have under way, if that is bounded.
+    pub(crate) streams_max: Option<usize>,
+    /// The numbers of them, as they were told.
+    pub(crate) streams: Vec<usize>,
     /// Connections that have left HTTP.
     pub(crate) detached: Vec<(u64, Detached)>,
 }
@@ -303,6 +307,11 @@ impl App for Script {
 
     fn abandoned(&mut self, _: &mut Context, _: ExchangeId, tag: u64) {
         self.abandoned.push(tag);
+    }
+
+    fn streams_open(&mut self, _: &mut Stream, open: usize) -> bool {
+        self.streams.push(open);
+        self.streams_max.is_none_or(|max| open <= max)
     }
 
     fn event(&mut self, event: HttpEvent) {

@@ -55,6 +55,10 @@ impl Beside {
         self.0.get_or_insert_default().kept = Some(kept);
     }
 
+    pub(super) fn kept(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.0.as_mut()?.kept.as_deref_mut()
+    }
+
     pub(super) fn set_origin(&mut self, origin: SocketAddr) {
         self.0.get_or_insert_default().origin = Some(Box::new(origin));
     }

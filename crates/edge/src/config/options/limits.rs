@@ -25,8 +25,9 @@ options! {
     "Open client connections, WebSockets and tunnels to the application among them. Beyond it new \
      ones are closed."
     "limits".limits.connections_per_address = OrOff(Count(1, MILLION));
-    "Open connections of one client address, WebSockets and tunnels among them. An IPv6 network of \
-     64 bits is one address. Beyond it new ones are closed at once. What counts is who has \
+    "Open connections of one client address, WebSockets and tunnels among them. Of HTTP/2 each \
+     request under way counts as one connection. An IPv6 network of 64 bits is one address. Beyond \
+     it new connections are closed at once, and requests of HTTP/2 get 429. What counts is who has \
      connected: leave it off behind a proxy, or name that in `server.trusted_proxies`, whose \
      connections are not counted. Nor are those of the memcached port."
     "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);

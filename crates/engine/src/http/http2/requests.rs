@@ -84,6 +84,10 @@ impl<A: App> Serve<'_, A> {
             return self.send_reset(number, ErrorCode::REFUSED_STREAM);
         };
         self.session.open.add(number, token);
+        if !self.tell_open() {
+            self.reject(token, 429);
+            return Ok(());
+        }
         let mut text = Vec::with_capacity(TEXT_BYTES);
         match read(
             section,

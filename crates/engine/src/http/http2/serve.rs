@@ -79,6 +79,21 @@ impl<A: App> Serve<'_, A> {
         }
     }
 
+    /// Tells the app how many streams are open; false where it does not want the newest.
+    pub(super) fn tell_open(&mut self) -> bool {
+        let open = self.session.open.tell();
+        self.app
+            .streams_open(&mut self.connection.peer.stream, open)
+    }
+
+    /// Ends a visit: tells the app of streams that have ended.
+    pub(super) fn visited(&mut self, fate: Fate) -> Fate {
+        if self.session.open.are_fewer() {
+            self.tell_open();
+        }
+        fate
+    }
+
     /// Goes on as far as input and output allow; false where the socket has failed.
     fn advance(&mut self, received: &mut usize) -> Result<bool, ErrorCode> {
         self.attend()?;

@@ -97,6 +97,8 @@ pub(super) struct Open {
     reset: Vec<u32>,
     /// Requests so far.
     pub(super) requests: u32,
+    /// The number of streams that the app was told of last.
+    told: u32,
 }
 
 /// The end of a connection in order.
@@ -167,6 +169,7 @@ impl Session {
                 last: 0,
                 reset: Vec::new(),
                 requests: 0,
+                told: 0,
             },
             calm: Calm::new(now),
             attends: false,
@@ -271,6 +274,17 @@ impl Open {
 
     pub(super) fn len(&self) -> usize {
         self.streams.len()
+    }
+
+    /// The number of streams, of which the app is told by that.
+    pub(super) fn tell(&mut self) -> usize {
+        self.told = self.streams.len() as u32;
+        self.streams.len()
+    }
+
+    /// Returns true if there are fewer streams than the app was told of.
+    pub(super) fn are_fewer(&self) -> bool {
+        (self.streams.len() as u32) < self.told
     }
 
     pub(super) fn is_empty(&self) -> bool {
