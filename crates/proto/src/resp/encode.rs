@@ -1,0 +1,25 @@
+//! Commands of a client.
+
+/// Appends a command: an array of bulk strings, one per argument.
+///
+/// ```
+/// let mut wire = Vec::new();
+/// dwell_proto::resp::command(&mut wire, &[b"GET", b"alice"]);
+/// assert_eq!(wire, b"*2\r\n$3\r\nGET\r\n$5\r\nalice\r\n");
+/// ```
+///
+/// Source: RESP3 specification, "Sending commands to a Redis server".
+pub fn command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
+    length_line(out, b'*', arguments.len());
+    for argument in arguments {
+        length_line(out, b'$', argument.len());
+        out.extend_from_slice(argument);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn length_line(out: &mut Vec<u8>, kind: u8, length: usize) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
