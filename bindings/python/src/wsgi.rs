@@ -66,7 +66,8 @@ impl WsgiServer {
         let meeting = Arc::new(Meeting::new(sender, &options, parallel));
         let face = WsgiFace::new(Arc::clone(&meeting), Arc::clone(&options));
         let line = Arc::clone(&meeting);
-        let mut driver = DeskLoop::new(face, line, options.limits, options.web_socket);
+        let driver = DeskLoop::new(face, line, options.limits, options.web_socket);
+        let mut driver = driver.h2c(options.h2c);
         for (descriptor, is_unix) in sockets {
             let listener = listen::adopt(descriptor, is_unix, options.tls.as_ref())?;
             driver.listen(event_loop.context(), listener)?;

@@ -130,6 +130,16 @@ LISTENING = (
     Option("--fd", "Descriptor of an inherited socket to listen on instead", int),
 )
 
+PROTOCOLS = (
+    Option(
+        "--h2c",
+        "HTTP/2 without TLS, for clients that begin with it (prior knowledge); not with "
+        "--ssl-certfile",
+        default=False,
+        is_server=True,
+    ),
+)
+
 TLS = (
     Option(
         "--ssl-certfile",
@@ -329,6 +339,7 @@ LIMITS = (
 # Titles with their options. All limits are keyword arguments.
 GROUPS: tuple[tuple[str, tuple[Option, ...]], ...] = (
     ("Listening", LISTENING),
+    ("HTTP/2", PROTOCOLS),
     ("TLS", TLS),
     ("Application", APPLICATION),
     ("Processes", PROCESSES),

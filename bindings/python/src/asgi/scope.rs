@@ -5,7 +5,7 @@ use crate::web::address::AddressText;
 use crate::web::head::Head;
 use crate::web::mount::Mount;
 use crate::web::tls::{Secure, ShownTexts};
-use dwell_proto::http1::{list_tokens, percent_decoded};
+use dwell_proto::http1::{Version, list_tokens, percent_decoded};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -64,8 +64,13 @@ impl Scopes {
         if !is_web_socket {
             scope.set_item(intern!(py, "method"), text(py, head.method()))?;
         }
-        if head.is_http10() {
-            scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?;
+        let version = match head.version() {
+            Version::Http10 => Some(intern!(py, "1.0")),
+            Version::Http11 => None,
+            Version::Http2 => Some(intern!(py, "2")),
+        };
+        if let Some(version) = version {
+            scope.set_item(intern!(py, "http_version"), version)?;
         }
         if arrival.origin.is_https {
             let scheme = if is_web_socket {

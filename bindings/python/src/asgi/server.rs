@@ -80,7 +80,8 @@ impl AsgiServer {
         let face = AsgiFace::new(Arc::clone(&options));
         let mut core = Core {
             event_loop: EventLoop::new()?,
-            driver: DeskLoop::new(face, Arc::clone(&line), options.limits, options.web_socket),
+            driver: DeskLoop::new(face, Arc::clone(&line), options.limits, options.web_socket)
+                .h2c(options.h2c),
             line,
         };
         for (descriptor, is_unix) in sockets {

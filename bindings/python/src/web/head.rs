@@ -14,7 +14,7 @@ pub(crate) struct Head {
     path: Span,
     query: Option<Span>,
     fields: Vec<(Span, Span)>,
-    is_http10: bool,
+    version: Version,
 }
 
 /// A part of a head; heads are shorter than the loop's input buffer of 64 KiB.
@@ -45,9 +45,10 @@ impl Head {
             fields: head
                 .fields
                 .iter()
+                .filter(|(name, _)| is_the_clients(head.version, name))
                 .map(|(name, value)| (span(name.as_bytes()), span(value)))
                 .collect(),
-            is_http10: head.version == Version::Http10,
+            version: head.version,
             bytes,
         }
     }
@@ -73,12 +74,12 @@ impl Head {
         self.query.map_or(&[], |query| self.part(query))
     }
 
-    pub(crate) fn is_http10(&self) -> bool {
-        self.is_http10
+    pub(crate) fn version(&self) -> Version {
+        self.version
     }
 
     /// The field lines, in order.
-    pub(crate) fn fields(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields
             .iter()
             .map(|(name, value)| (self.part(*name), self.part(*value)))
@@ -86,6 +87,21 @@ impl Head {
 
     fn part(&self, span: Span) -> &[u8] {
         &self.bytes[usize::from(span.start)..usize::from(span.end)]
+    }
+}
+
+/// Returns false for a field that the engine has added: HTTP/2 has no `Transfer-Encoding`, which
+/// stands for a body of unknown size there.
+fn is_the_clients(version: Version, name: &str) -> bool {
+    version != Version::Http2 || !name.eq_ignore_ascii_case("transfer-encoding")
+}
+
+/// The protocol of a request as `SERVER_PROTOCOL` and access logs have it.
+pub(crate) fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
     }
 }
 

@@ -1,8 +1,9 @@
 //! The form of a line in the access log.
 
+use super::head::protocol;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use dwell_proto::http1::{Fields, RequestHead, Version};
+use dwell_proto::http1::{Fields, RequestHead};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fmt::{self, Write as _};
@@ -190,8 +191,7 @@ impl Part {
             Self::Target => head.target.as_bytes(),
             Self::Path => head.path.as_bytes(),
             Self::Query => head.query.unwrap_or_default().as_bytes(),
-            Self::Protocol if head.version == Version::Http10 => b"HTTP/1.0",
-            Self::Protocol => b"HTTP/1.1",
+            Self::Protocol => protocol(head.version).as_bytes(),
             Self::User => return user(head.fields).unwrap_or_else(|| "-".to_owned()),
             Self::Field(name) => head.fields.find(name).unwrap_or(b"-"),
             _ => b"",

@@ -25,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) gathered_bytes: u64,
     pub(crate) mount: Mount,
     pub(crate) half_close: bool,
+    /// HTTP/2 is spoken without TLS, by prior knowledge.
+    pub(crate) h2c: bool,
     pub(crate) access_log: Option<LogFormat>,
     /// Requests that the app may have at once.
     pub(crate) concurrency_max: usize,
@@ -54,6 +56,7 @@ impl Default for Options {
             gathered_bytes: 64 * 1024 * 1024,
             mount: Mount::default(),
             half_close: false,
+            h2c: false,
             access_log: None,
             concurrency_max: usize::MAX,
             wear: Wear::default(),
@@ -78,6 +81,10 @@ impl Options {
         for (name, value) in given.into_iter().flatten() {
             let name: String = name.extract()?;
             options.set(&name, &value)?;
+        }
+        if options.h2c && options.tls.is_some() {
+            let text = "h2c is HTTP/2 without TLS: leave out h2c, or ssl_certfile";
+            return Err(PyValueError::new_err(text));
         }
         Ok(options)
     }
@@ -109,6 +116,7 @@ impl Options {
             "max_gathered_bytes" => self.gathered_bytes = at_least_one(name, value)?,
             "root_path" => self.mount = Mount::new(value.extract()?)?,
             "half_close" => self.half_close = value.extract()?,
+            "h2c" => self.h2c = value.extract()?,
             "access_log" => match (value.extract()?, &self.access_log) {
                 (true, None) => self.access_log = Some(LogFormat::default()),
                 (true, Some(_)) => {}

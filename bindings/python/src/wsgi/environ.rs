@@ -2,9 +2,10 @@
 
 use super::meeting::Job;
 use crate::web::address::AddressText;
+use crate::web::head::protocol;
 use crate::web::mount::Mount;
 use crate::web::tls::{Secure, ShownTexts};
-use dwell_proto::http1::percent_decoded;
+use dwell_proto::http1::{Version, percent_decoded};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -53,8 +54,8 @@ impl Environ {
         environ.set_item(intern!(py, "QUERY_STRING"), latin1(py, head.query()))?;
         environ.set_item(intern!(py, "REQUEST_URI"), latin1(py, head.target()))?;
         environ.set_item(intern!(py, "RAW_URI"), latin1(py, head.target()))?;
-        if head.is_http10() {
-            environ.set_item(intern!(py, "SERVER_PROTOCOL"), intern!(py, "HTTP/1.0"))?;
+        if head.version() != Version::Http11 {
+            environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol(head.version()))?;
         }
         if job.origin.is_https {
             environ.set_item(intern!(py, "wsgi.url_scheme"), intern!(py, "https"))?;

@@ -65,6 +65,15 @@ impl<F: Looped> DeskLoop<F> {
         }
     }
 
+    /// Serves clients without TLS that begin with the preface of HTTP/2, too, if `h2c` says so.
+    #[must_use]
+    pub fn h2c(mut self, h2c: bool) -> Self {
+        if h2c {
+            self.components.http = self.components.http.speak_h2c(kind::HTTP2_STREAM);
+        }
+        self
+    }
+
     /// Accepts the clients of `listener`.
     ///
     /// # Errors
