@@ -24,7 +24,7 @@ use crate::reply::{Reply, Response};
 use dwell_evloop::{
     ClientNames, Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token,
 };
-use dwell_proto::http2::{ErrorCode, PREFACE};
+use dwell_proto::http2::ErrorCode;
 use moving::Leaving;
 use shedding::Overload;
 use std::net::SocketAddr;
@@ -524,7 +524,7 @@ impl Http {
             scanned: 0,
             accounts: &self.accounts,
             peers: self.beside.peers.as_ref(),
-            preface: self.beside.http2.is_some().then_some(PREFACE.as_slice()),
+            ways: self.beside.ways(),
         })
     }
 

@@ -44,6 +44,9 @@ pub(crate) struct Settings {
     pub(crate) answer_timeout: Duration,
     pub(crate) half_close: bool,
     pub(crate) h2c: bool,
+    /// Clients under TLS may agree on HTTP/2.
+    #[cfg(feature = "tls")]
+    pub(crate) http2: bool,
     pub(crate) web_socket: WebSocketOptions,
 }
 

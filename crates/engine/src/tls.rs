@@ -104,7 +104,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// TLS of listeners: the certificates that they offer, and the handle that replaces them.
 ///
-/// Shape: its clones are one. Listeners offer TLS 1.3 and 1.2, and `http/1.1` by ALPN.
+/// Shape: its clones are one. Listeners offer TLS 1.3 and 1.2, and `http/1.1` by ALPN; a
+/// [`Server`](crate::Server) also `h2`, where it is to
+/// [speak HTTP/2](crate::ServerBuilder::http2).
 ///
 /// ```
 /// use dwell_engine::Server;

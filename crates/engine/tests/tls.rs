@@ -1,6 +1,9 @@
 //! Clients under TLS, on a simulated network.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "tls/http2.rs"]
+mod http2;
+
 use dwell_engine::websocket::{Broadcast, MessageKind, Negotiated, Role};
 use dwell_engine::websocket::{WebSocketOptions, WebSockets};
 use dwell_engine::{App, Body, BodyPlan, Budget, Detached, ExchangeId};
@@ -95,15 +98,24 @@ struct Rig {
 
 impl Rig {
     fn new(seed: u64) -> Self {
+        let driver = HttpDriver::new(Limits::default(), Echo::default());
+        Self::with(seed, driver, |acceptor| acceptor)
+    }
+
+    /// Serves by that driver, under what becomes of an acceptor for HTTP/1.1.
+    fn with(
+        seed: u64,
+        mut driver: HttpDriver<Echo>,
+        offer: impl FnOnce(Acceptor) -> Acceptor,
+    ) -> Self {
         let network = SimNet::new(seed);
         let mut event_loop = EventLoop::new().unwrap();
-        let mut driver = HttpDriver::new(Limits::default(), Echo::default());
         let any = ([127, 0, 0, 1], 0).into();
         let mut listener = bind_group(any, 1, ListenOptions::default())
             .unwrap()
             .remove(0);
         let certificate = Certificate::from_pem(CERTIFICATE, KEY).unwrap();
-        listener.secure(Acceptor::new(vec![certificate], 8));
+        listener.secure(offer(Acceptor::new(vec![certificate], 8)));
         let address = listener.address().unwrap();
         let context = event_loop.context();
         driver.http.listen_as(context, listener).unwrap();
@@ -156,14 +168,25 @@ struct Client<S = SimStream> {
 
 impl<S: Read + Write> Client<S> {
     fn new(socket: S, version: &'static SupportedProtocolVersion) -> Self {
+        Self::offering(socket, version, &[])
+    }
+
+    /// One that offers application protocols (ALPN).
+    fn offering(
+        socket: S,
+        version: &'static SupportedProtocolVersion,
+        protocols: &[&[u8]],
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
         roots.add(certificate).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
+        let provider = Arc::new(provider::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[version])
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let name = ServerName::try_from("dwell.test").unwrap();
         Self {
             tls: ClientConnection::new(Arc::new(config), name).unwrap(),
@@ -242,6 +265,7 @@ fn requests_are_answered_whatever_the_network_does_to_them() {
         let agreed = Agreed {
             is_tls13,
             is_resumed,
+            is_http2: false,
         };
         let app = &rig.driver.app;
         assert_eq!((&app.agreed[..], &app.failed[..]), (&[agreed][..], &[][..]));

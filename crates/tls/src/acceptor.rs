@@ -1,5 +1,6 @@
 //! The state that all handshakes of a listener share: certificates and tickets.
 
+use crate::alpn::{HTTP1, HTTP2};
 use crate::clients::{BoundedChains, Unverified};
 use crate::handshake::{Capture, Handshake, Kept, Role};
 use crate::tickets::Tickets;
@@ -36,11 +37,18 @@ use zeroize::Zeroizing;
 /// # Ok::<(), dwell_tls::CertificateError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Acceptor(Arc<Shared>);
+pub struct Acceptor(Arc<Offer>);
 
+/// The settings of handshakes, and what they have in common with those of other protocols.
 #[derive(Debug)]
-struct Shared {
+struct Offer {
     config: Arc<ServerConfig>,
+    common: Arc<Common>,
+}
+
+/// The state that is changed in all clones at once.
+#[derive(Debug)]
+struct Common {
     certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
     handshakes_max: usize,
@@ -78,7 +86,9 @@ impl Acceptor {
     /// Offers these certificates: the first one for clients that ask for a name of none, or for no
     /// name. In each loop at most `handshakes_max` are to be under way at once.
     ///
-    /// Shape: TLS 1.3 and 1.2, `http/1.1` by ALPN, tickets that hold their session.
+    /// Shape: TLS 1.3 and 1.2, `http/1.1` by ALPN, tickets that hold their session. A client that
+    /// offers other protocols alone gets the alert `no_application_protocol`; one that offers none
+    /// speaks HTTP/1.1.
     ///
     /// # Panics
     /// Never: the protocol versions are those that the cryptography supports.
@@ -159,11 +169,43 @@ impl Acceptor {
         Self::with(certificates, handshakes_max, clients)
     }
 
+    /// Offers `h2` (HTTP/2) by ALPN, too, and prefers it: for components that speak it where it was
+    /// [agreed on](Handshake::is_http2).
+    ///
+    /// Shape: it shares certificates, tickets and all that is set later with this one, so that a
+    /// client resumes its session whichever of the two protocols it speaks then.
+    ///
+    /// ```
+    /// use dwell_tls::Acceptor;
+    ///
+    /// /// Begins the handshakes of two listeners, of which one speaks HTTP/2.
+    /// fn both(http1: Acceptor) -> [Acceptor; 2] {
+    ///     [http1.with_http2(), http1]
+    /// }
+    ///
+    /// let [http2, http1] = both(Acceptor::new(Vec::new(), 1000));
+    /// http1.make_ticket_keys();
+    /// assert!(http2.freeze_ticket_keys().is_some(), "they are the same");
+    /// ```
+    #[must_use]
+    pub fn with_http2(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.0.config);
+        // The order is that of preference.
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+        Self(Arc::new(Offer {
+            config: Arc::new(config),
+            common: Arc::clone(&self.0.common),
+        }))
+    }
+
     /// From now on connections keep the names that clients ask for
     /// ([`Established::server_name`](crate::Established::server_name)), in all clones. It takes
     /// some hundred bytes of one that asks, and such a connection cannot be frozen.
     pub fn keep_server_names(&self) {
-        self.0.keeps_server_names.store(true, Ordering::Relaxed);
+        self.0
+            .common
+            .keeps_server_names
+            .store(true, Ordering::Relaxed);
     }
 
     fn with(certificates: Vec<Certificate>, handshakes_max: usize, clients: Clients) -> Self {
@@ -178,7 +220,7 @@ impl Acceptor {
         };
         let mut config =
             config.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP1.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let tickets = Arc::new(Tickets::new(Arc::clone(&config.time_provider)));
         if resumes {
@@ -188,8 +230,7 @@ impl Acceptor {
         }
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(Capture);
-        Self(Arc::new(Shared {
-            config: Arc::new(config),
+        let common = Common {
             certificates,
             tickets,
             handshakes_max,
@@ -198,25 +239,29 @@ impl Acceptor {
             verifies: clients.verifies,
             keeps: AtomicU8::new(clients.keeps as u8),
             keeps_server_names: AtomicBool::new(false),
+        };
+        Self(Arc::new(Offer {
+            config: Arc::new(config),
+            common: Arc::new(common),
         }))
     }
 
     /// Offers other certificates from now on, in all clones.
     pub fn set_certificates(&self, certificates: Vec<Certificate>) {
-        self.0.certificates.set(certificates);
+        self.0.common.certificates.set(certificates);
     }
 
     /// Makes and reads tickets with these keys from now on, in all clones: the first key makes
     /// them, all keys read them. Servers with the same keys resume sessions of one another. With
     /// none, keys are made when the first ticket is wanted, and replaced every four hours.
     pub fn set_ticket_keys(&self, keys: Vec<TicketKey>) {
-        self.0.tickets.give(keys);
+        self.0.common.tickets.give(keys);
     }
 
     /// Makes the keys of tickets for a day now, so that processes that are forked later resume
     /// sessions of one another.
     pub fn make_ticket_keys(&self) {
-        self.0.tickets.make_ahead();
+        self.0.common.tickets.make_ahead();
     }
 
     /// The keys of tickets that were made here, for another process that takes this one's place;
@@ -243,7 +288,7 @@ impl Acceptor {
     /// # Ok::<(), TlsError>(())
     /// ```
     pub fn freeze_ticket_keys(&self) -> Option<Zeroizing<Vec<u8>>> {
-        self.0.tickets.freeze()
+        self.0.common.tickets.freeze()
     }
 
     /// Takes the keys of tickets that another process has [frozen](Self::freeze_ticket_keys), in
@@ -252,7 +297,7 @@ impl Acceptor {
     /// # Errors
     /// [`TlsError::Frozen`] if the bytes are not those of frozen keys, or of another version.
     pub fn thaw_ticket_keys(&self, frozen: &[u8]) -> Result<(), TlsError> {
-        self.0.tickets.thaw(frozen)
+        self.0.common.tickets.thaw(frozen)
     }
 
     /// A digest (SHA-256) of the authorities by which every client is [verified](Self::verifying);
@@ -260,19 +305,20 @@ impl Acceptor {
     /// clients in.
     pub fn client_authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
         // Among optional ones there are clients that nobody has verified.
-        self.authorities().filter(|_| self.0.clients_are_required)
+        self.authorities()
+            .filter(|_| self.0.common.clients_are_required)
     }
 
     /// A digest (SHA-256) of the authorities by which the certificates of clients are
     /// [verified](Self::verifying), if clients are asked for any. A name means the same to
     /// acceptors with the same digest.
     pub fn authorities(&self) -> Option<[u8; SHA256_OUTPUT_LEN]> {
-        self.0.authorities
+        self.0.common.authorities
     }
 
     /// Keeps this of the certificates of clients from the next handshakes on, in all clones.
     pub fn keep(&self, keeps: KeptOfClient) {
-        self.0.keeps.store(keeps as u8, Ordering::Relaxed);
+        self.0.common.keeps.store(keeps as u8, Ordering::Relaxed);
     }
 
     /// The part of the certificates of clients that is kept.
@@ -283,12 +329,12 @@ impl Acceptor {
             KeptOfClient::Certificate,
             KeptOfClient::Chain,
         ];
-        KEPT[usize::from(self.0.keeps.load(Ordering::Relaxed)) % KEPT.len()]
+        KEPT[usize::from(self.0.common.keeps.load(Ordering::Relaxed)) % KEPT.len()]
     }
 
     /// Handshakes that are to be under way at once in a loop, at most.
     pub fn handshakes_max(&self) -> usize {
-        self.0.handshakes_max
+        self.0.common.handshakes_max
     }
 
     /// Begins a handshake; `None` where rustls refuses its configuration.
@@ -300,8 +346,8 @@ impl Acceptor {
         let connection = Connection::Server(connection);
         let kept = Kept {
             of_client: self.keeps(),
-            are_verified: self.0.verifies,
-            server_name: self.0.keeps_server_names.load(Ordering::Relaxed),
+            are_verified: self.0.common.verifies,
+            server_name: self.0.common.keeps_server_names.load(Ordering::Relaxed),
         };
         Some(Handshake::new(connection, Role::Server(kept)))
     }

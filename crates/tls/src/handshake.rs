@@ -1,5 +1,6 @@
 //! Handshakes, which rustls does, and what is kept of them.
 
+use crate::alpn::HTTP2;
 use crate::established::{Established, Known, Shown, Tls12};
 use crate::kept::KeptClient;
 use crate::session::Peer;
@@ -256,6 +257,15 @@ impl Handshake {
     /// Returns true if an application protocol was agreed on (ALPN).
     pub fn has_protocol(&self) -> bool {
         self.connection.alpn_protocol().is_some()
+    }
+
+    /// Returns true if the application protocol that was agreed on is HTTP/2.
+    ///
+    /// Shape: under TLS 1.2, too, as rustls has none of the cipher suites that HTTP/2 forbids.
+    ///
+    /// Source: RFC 9113 sections 3.2 and 9.2.2.
+    pub fn is_http2(&self) -> bool {
+        self.connection.alpn_protocol() == Some(HTTP2)
     }
 
     /// Returns true if it is complete.

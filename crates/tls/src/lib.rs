@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod alpn;
 mod certificate;
 mod clients;
 mod connector;

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex};
 mod connections;
 mod frozen;
 mod handshakes;
+mod protocols;
 
 const CERTIFICATE: &[u8] = include_bytes!("../tests/data/certificate.pem");
 const KEY: &[u8] = include_bytes!("../tests/data/key.pem");

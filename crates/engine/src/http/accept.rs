@@ -2,7 +2,8 @@
 
 use super::Http;
 use super::moving::Leaving;
-use super::visit::{FIRST_REQUEST_TIMEOUT, Fate, HANDSHAKE_TIMEOUT};
+use super::preface::HANDSHAKE_TIMEOUT;
+use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Phase};

@@ -1,10 +1,10 @@
 //! Connections of HTTP/2: their sessions and streams beside the table of connections.
 //!
-//! A connection whose first bytes are the preface stays in the table, in the phase `Http2`, and has
-//! a [`Session`](session::Session) from then on. Each request is a [`Stream`](stream::Stream) in a
-//! table of its own, whose token names the exchange and its deadline. Frames become calls of the
-//! app in `frames`, `requests` and `bodies`; what the app gives waits in an [`Outflow`] until
-//! `writing` gives the stream its turn.
+//! A connection that begins with the preface, or has agreed on HTTP/2 under TLS, stays in the
+//! table, in the phase `Http2`, and has a [`Session`](session::Session) from then on. Each request
+//! is a [`Stream`](stream::Stream) in a table of its own, whose token names the exchange and its
+//! deadline. Frames become calls of the app in `frames`, `requests` and `bodies`; what the app
+//! gives waits in an [`Outflow`] until `writing` gives the stream its turn.
 
 mod answers;
 mod bodies;
@@ -18,9 +18,9 @@ mod session;
 mod stream;
 mod writing;
 
-use super::Http;
 use super::moving::Leaving;
 use super::visit;
+use super::{Beside, Http};
 use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::reply::Reply;
@@ -42,13 +42,30 @@ pub(super) struct Tables {
     pub(super) spare: Option<Box<FieldSection>>,
 }
 
+/// The ways in which a client may come to speak HTTP/2.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ways {
+    /// Without TLS, by beginning with the preface (h2c).
+    pub(super) by_preface: bool,
+    /// Under TLS, by ALPN.
+    pub(super) by_tls: bool,
+}
+
 /// The part of a component that speaks HTTP/2.
 #[derive(Debug)]
 pub(super) struct Http2 {
     kind: u8,
+    pub(super) ways: Ways,
     tables: Tables,
     /// By the places of their connections.
     sessions: Vec<Option<Box<Session>>>,
+}
+
+impl Beside {
+    pub(super) fn ways(&self) -> Ways {
+        let http2 = self.http2.as_ref();
+        http2.map(|http2| http2.ways).unwrap_or_default()
+    }
 }
 
 impl Http {
@@ -68,15 +85,53 @@ impl Http {
     /// ```
     #[must_use]
     pub fn speak_h2c(mut self, stream_kind: u8) -> Self {
-        self.beside.http2 = Some(Box::new(Http2 {
-            kind: stream_kind,
-            tables: Tables {
-                streams: Slab::new(stream_kind, usize::MAX),
-                spare: None,
-            },
-            sessions: Vec::new(),
-        }));
+        self.speak(stream_kind).by_preface = true;
         self
+    }
+
+    /// Serves clients that have agreed on HTTP/2 under TLS, as a listener with an
+    /// [acceptor](dwell_evloop::Acceptor) that offers it lets them.
+    ///
+    /// Shape: as [`speak_h2c`](Self::speak_h2c), with which it may be combined; the kind is the
+    /// same then. Without it such a client is taken to speak HTTP/1.1, and is refused.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use dwell_evloop::{Acceptor, Listener};
+    ///
+    /// /// Lets clients speak HTTP/2 or HTTP/1.1, under TLS alone.
+    /// fn offer_both(http: Http, listener: &mut Listener, acceptor: &Acceptor) -> Http {
+    ///     listener.secure(acceptor.with_http2());
+    ///     http.speak_http2(2)
+    /// }
+    /// #
+    /// # let any = ([127, 0, 0, 1], 0).into();
+    /// # let mut listener = dwell_evloop::bind_group(any, 1, Default::default())?.remove(0);
+    /// # let http = Http::new(Kinds { listener: 0, connection: 1 }, Limits::default());
+    /// # let acceptor = Acceptor::new(Vec::new(), 1000);
+    /// # assert_eq!(offer_both(http, &mut listener, &acceptor).connections(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn speak_http2(mut self, stream_kind: u8) -> Self {
+        self.speak(stream_kind).by_tls = true;
+        self
+    }
+
+    fn speak(&mut self, stream_kind: u8) -> &mut Ways {
+        let http2 = self.beside.http2.get_or_insert_with(|| {
+            Box::new(Http2 {
+                kind: stream_kind,
+                ways: Ways::default(),
+                tables: Tables {
+                    streams: Slab::new(stream_kind, usize::MAX),
+                    spare: None,
+                },
+                sessions: Vec::new(),
+            })
+        });
+        &mut http2.ways
     }
 
     /// Returns true if the token is one of a stream.
@@ -87,10 +142,13 @@ impl Http {
 
     /// Returns true for a connection that speaks HTTP/2.
     pub(super) fn is_http2(&self, connection: Token) -> bool {
-        // Where nothing speaks it, no connection is looked for at each readiness.
-        let connections = self.beside.http2.as_ref().map(|_| &self.connections);
-        let connection = connections.and_then(|connections| connections.get(connection));
-        connection.is_some_and(|connection| connection.exchange.phase == Phase::Http2)
+        // Until one speaks it, no connection is looked for at each readiness.
+        let http2 = self.beside.http2.as_ref();
+        http2.is_some_and(|http2| !http2.sessions.is_empty())
+            && self
+                .connections
+                .get(connection)
+                .is_some_and(|connection| connection.exchange.phase == Phase::Http2)
     }
 
     /// The streams that keep parts of bodies, and since when.
@@ -166,7 +224,7 @@ impl Http {
         }))
     }
 
-    /// The preface has come.
+    /// The preface has come, or was agreed on.
     pub(super) fn begin_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         let limits = SectionLimits {
             section_bytes_max: self.limits.head.head_bytes_max,
@@ -185,7 +243,8 @@ impl Http {
             http2.sessions.resize_with(place + 1, || None);
         }
         http2.sessions[place] = Some(Box::new(session));
-        context.arm(token, self.limits.idle_timeout);
+        let first = self.waits.first_request_timeout;
+        context.arm(token, first.unwrap_or(self.limits.idle_timeout));
         // While connections go over to another process, this one stays, and ends here.
         if self.draining || self.leaving != Leaving::No {
             self.drain_http2(context, token, app);

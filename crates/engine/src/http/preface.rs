@@ -1,8 +1,18 @@
-//! The header of the PROXY protocol, with which the connections of a balancer begin.
+//! The part of a connection before HTTP: the header of the PROXY protocol, with which those of a
+//! balancer begin, and the handshake of TLS.
 
 use crate::app::ProxyHeaderFailure;
 use dwell_evloop::Peer;
 use dwell_proto::proxy_protocol::{HEADER_BYTES_MAX, parse};
+use std::time::Duration;
+
+/// Time for the handshake of TLS, and for the header of the PROXY protocol before it.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The answer to HTTP without TLS on a listener that speaks TLS.
+pub(super) const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\
+Content-Type: text/plain; charset=utf-8\r\nContent-Length: 46\r\n\r\n\
+This port speaks HTTPS: use https:// and TLS.\n";
 
 /// Takes the header out of the socket, where it stays until it is whole, and has the peer known by
 /// the address in it. Returns false while it is not whole.

@@ -9,6 +9,7 @@ use crate::reply::Framing;
 use dwell_proto::http1::{
     BodyFraming, FieldStorage, RequestHead, Trailers, Version, next_request, parse_request,
 };
+use dwell_proto::http2::PREFACE;
 
 /// The first two bytes of a record with a handshake of TLS (RFC 8446 section 5.1). No request
 /// begins so, and what follows them may have no end of a head for long.
@@ -105,11 +106,13 @@ impl<A: App> Visit<'_, A> {
 
     /// Looks for the preface of HTTP/2, whose beginning may be that of another request.
     fn preface_at(&self, rest: &[u8]) -> Option<Stop> {
-        let preface = self.preface.filter(|_| self.is_first_and_plain())?;
-        if rest.starts_with(preface) {
+        if !self.ways.by_preface || !self.is_first_and_plain() {
+            return None;
+        }
+        if rest.starts_with(PREFACE) {
             return Some(Stop::Switch);
         }
-        preface.starts_with(rest).then_some(Stop::Partial)
+        PREFACE.starts_with(rest).then_some(Stop::Partial)
     }
 
     /// Returns true if nothing was asked yet on this connection, which is one without TLS.

@@ -3,7 +3,7 @@
 //! | phase | leaves it when |
 //! |---|---|
 //! | `Preface` | the header of the PROXY protocol has come: `Handshake` or `Idle`; else: closed |
-//! | `Handshake` | it is complete: `Idle`; it fails, or is too slow: closed |
+//! | `Handshake` | it is complete: `Idle`, or `Http2`; it fails, or is too slow: closed |
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
 //! | `Held` | the answer is complete; the peer leaves; the connection leaves the component |
@@ -12,7 +12,8 @@
 //!
 //! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
 
-use super::preface::take_header;
+use super::http2::Ways;
+use super::preface::{HANDSHAKE_TIMEOUT, NOT_TLS, take_header};
 use crate::app::{App, ExchangeId, HttpEvent, ProxyHeaderFailure};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
@@ -26,15 +27,8 @@ use std::time::Duration;
 
 /// Time for the request of a client that has sent nothing yet when the server drains.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for the handshake of TLS, and for the header of the PROXY protocol before it.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for the head of a request that has begun when the server drains, or for a handshake of TLS.
 const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The answer to HTTP without TLS on a listener that speaks TLS.
-const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\
-Content-Type: text/plain; charset=utf-8\r\nContent-Length: 46\r\n\r\n\
-This port speaks HTTPS: use https:// and TLS.\n";
 
 /// The fate of a connection after a visit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +72,8 @@ pub(super) struct Visit<'v, A> {
     pub(super) accounts: &'v Accounts,
     /// The addresses of the clients, if they are kept.
     pub(super) peers: Option<&'v Peers>,
-    /// The preface of HTTP/2, if a client may begin with it.
-    pub(super) preface: Option<&'static [u8]>,
+    /// The ways in which clients may come to speak HTTP/2.
+    pub(super) ways: Ways,
 }
 
 impl<A: App> Visit<'_, A> {
@@ -246,6 +240,11 @@ impl<A: App> Visit<'_, A> {
                 self.app.event(HttpEvent::HandshakeDone(agreed));
                 let stream = &self.connection.peer.stream;
                 self.app.secured(self.context, self.token, stream);
+                if agreed.is_http2 && self.ways.by_tls {
+                    // The preface, which is the first to be read, may be here already.
+                    self.connection.peer.set_unread();
+                    return Fate::Switch;
+                }
                 self.established()
             }
             Ok(Handshaking::Plain) => {

@@ -136,6 +136,8 @@ impl Default for ServerBuilder {
                 answer_timeout: Duration::from_secs(300),
                 half_close: false,
                 h2c: false,
+                #[cfg(feature = "tls")]
+                http2: false,
                 web_socket: WebSocketOptions::default(),
             },
         }
@@ -301,6 +303,33 @@ impl ServerBuilder {
         self
     }
 
+    /// Offers HTTP/2 to clients under [TLS](Self::tls), beside HTTP/1.1 (`h2`, by ALPN). Default
+    /// false. What needs HTTP/1.1 is as with [`h2c`](Self::h2c), which is for clients without TLS.
+    ///
+    /// ```
+    /// use dwell_engine::tls::Tls;
+    /// use dwell_engine::{Server, ServerBuilder};
+    ///
+    /// /// Lets clients speak HTTP/2, whether they are under TLS or not.
+    /// fn everywhere(builder: ServerBuilder, tls: Option<&Tls>) -> ServerBuilder {
+    ///     match tls {
+    ///         Some(tls) => builder.tls(tls).http2(true),
+    ///         None => builder.h2c(true),
+    ///     }
+    /// }
+    /// #
+    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// # let tls = Tls::builder().certificate_pem(certificate, key).build()?;
+    /// # let _builders = [Some(&tls), None].map(|tls| everywhere(Server::builder(), tls));
+    /// # Ok::<(), dwell_engine::tls::TlsError>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn http2(mut self, http2: bool) -> Self {
+        self.settings.http2 = http2;
+        self
+    }
+
     /// Sets the limits of `WebSocket`s. Their number is limited by
     /// [`max_connections`](Self::max_connections).
     pub fn web_socket_options(mut self, options: WebSocketOptions) -> Self {
@@ -407,10 +436,14 @@ impl ServerBuilder {
             })?;
             listeners[number % self.pollers].push(listener);
         }
+        let acceptor = self.acceptor.clone();
+        #[cfg(feature = "tls")]
+        let acceptor = match acceptor {
+            Some(acceptor) if self.settings.http2 => Some(acceptor.with_http2()),
+            acceptor => acceptor,
+        };
         for listener in listeners.iter_mut().flatten() {
-            if let Some(acceptor) = self.acceptor.clone() {
-                listener.secure(acceptor);
-            }
+            listener.secure(acceptor.clone());
         }
         Ok((addresses, listeners))
     }

@@ -10,6 +10,7 @@ use super::state::ServerState;
 use super::statistics::{add, set};
 use super::web_sockets::WebSocketRoutes;
 use crate::Detached;
+use crate::components::kind::HTTP2_STREAM;
 use crate::components::{Apps, Components, Protocol};
 use crate::desk::Desk;
 use crate::handler::{Handler, Takeover, WebSocketHandler};
@@ -87,9 +88,11 @@ impl<H: Handler> ServerLoop<H> {
         let mut components = Components::new(limits, raw_limits, web_socket, buffer_size);
         components.http = components.http.keep_peers();
         if link.settings().h2c {
-            components.http = components
-                .http
-                .speak_h2c(crate::components::kind::HTTP2_STREAM);
+            components.http = components.http.speak_h2c(HTTP2_STREAM);
+        }
+        #[cfg(feature = "tls")]
+        if link.settings().http2 {
+            components.http = components.http.speak_http2(HTTP2_STREAM);
         }
         let host = Host::new(Arc::clone(link), Arc::clone(server));
         let ledger = host.ledger();

@@ -1,7 +1,8 @@
 //! `Server` with clients under TLS.
 
 use crate::support::{
-    CERTIFICATE, KEY, OTHER, OTHER_KEY, PATIENCE, TlsStream, ask, connect, data, get,
+    CERTIFICATE, KEY, OTHER, OTHER_KEY, PATIENCE, Shown, TlsStream, ask, connect, connect_with,
+    data, get,
 };
 use axum::Router;
 use axum::http::Extensions;
@@ -13,6 +14,7 @@ use dwell_engine::handler::{Answer, Exchange, Handler, blocking, handler_fn, web
 use dwell_engine::tls::{Tls, TlsError};
 use dwell_engine::websocket::UpgradeOptions;
 use dwell_engine::{Request, Running, Server};
+use dwell_proto::http2::{PREFACE, encode, encode_field};
 use std::fs;
 use std::io::{Read, Write};
 use std::time::SystemTime;
@@ -77,6 +79,43 @@ fn handlers_see_the_scheme_and_all_sizes_arrive() {
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
         assert!(text.ends_with("\r\n\r\nhttps\n"), "{text}");
+    }
+}
+
+#[test]
+fn http2_is_offered_where_it_is_switched_on() {
+    for is_on in [false, true] {
+        let builder = Server::builder().tls(&tls()).http2(is_on);
+        let running = builder.listen(([127, 0, 0, 1], 0).into());
+        let running = running.serve(handler_fn(answer)).unwrap();
+        let address = running.addresses()[0];
+        let mut client = connect_with(address, &Shown::offering(&[b"h2", b"http/1.1"]));
+        let mut opening = PREFACE.to_vec();
+        encode::settings(&[], &mut opening);
+        let mut block = Vec::new();
+        for (name, value) in [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "dwell.test"),
+            (":path", "/scheme"),
+        ] {
+            encode_field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        encode::block(1, &block, true, 16_384, &mut opening);
+        client.write_all(&opening).unwrap();
+        let mut answer = Vec::new();
+        let mut part = [0; 1024];
+        while !answer.ends_with(b"https\n") {
+            match client.read(&mut part) {
+                Ok(1..) if !is_on && part.starts_with(b"HTTP/1.1 ") => break,
+                Ok(read @ 1..) => answer.extend_from_slice(&part[..read]),
+                other => panic!("{other:?} behind {answer:?}"),
+            }
+        }
+        let chosen: &[u8] = if is_on { b"h2" } else { b"http/1.1" };
+        assert_eq!(client.conn.alpn_protocol(), Some(chosen));
+        // Others speak HTTP/1.1 there.
+        assert!(ask(address, get("/scheme")).ends_with("\r\n\r\nhttps\n"));
     }
 }
 

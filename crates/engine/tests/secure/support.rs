@@ -29,9 +29,11 @@ pub(crate) fn data(name: &str) -> PathBuf {
     folder.join("../tls/tests/data").join(name)
 }
 
-/// The certificate that a client shows, and the version that it speaks.
+/// The certificate that a client shows, the protocols that it offers (ALPN), and the version that
+/// it speaks.
 pub(crate) struct Shown {
     identity: Option<(&'static [u8], &'static [u8])>,
+    protocols: &'static [&'static [u8]],
     version: &'static SupportedProtocolVersion,
 }
 
@@ -39,6 +41,7 @@ impl Shown {
     pub(crate) fn nothing() -> Self {
         Self {
             identity: None,
+            protocols: &[],
             version: &version::TLS13,
         }
     }
@@ -46,6 +49,13 @@ impl Shown {
     pub(crate) fn new(certificate: &'static [u8], key: &'static [u8]) -> Self {
         Self {
             identity: Some((certificate, key)),
+            ..Self::nothing()
+        }
+    }
+
+    pub(crate) fn offering(protocols: &'static [&'static [u8]]) -> Self {
+        Self {
+            protocols,
             ..Self::nothing()
         }
     }
@@ -60,7 +70,7 @@ pub(crate) fn connect(address: SocketAddr) -> TlsStream {
     connect_with(address, &Shown::nothing())
 }
 
-fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
+pub(crate) fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
     roots.add(certificate).unwrap();
@@ -68,7 +78,7 @@ fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
         .with_protocol_versions(&[shown.version])
         .unwrap()
         .with_root_certificates(roots);
-    let config = match shown.identity {
+    let mut config = match shown.identity {
         None => config.with_no_client_auth(),
         Some((certificate, key)) => {
             // Not by `with_client_auth_cert`, which takes no key of another certificate.
@@ -79,6 +89,7 @@ fn connect_with(address: SocketAddr, shown: &Shown) -> TlsStream {
             config.with_client_cert_resolver(Arc::new(shown))
         }
     };
+    config.alpn_protocols = shown.protocols.iter().map(|name| name.to_vec()).collect();
     let name = ServerName::try_from("dwell.test").unwrap();
     let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

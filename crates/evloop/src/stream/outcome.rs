@@ -37,6 +37,8 @@ pub struct Agreed {
     pub is_tls13: bool,
     /// An earlier session goes on, by its ticket.
     pub is_resumed: bool,
+    /// The connection speaks HTTP/2 (`h2`, by ALPN).
+    pub is_http2: bool,
 }
 
 /// The facts of a handshake that is over.
@@ -46,8 +48,10 @@ pub struct TlsFacts<'s> {
     pub suite_number: u16,
     /// An earlier session goes on, by its ticket.
     pub is_resumed: bool,
-    /// The peers have agreed on `http/1.1` (ALPN).
+    /// The peers have agreed on a protocol (ALPN): on `http/1.1`, unless it is HTTP/2.
     pub has_protocol: bool,
+    /// The protocol is HTTP/2 (`h2`).
+    pub is_http2: bool,
     /// The name that the client has asked for (SNI), if it is kept.
     pub server_name: Option<&'s str>,
 }

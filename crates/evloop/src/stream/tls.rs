@@ -26,8 +26,15 @@ pub(super) struct Tls {
     unread: Option<Box<Unread>>,
     /// See [`Stream::end_writes_alone`](super::Stream::end_writes_alone).
     ends_alone: bool,
+    result: HandshakeResult,
+}
+
+/// The facts of a handshake that is over.
+#[derive(Clone, Copy, Debug, Default)]
+struct HandshakeResult {
     is_resumed: bool,
     has_protocol: bool,
+    is_http2: bool,
 }
 
 #[derive(Debug)]
@@ -86,8 +93,7 @@ impl Tls {
             state,
             unread: None,
             ends_alone: false,
-            is_resumed: false,
-            has_protocol: false,
+            result: HandshakeResult::default(),
         }
     }
 
@@ -121,8 +127,9 @@ impl Tls {
         };
         Some(TlsFacts {
             suite_number: established.suite_number(),
-            is_resumed: self.is_resumed,
-            has_protocol: self.has_protocol,
+            is_resumed: self.result.is_resumed,
+            has_protocol: self.result.has_protocol,
+            is_http2: self.result.is_http2,
             server_name: established.server_name(),
         })
     }
@@ -243,9 +250,13 @@ impl Tls {
         let agreed = Agreed {
             is_tls13: handshake.is_tls13(),
             is_resumed: handshake.is_resumed(),
+            is_http2: handshake.is_http2(),
         };
-        self.is_resumed = agreed.is_resumed;
-        self.has_protocol = handshake.has_protocol();
+        self.result = HandshakeResult {
+            is_resumed: agreed.is_resumed,
+            has_protocol: handshake.has_protocol(),
+            is_http2: agreed.is_http2,
+        };
         local.output.clear();
         let mut established = handshake.finish().map_err(refused)?;
         #[cfg(feature = "sim")]

@@ -18,11 +18,11 @@ use std::sync::Arc;
 const OTHER_CERTIFICATE: &[u8] = include_bytes!("../../tests/data/other.pem");
 const OTHER_KEY: &[u8] = include_bytes!("../../tests/data/other_key.pem");
 
-fn certificate() -> Certificate {
+pub(super) fn certificate() -> Certificate {
     Certificate::from_pem(CERTIFICATE, KEY).unwrap()
 }
 
-fn config(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+pub(super) fn config(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     for pem in [CERTIFICATE, OTHER_CERTIFICATE] {
         roots
@@ -36,12 +36,12 @@ fn config(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         .with_no_client_auth()
 }
 
-fn client(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
+pub(super) fn client(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
     let name = ServerName::try_from(name).unwrap();
     ClientConnection::new(Arc::clone(config), name).unwrap()
 }
 
-fn sent(client: &mut ClientConnection) -> Vec<u8> {
+pub(super) fn sent(client: &mut ClientConnection) -> Vec<u8> {
     let mut wire = Vec::new();
     while client.wants_write() {
         client.write_tls(&mut wire).unwrap();
@@ -50,7 +50,10 @@ fn sent(client: &mut ClientConnection) -> Vec<u8> {
 }
 
 /// Gives the client what is sent to it; returns the data that it reads.
-fn give(client: &mut ClientConnection, mut wire: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+pub(super) fn give(
+    client: &mut ClientConnection,
+    mut wire: &[u8],
+) -> Result<Vec<u8>, rustls::Error> {
     let mut data = Vec::new();
     while !wire.is_empty() {
         client.read_tls(&mut wire).unwrap();

@@ -162,7 +162,8 @@ fn a_request_that_comes_with_the_handshake_is_the_first_data() {
         stream.handshake().unwrap(),
         Handshaking::Agreed(Agreed {
             is_tls13: true,
-            is_resumed: false
+            is_resumed: false,
+            is_http2: false,
         })
     );
     let (read, _) = read_all(&mut stream, 99).unwrap();
