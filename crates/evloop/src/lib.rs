@@ -56,7 +56,7 @@ mod token;
 
 pub use clock::{now, steady_seconds};
 pub use context::{Context, INPUT_BYTES};
-pub use dwell_timers::{Backoff, Random, TICK};
+pub use dwell_timers::{Backoff, Breaker, Random, TICK};
 pub use event_loop::{Around, Driver, EventLoop};
 pub use fleet::{Fleet, Lifecycle, LoopGuard};
 pub use inbox::{Full, INBOX_CAPACITY, Sender};

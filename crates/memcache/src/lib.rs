@@ -22,8 +22,6 @@
 mod address;
 #[cfg(feature = "blocking")]
 mod blocking;
-#[cfg(any(feature = "blocking", feature = "on-loop"))]
-mod breaker;
 #[cfg(feature = "on-loop")]
 pub mod on_loop;
 mod outcome;

@@ -77,6 +77,7 @@
 
 mod backoff;
 mod bitmap;
+mod breaker;
 mod chunks;
 mod elapsed;
 mod prefetch;
@@ -86,6 +87,7 @@ mod tick;
 mod wheel;
 
 pub use backoff::Backoff;
+pub use breaker::Breaker;
 pub use elapsed::Elapsed;
 pub use random::Random;
 pub use shared::{

@@ -79,6 +79,11 @@ const LAYERS: &[Layer] = &[
         outside: None,
     },
     Layer {
+        name: "dwell-redis",
+        inside: &["dwell-evloop", "dwell-metrics", "dwell-proto"],
+        outside: Some(&[]),
+    },
+    Layer {
         name: "dwell",
         inside: &[
             "dwell-engine",

@@ -69,6 +69,7 @@ const LOOP_CRATES: &[&str] = &[
     "engine",
     "upstream",
     "memcache",
+    "redis",
     "store_server",
     "edge",
 ];

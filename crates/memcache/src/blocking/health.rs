@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::options::ClientOptions;
-use crate::breaker::Breaker;
 use dwell_timers::Backoff;
+use dwell_timers::Breaker;
 
 /// Leaves a server alone that failed too often in a row, and tries it again from time to time.
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! The operations that a server owes and their outcomes, across its connections.
 
-use dwell_evloop::Context;
+use dwell_evloop::{Breaker, Context};
 
 use super::batch::{Batch, Form, Progress};
 use super::{Completion, Failure, Outcome, Statistics};
-use crate::breaker::Breaker;
 
 /// The receiver of completions.
 pub(crate) trait Sink: FnMut(&mut Context, Completion<'_>) {}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use dwell_evloop::{
-    Backoff, Connector, Context, HandshakeCounts, ReadOutcome, Readiness, Stream, Token,
+    Backoff, Breaker, Connector, Context, HandshakeCounts, ReadOutcome, Readiness, Stream, Token,
 };
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
@@ -13,7 +13,6 @@ use super::connection::Connection;
 use super::handshakes::Handshakes;
 use super::ledger::{Ledger, Reporter, Sink};
 use super::{ClientOptions, Error, Failure, ServerOptions, ServerStatus, State};
-use crate::breaker::Breaker;
 
 /// A server and all operations on it.
 ///

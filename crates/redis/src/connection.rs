@@ -1,0 +1,265 @@
+//! One pipelined connection: the commands under way, and the deadline of their replies.
+
+use crate::Failure;
+use crate::greeting::Step;
+use dwell_evloop::{Peer, Readiness, Stream, Token};
+use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+/// A command that is owed a reply.
+#[derive(Debug)]
+pub(crate) enum Flight {
+    /// `PING`.
+    Ping,
+    /// `PTTL` of the key that is read next.
+    Lifetime,
+    /// `GET` of a key of the table, for an operation with this tag or for its waits.
+    Read { key: Token, tag: Option<u64> },
+    /// `GET` where nothing is tracked.
+    Get {
+        tag: u64,
+        /// The key, where waits for it have to be compared with a later value.
+        again: Option<Box<[u8]>>,
+    },
+    /// A command that changes a key.
+    Write { tag: u64 },
+}
+
+impl Flight {
+    /// The tag of the operation that waits for the reply.
+    pub(crate) fn tag(&self) -> Option<u64> {
+        match self {
+            Self::Ping | Self::Lifetime => None,
+            Self::Read { tag, .. } => *tag,
+            Self::Get { tag, .. } | Self::Write { tag } => Some(*tag),
+        }
+    }
+}
+
+/// Something that a server has sent.
+#[derive(Debug)]
+pub(crate) enum Received<'b> {
+    Greeting(Step, Message<'b>),
+    Reply(Flight, Message<'b>),
+    Push(Items<'b>),
+}
+
+/// A connection that is being made or is up, with the commands that it owes a reply to.
+///
+/// There is one deadline: of the greeting, then of the command that has waited longest. It moves
+/// when a reply is complete, never because bytes have come.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    peer: Peer,
+    is_established: bool,
+    greeting: Option<Step>,
+    greeting_deadline: Instant,
+    in_flight: VecDeque<(Flight, Instant)>,
+    decoder: Decoder,
+    /// The beginning of a message whose end has not come yet.
+    tail: Vec<u8>,
+    /// Commands that were not given to the socket.
+    unsent: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection whose attempt has just begun; it has to be greeted by `deadline`.
+    pub(crate) fn new(stream: Stream, value_bytes_max: usize, deadline: Instant) -> Self {
+        let limits = Limits {
+            value_bytes_max,
+            ..Limits::default()
+        };
+        Self {
+            peer: Peer::new(stream),
+            is_established: false,
+            greeting: Some(Step::Hello),
+            greeting_deadline: deadline,
+            in_flight: VecDeque::new(),
+            decoder: Decoder::new(limits),
+            tail: Vec::new(),
+            unsent: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        self.is_established
+    }
+
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.greeting.is_none()
+    }
+
+    /// Returns the instant at which the connection fails; `None` while nothing is owed.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let oldest = self.in_flight.front().map(|(_, deadline)| *deadline);
+        if self.is_greeted() {
+            return oldest;
+        }
+        // A command may wait behind a greeting that has more time than it has.
+        Some(oldest.map_or(self.greeting_deadline, |oldest| {
+            oldest.min(self.greeting_deadline)
+        }))
+    }
+
+    /// Commands without a reply.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Bytes that the socket has not taken.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.unsent.len() + self.peer.stream.queued_bytes()
+    }
+
+    /// Checks the attempt to connect; returns true if it has just succeeded.
+    ///
+    /// # Errors
+    /// [`Failure::Connect`] when it has failed.
+    pub(crate) fn establish(&mut self) -> Result<bool, Failure> {
+        match self.peer.stream.connect_error() {
+            Ok(None) => self.is_established = true,
+            Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
+            Ok(Some(_)) | Err(_) => return Err(Failure::Connect),
+        }
+        Ok(true)
+    }
+
+    /// Adds a command that `encode` writes.
+    pub(crate) fn push(
+        &mut self,
+        flight: Flight,
+        deadline: Instant,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        encode(&mut self.unsent);
+        self.in_flight.push_back((flight, deadline));
+    }
+
+    /// Goes on with the greeting by `step`, or ends it.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] when the connection has failed.
+    pub(crate) fn greet(
+        &mut self,
+        step: Option<Step>,
+        encode: impl FnOnce(Step, &mut Vec<u8>),
+    ) -> Result<(), Failure> {
+        self.greeting = step;
+        let Some(step) = step else {
+            return self.send();
+        };
+        let mut wire = Vec::new();
+        encode(step, &mut wire);
+        self.peer.stream.write(&wire).map_err(|_| Failure::Closed)
+    }
+
+    /// Gives the socket what was added, if the connection is greeted.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] when the connection has failed.
+    pub(crate) fn send(&mut self) -> Result<(), Failure> {
+        if !self.is_greeted() || self.unsent.is_empty() {
+            return Ok(());
+        }
+        let written = self.peer.stream.write(&self.unsent);
+        self.unsent.clear();
+        self.unsent.shrink_to(WIRE_KEEP_BYTES_MAX);
+        written.map_err(|_| Failure::Closed)
+    }
+
+    /// Gives the socket what it has refused before.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] when the connection has failed.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        let flushed = self.peer.stream.flush();
+        flushed.map(drop).map_err(|_| Failure::Closed)
+    }
+
+    /// Reads once into `input`; returns the bytes, and whether there may be more.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`] at the end of the stream.
+    pub(crate) fn read(
+        &mut self,
+        input: &mut [u8],
+        readiness: Readiness,
+    ) -> Result<(usize, bool), Failure> {
+        use dwell_evloop::ReadOutcome;
+        match self.peer.stream.read(input) {
+            Ok(ReadOutcome::More(length)) => Ok((length, true)),
+            // After the end of the stream has been told, nothing tells it again.
+            Ok(ReadOutcome::Drained(length)) => Ok((length, readiness.is_read_closed())),
+            Ok(ReadOutcome::WouldBlock) => Ok((0, false)),
+            Ok(ReadOutcome::Closed) | Err(_) => Err(Failure::Closed),
+        }
+    }
+
+    /// Takes what was read, and gives `on` one message at a time.
+    ///
+    /// # Errors
+    /// When the server broke the protocol, and what `on` says.
+    pub(crate) fn take_input(
+        &mut self,
+        input: &[u8],
+        on: &mut impl FnMut(&mut Self, Received<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if self.tail.is_empty() {
+            let used = self.take_messages(input, on)?;
+            self.tail.extend_from_slice(&input[used..]);
+            return Ok(());
+        }
+        let mut tail = std::mem::take(&mut self.tail);
+        tail.extend_from_slice(input);
+        let used = self.take_messages(&tail, on)?;
+        if used < tail.len() || tail.capacity() <= WIRE_KEEP_BYTES_MAX {
+            tail.drain(..used);
+            self.tail = tail;
+        }
+        Ok(())
+    }
+
+    fn take_messages(
+        &mut self,
+        input: &[u8],
+        on: &mut impl FnMut(&mut Self, Received<'_>) -> Result<(), Failure>,
+    ) -> Result<usize, Failure> {
+        let mut used = 0;
+        while used < input.len() {
+            let decoded = self.decoder.decode(&input[used..]);
+            match decoded.map_err(|_| Failure::Protocol)? {
+                Decoded::Incomplete(more) => {
+                    used += more;
+                    break;
+                }
+                Decoded::Message(more, message) => {
+                    used += more;
+                    let received = self.received(message)?;
+                    on(self, received)?;
+                }
+            }
+        }
+        Ok(used)
+    }
+
+    fn received<'b>(&mut self, message: Message<'b>) -> Result<Received<'b>, Failure> {
+        if let Message::Value(Value::Push(items)) = message {
+            return Ok(Received::Push(items));
+        }
+        if let Some(step) = self.greeting {
+            return Ok(Received::Greeting(step, message));
+        }
+        let (flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        Ok(Received::Reply(flight, message))
+    }
+
+    /// Ends the connection; gives back every command without a reply, oldest first.
+    pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Flight> {
+        self.in_flight.into_iter().map(|(flight, _)| flight)
+    }
+}
+
+/// Buffers that grew beyond this are given back when they are used up.
+const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;

@@ -1,0 +1,27 @@
+//! A client of one Redis or Valkey server, living on a loop of `dwell-evloop`.
+//!
+//! Values are read and written over one connection. Keys that somebody waits for are read over a
+//! second one, on which the server tracks what was read (`CLIENT TRACKING`): it announces each
+//! change of such a key once, on the connection that read it, in order with the replies. So one
+//! `GET` both registers for the next change and reads the value, and no change is lost between the
+//! two: see [`Client`].
+//!
+//! Keys and states of the waits are in a table that knows no socket (`waited`).
+#![forbid(unsafe_code)]
+
+mod client;
+mod completion;
+mod connection;
+mod greeting;
+mod link;
+mod metrics;
+mod options;
+mod tracking;
+mod waited;
+mod waits;
+
+pub use client::{Client, Kinds};
+pub use completion::{Completion, Error, Failure, Outcome};
+pub use metrics::{PushKind, RedisMetrics, ResyncReason, UnusableValue};
+pub use options::{ClientOptions, Endpoint, SetCondition, SetOptions};
+pub use tracking::{Status, Tracking};

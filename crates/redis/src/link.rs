@@ -1,0 +1,426 @@
+//! One connection to the server as it comes and goes.
+
+use crate::connection::{Connection, Flight, Received};
+use crate::greeting::{Purpose, Refusal};
+use crate::{ClientOptions, Endpoint, Error, Failure};
+use dwell_evloop::{Backoff, Breaker, Context, Readiness, Stream, Token};
+use dwell_proto::resp::{Items, Message};
+use std::time::Instant;
+
+/// An event of a connection.
+#[derive(Debug)]
+pub(crate) enum LinkEvent<'b> {
+    /// The server has greeted it.
+    Up,
+    /// A command has its reply.
+    Reply(Flight, Message<'b>),
+    /// The server has sent something of its own.
+    Push(Items<'b>),
+    /// A command will have no reply.
+    Failed(Flight, Failure),
+    /// The connection is gone; its commands have failed.
+    Down,
+}
+
+/// What an owner does with an event; an error ends the connection.
+pub(crate) trait OnEvent: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure> {}
+
+impl<F: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure>> OnEvent for F {}
+
+/// A connection, or the time of the next attempt to make it.
+///
+/// While there is a connection, the token's deadline is the one by which it has to answer; while
+/// there is none, it is the time of the next attempt.
+#[derive(Debug)]
+pub(crate) struct Link {
+    purpose: Purpose,
+    endpoint: Endpoint,
+    /// Names the current connection; a new generation for each.
+    token: Token,
+    connection: Option<Connection>,
+    /// The next attempt has its time.
+    is_put_off: bool,
+    /// The deadline that is set on the loop. Only changes are set: setting a deadline again would
+    /// round it up to a whole tick again.
+    armed: Option<Instant>,
+    /// The time of the last reply or push, while nothing is owed.
+    quiet_since: Option<Instant>,
+    backoff: Backoff,
+    breaker: Breaker,
+    connects: u64,
+    last_failure: Option<Failure>,
+    refusal: Option<Refusal>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        purpose: Purpose,
+        endpoint: Endpoint,
+        token: Token,
+        options: &ClientOptions,
+    ) -> Self {
+        let (min, max) = (options.reconnect_delay_min, options.reconnect_delay_max);
+        Self {
+            purpose,
+            endpoint,
+            token,
+            connection: None,
+            is_put_off: false,
+            armed: None,
+            quiet_since: None,
+            backoff: Backoff::new(min, max, dwell_evloop::seed()),
+            breaker: Breaker::new(options.failures_max),
+            connects: 0,
+            last_failure: None,
+            refusal: None,
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.connection.as_ref().is_some_and(Connection::is_greeted)
+    }
+
+    pub(crate) fn connects(&self) -> u64 {
+        self.connects
+    }
+
+    pub(crate) fn last_failure(&self) -> Option<Failure> {
+        self.last_failure
+    }
+
+    /// The server's refusal of the last greeting.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
+    }
+
+    /// Commands without a reply.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.connection.as_ref().map_or(0, Connection::in_flight)
+    }
+
+    /// Begins to connect, unless there is a connection or the next attempt has its time; returns
+    /// true if commands can be added.
+    pub(crate) fn ensure(&mut self, context: &mut Context, options: &ClientOptions) -> bool {
+        if self.connection.is_none() && !self.is_put_off {
+            self.connect(context, options);
+        }
+        let is_trusted = !self.breaker.is_open() || self.is_up();
+        self.connection.is_some() && is_trusted
+    }
+
+    fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
+        self.is_put_off = false;
+        let connected = match &self.endpoint {
+            Endpoint::Tcp(address) => Stream::connect(*address),
+            Endpoint::Unix(path) => Stream::connect_unix(path),
+        };
+        let registered = connected.and_then(|mut stream| {
+            context.register(&mut stream, self.token)?;
+            Ok(stream)
+        });
+        match registered {
+            Ok(stream) => {
+                let deadline = context.now() + options.connect_timeout;
+                self.connection = Some(Connection::new(stream, options.value_bytes_max, deadline));
+                self.set_deadline(context, options);
+            }
+            Err(_) => self.failed(context, Failure::Connect),
+        }
+    }
+
+    /// Adds a command, which goes out with the next [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// When too much waits already. `Ok(false)` if there is no connection.
+    pub(crate) fn push(
+        &mut self,
+        context: &Context,
+        flight: Flight,
+        options: &ClientOptions,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<bool, Error> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        if connection.in_flight() >= options.operations_max {
+            let limit = options.operations_max;
+            return Err(Error::TooManyOperations { limit });
+        }
+        let (limit, length) = (options.request_bytes_max, connection.unsent_bytes());
+        if length >= limit {
+            return Err(Error::TooManyRequestBytes { limit, length });
+        }
+        connection.push(flight, context.now() + options.timeout, encode);
+        Ok(true)
+    }
+
+    /// As [`push`](Self::push), for a command that belongs to the one before.
+    pub(crate) fn push_behind(
+        &mut self,
+        context: &Context,
+        flight: Flight,
+        options: &ClientOptions,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if let Some(connection) = &mut self.connection {
+            connection.push(flight, context.now() + options.timeout, encode);
+        }
+    }
+
+    /// Sends the new commands.
+    pub(crate) fn flush(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) {
+        if let Some(connection) = &mut self.connection {
+            let result = connection.send();
+            self.settle(context, result, options, on);
+        }
+    }
+
+    /// The connection may have come about, take bytes or have some.
+    pub(crate) fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) {
+        if token != self.token {
+            return;
+        }
+        let mut result = self.go_on(readiness, options);
+        let is_up = self.connection.as_ref();
+        let is_up = is_up.is_some_and(Connection::is_established);
+        if result.is_ok() && readiness.is_readable() && is_up {
+            result = self.receive(context, readiness, options, on);
+        }
+        self.settle(context, result, options, on);
+    }
+
+    /// Finishes the attempt to connect, or writes what the socket has refused.
+    fn go_on(&mut self, readiness: Readiness, options: &ClientOptions) -> Result<(), Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        if connection.is_established() {
+            return if readiness.is_writable() {
+                connection.flush()
+            } else {
+                Ok(())
+            };
+        }
+        if connection.establish()? {
+            let hello = Some(crate::greeting::Step::Hello);
+            connection.greet(hello, |step, wire| step.encode(options, wire))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a bounded share of what the socket holds.
+    fn receive(
+        &mut self,
+        context: &mut Context,
+        readiness: Readiness,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) -> Result<(), Failure> {
+        let mut input = context.take_input();
+        let mut is_more = Ok(true);
+        for _ in 0..READS_PER_TURN {
+            is_more = self.receive_once(context, &mut input, readiness, options, on);
+            if is_more != Ok(true) {
+                break;
+            }
+        }
+        context.return_input(input);
+        if is_more? {
+            context.again(self.token, readiness);
+        }
+        Ok(())
+    }
+
+    fn receive_once(
+        &mut self,
+        context: &mut Context,
+        input: &mut [u8],
+        readiness: Readiness,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) -> Result<bool, Failure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        let (length, is_more) = connection.read(input, readiness)?;
+        if length > 0 {
+            self.quiet_since = None;
+        }
+        let (purpose, refusal) = (self.purpose, &mut self.refusal);
+        let (breaker, connects) = (&mut self.breaker, &mut self.connects);
+        let last_failure = &mut self.last_failure;
+        connection.take_input(&input[..length], &mut |connection, received| {
+            let (step, reply) = match received {
+                Received::Push(items) => return on(context, LinkEvent::Push(items)),
+                Received::Reply(flight, message) => {
+                    breaker.operation_answered();
+                    return on(context, LinkEvent::Reply(flight, message));
+                }
+                Received::Greeting(step, reply) => (step, reply),
+            };
+            let next = step.next(&reply, purpose, options).map_err(|refused| {
+                let failure = match refused {
+                    Refusal::Malformed => Failure::Protocol,
+                    Refusal::Refused(_) | Refusal::Untracked(_) => Failure::Refused,
+                };
+                *refusal = Some(refused);
+                failure
+            })?;
+            connection.greet(next, |step, wire| step.encode(options, wire))?;
+            if next.is_none() {
+                *connects += 1;
+                (*refusal, *last_failure) = (None, None);
+                breaker.probe_answered();
+                on(context, LinkEvent::Up)?;
+            }
+            Ok(())
+        })?;
+        Ok(is_more)
+    }
+
+    /// The deadline has passed; true if the connection is silent, and owes nothing.
+    pub(crate) fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) -> bool {
+        if token != self.token {
+            return false;
+        }
+        self.armed = None;
+        let Some(connection) = &self.connection else {
+            self.connect(context, options);
+            return false;
+        };
+        let deadline = connection.deadline();
+        if deadline.is_some_and(|deadline| deadline <= context.now()) {
+            self.settle(context, Err(Failure::Timeout), options, on);
+            return false;
+        }
+        let is_silent = deadline.is_none()
+            && self
+                .quiet_since
+                .is_some_and(|since| since + options.probe <= context.now());
+        if is_silent {
+            // The owner sends a probe, or closes the connection.
+            self.quiet_since = None;
+        }
+        self.settle(context, Ok(()), options, on);
+        is_silent
+    }
+
+    /// Closes the connection, which is needed no longer and owes nothing.
+    pub(crate) fn close(&mut self, context: &mut Context) {
+        if self.connection.take().is_some() {
+            context.disarm(self.token);
+            self.next_token();
+            self.is_put_off = false;
+        }
+    }
+
+    /// Makes no further attempt until the next [`ensure`](Self::ensure).
+    pub(crate) fn give_up(&mut self, context: &mut Context) {
+        context.disarm(self.token);
+        self.next_token();
+        (self.is_put_off, self.refusal) = (false, None);
+    }
+
+    /// Keeps a connection that is well, with its deadline moved, or ends it.
+    fn settle(
+        &mut self,
+        context: &mut Context,
+        result: Result<(), Failure>,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) {
+        let Err(failure) = result else {
+            return self.set_deadline(context, options);
+        };
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let failure = match failure {
+            Failure::Closed | Failure::Timeout if !connection.is_established() => Failure::Connect,
+            _ => failure,
+        };
+        // A server may close what is idle.
+        let is_harmless =
+            failure == Failure::Closed && connection.is_greeted() && connection.in_flight() == 0;
+        for flight in connection.into_unanswered() {
+            // The connection is gone already.
+            let _ = on(context, LinkEvent::Failed(flight, failure));
+        }
+        context.disarm(self.token);
+        if is_harmless {
+            self.put_off(context);
+        } else {
+            self.failed(context, failure);
+        }
+        let _ = on(context, LinkEvent::Down);
+    }
+
+    fn failed(&mut self, context: &mut Context, failure: Failure) {
+        self.last_failure = Some(failure);
+        if failure != Failure::Refused {
+            self.refusal = None;
+        }
+        self.breaker.failed();
+        self.put_off(context);
+    }
+
+    /// Makes the token of the old connection stale, so that its events have no effect, and sets the
+    /// time of the next attempt.
+    fn put_off(&mut self, context: &mut Context) {
+        self.next_token();
+        self.is_put_off = true;
+        let delay = self.backoff.delay(self.breaker.failures());
+        context.arm(self.token, delay);
+    }
+
+    fn next_token(&mut self) {
+        let generation = self.token.generation().wrapping_add(1);
+        self.token = Token::new(self.token.kind(), generation, self.token.index());
+        (self.armed, self.quiet_since) = (None, None);
+    }
+
+    fn set_deadline(&mut self, context: &mut Context, options: &ClientOptions) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let deadline = connection.deadline();
+        if deadline.is_some() {
+            self.quiet_since = None;
+        } else if self.purpose == Purpose::Tracking {
+            self.quiet_since.get_or_insert(context.now());
+        }
+        let deadline = deadline.or(self.quiet_since.map(|since| since + options.probe));
+        if deadline == self.armed {
+            return;
+        }
+        self.armed = deadline;
+        match deadline {
+            Some(deadline) => {
+                let timeout = deadline.saturating_duration_since(context.now());
+                context.arm(self.token, timeout);
+            }
+            None => context.disarm(self.token),
+        }
+    }
+}
+
+/// Reads of one connection in one turn; with the loop's buffer, 1 MiB.
+const READS_PER_TURN: usize = 16;

@@ -1,0 +1,49 @@
+//! The cells of a client.
+
+use dwell_metrics::{Counter, CounterSet, Gauge, labels};
+
+/// Cells that one loop writes.
+// Aligned so that two loops never write the same cache line, nor a pair of prefetched ones.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct RedisMetrics {
+    /// Keys that are waited for and whose next change the server announces.
+    pub armed_keys: Gauge,
+    /// Invalidations that the server has pushed.
+    pub pushes: CounterSet<PushKind>,
+    /// Reads of keys that are waited for, after a push, a reconnect or the end of a lifetime.
+    pub rereads: Counter,
+    /// Times that every key that is waited for was read again.
+    pub resyncs: CounterSet<ResyncReason>,
+    /// Replies that held no value that can be used.
+    pub unusable_values: CounterSet<UnusableValue>,
+}
+
+labels! {
+    /// Subject of an invalidation.
+    pub PushKind, "kind":
+    /// A key that is waited for.
+    Waited = "waited",
+    /// A key that was waited for before.
+    Unwaited = "unwaited",
+    /// Every key: the database was flushed.
+    All = "all",
+}
+
+labels! {
+    /// Reason to read every key that is waited for.
+    pub ResyncReason, "reason":
+    /// The tracking connection was made anew.
+    Connected = "connected",
+    /// The server has invalidated everything.
+    Flushed = "flushed",
+}
+
+labels! {
+    /// Kind of a value that cannot be used.
+    pub UnusableValue, "kind":
+    /// It is a list, a hash or another type than a string.
+    WrongType = "wrong_type",
+    /// It is larger than the limit.
+    TooLarge = "too_large",
+}

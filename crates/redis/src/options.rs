@@ -1,0 +1,104 @@
+//! Options of a client and of its writes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The place where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// An address, which the caller has looked up.
+    Tcp(SocketAddr),
+    /// The path of a unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Options and bounds of a client.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// The user of the server's ACL; without it the default one.
+    pub username: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub database: u32,
+    /// From the flush that takes an operation to its reply, waiting for the connection included.
+    pub timeout: Duration,
+    /// From the start of a connection attempt to the last reply of the greeting.
+    pub connect_timeout: Duration,
+    /// Silence after which the tracking connection is asked for a sign of life.
+    pub probe: Duration,
+    /// Failures in a row after which operations fail at once until a new connection is greeted.
+    pub failures_max: u32,
+    /// The longest wait before the first new connection attempt; each failure in a row doubles it.
+    pub reconnect_delay_min: Duration,
+    /// The longest wait before any new connection attempt.
+    pub reconnect_delay_max: Duration,
+    /// Operations without a reply, per connection.
+    pub operations_max: usize,
+    /// Bytes of requests that the socket has not taken, per connection.
+    pub request_bytes_max: usize,
+    /// The largest value that is read. Units: bytes.
+    pub value_bytes_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            username: None,
+            password: None,
+            database: 0,
+            timeout: Duration::from_millis(500),
+            connect_timeout: Duration::from_millis(500),
+            probe: Duration::from_secs(1),
+            failures_max: 3,
+            reconnect_delay_min: Duration::from_millis(50),
+            reconnect_delay_max: Duration::from_secs(2),
+            operations_max: 16_384,
+            request_bytes_max: 1 << 20,
+            value_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// The password is not shown.
+impl fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientOptions")
+            .field("username", &self.username)
+            .field("database", &self.database)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Options of a `SET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetOptions {
+    /// The lifetime of the value, if it has one.
+    pub lifetime: Option<Duration>,
+    /// The condition under which it is stored.
+    pub condition: SetCondition,
+}
+
+/// The condition of a `SET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SetCondition {
+    /// The value is stored whatever is there.
+    #[default]
+    None,
+    /// The key has no value (`NX`).
+    Absent,
+    /// The key has a value (`XX`).
+    Present,
+}

@@ -1,0 +1,33 @@
+//! The visible state of a client.
+
+use crate::Failure;
+
+/// The state of the announcements of changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tracking {
+    /// No key is waited for.
+    Idle,
+    /// The tracking connection is being made, or is lost.
+    Connecting,
+    /// Changes of all keys that are waited for are announced.
+    On,
+    /// The server does not track for this client: keys have to be swept.
+    Refused,
+}
+
+/// One server as it stands now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status<'c> {
+    /// Returns true if operations are sent.
+    pub is_up: bool,
+    /// Connections for operations that were made so far.
+    pub connects: u64,
+    /// The last failure, if the last attempt or connection failed.
+    pub last_failure: Option<Failure>,
+    /// The server's own words for it, if it gave any.
+    pub reason: Option<&'c str>,
+    /// The state of the announcements.
+    pub tracking: Tracking,
+    /// The reason why the server does not track.
+    pub tracking_reason: Option<&'c str>,
+}

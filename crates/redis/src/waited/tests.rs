@@ -1,0 +1,231 @@
+//! The table of waits beside a model of a server that tracks.
+
+use super::*;
+use proptest::prelude::*;
+
+const KEY: &[u8] = b"/poll/a";
+
+/// One connection to a server with one key, and whoever waits at its end.
+struct Model {
+    table: WaitedKeys,
+    /// The value in the server, which each write counts up.
+    value: u64,
+    is_registered: bool,
+    /// Commands that the server has not executed.
+    requests: VecDeque<Token>,
+    /// What it has sent and the client has not read.
+    stream: VecDeque<FromServer>,
+    /// The last value that came, with which polls that wait were compared.
+    known: Option<u64>,
+    /// Reads that were sent.
+    reads: u64,
+    is_connected: bool,
+}
+
+#[derive(Debug)]
+enum FromServer {
+    Reply(Token, u64),
+    Refusal(Token),
+    Invalidation,
+    /// An invalidation of everything.
+    Flush,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Write,
+    Execute,
+    Refuse,
+    Deliver,
+    EndOfTurn,
+    Wait,
+    Unwait,
+    Lookup,
+    Flush,
+    Disconnect,
+    Connect,
+    Probe,
+}
+
+impl Model {
+    fn new() -> Self {
+        Self {
+            table: WaitedKeys::new(1),
+            value: 0,
+            is_registered: false,
+            requests: VecDeque::new(),
+            stream: VecDeque::new(),
+            known: None,
+            reads: 0,
+            is_connected: true,
+        }
+    }
+
+    fn sends(&mut self, name: &[u8]) -> Token {
+        let token = self.table.enter(name).unwrap();
+        self.table.happens(token, HoldEvent::Sent);
+        token
+    }
+
+    fn write(&mut self) {
+        self.value += 1;
+        if std::mem::take(&mut self.is_registered) && self.is_connected {
+            self.stream.push_back(FromServer::Invalidation);
+        }
+    }
+
+    fn execute(&mut self) {
+        if let Some(token) = self.requests.pop_front() {
+            self.is_registered = true;
+            self.stream.push_back(FromServer::Reply(token, self.value));
+        }
+    }
+
+    fn deliver(&mut self) {
+        match self.stream.pop_front() {
+            Some(FromServer::Reply(token, value)) => {
+                self.table.happens(token, HoldEvent::Answered);
+                self.known = Some(value);
+            }
+            Some(FromServer::Refusal(token)) => self.table.happens(token, HoldEvent::Refused),
+            Some(FromServer::Invalidation) => {
+                self.table.invalidated(KEY);
+            }
+            Some(FromServer::Flush) => self.table.all(HoldEvent::Invalidated),
+            None => {}
+        }
+    }
+
+    fn end_of_turn(&mut self) {
+        self.table.settle(|_| {});
+        while self.is_connected
+            && let Some(name) = self.table.next()
+        {
+            let token = self.sends(&name);
+            self.requests.push_back(token);
+            self.reads += 1;
+        }
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Write => self.write(),
+            Act::Execute => self.execute(),
+            Act::Refuse => {
+                if let Some(token) = self.requests.pop_front() {
+                    self.stream.push_back(FromServer::Refusal(token));
+                }
+            }
+            Act::Deliver => self.deliver(),
+            Act::EndOfTurn => self.end_of_turn(),
+            Act::Wait => self.table.wait(KEY, 7),
+            Act::Unwait => self.table.unwait(KEY),
+            Act::Lookup if self.is_connected => {
+                let token = self.sends(KEY);
+                self.requests.push_back(token);
+                self.reads += 1;
+            }
+            Act::Flush => {
+                self.value += 1;
+                self.is_registered = false;
+                if self.is_connected {
+                    self.stream.push_back(FromServer::Flush);
+                }
+            }
+            Act::Disconnect => {
+                self.is_connected = false;
+                self.is_registered = false;
+                self.requests.clear();
+                self.stream.clear();
+                self.table.all(HoldEvent::Lost);
+            }
+            Act::Connect => self.is_connected = true,
+            Act::Probe => self.table.retry(),
+            Act::Lookup => {}
+        }
+    }
+
+    /// Lets everything under way come to its end.
+    fn settle(&mut self) {
+        self.act(Act::Connect);
+        for _ in 0..4 {
+            self.table.retry();
+            self.end_of_turn();
+            while !self.requests.is_empty() || !self.stream.is_empty() {
+                self.execute();
+                self.deliver();
+            }
+        }
+    }
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => Just(Act::Write),
+        6 => Just(Act::Execute),
+        1 => Just(Act::Refuse),
+        8 => Just(Act::Deliver),
+        6 => Just(Act::EndOfTurn),
+        2 => Just(Act::Wait),
+        1 => Just(Act::Unwait),
+        2 => Just(Act::Lookup),
+        1 => Just(Act::Flush),
+        1 => Just(Act::Disconnect),
+        1 => Just(Act::Connect),
+        1 => Just(Act::Probe),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_change_is_lost(acts in proptest::collection::vec(act(), 0..80)) {
+        let mut model = Model::new();
+        for act in acts {
+            model.act(act);
+        }
+        model.act(Act::Wait);
+        model.settle();
+        prop_assert_eq!(model.known, Some(model.value));
+        prop_assert_eq!((model.table.waited(), model.table.armed()), (1, 1));
+        // From here on each change is one read.
+        for _ in 0..3 {
+            let reads = model.reads;
+            model.write();
+            model.settle();
+            prop_assert_eq!(model.known, Some(model.value));
+            prop_assert_eq!(model.reads, reads + 1);
+        }
+        model.act(Act::Unwait);
+        model.settle();
+        prop_assert!(model.table.is_empty() && model.table.armed() == 0);
+    }
+
+    #[test]
+    fn a_read_answers_a_burst(writes in 1_u64..50) {
+        let mut model = Model::new();
+        model.act(Act::Wait);
+        model.settle();
+        let reads = model.reads;
+        for _ in 0..writes {
+            model.write();
+        }
+        model.settle();
+        prop_assert_eq!((model.known, model.reads), (Some(model.value), reads + 1));
+    }
+}
+
+#[test]
+fn refused_reads_wait_for_the_next_probe() {
+    let mut model = Model::new();
+    model.act(Act::Wait);
+    for _ in 0..3 {
+        model.end_of_turn();
+        model.act(Act::Refuse);
+        model.deliver();
+    }
+    assert_eq!(model.reads, 1);
+    model.settle();
+    assert_eq!((model.reads, model.known), (2, Some(0)));
+}

@@ -1,0 +1,229 @@
+//! The waits of a client, and what each event of its connections means for them.
+
+use crate::connection::Flight;
+use crate::greeting::{Refusal, words};
+use crate::link::{Link, LinkEvent};
+use crate::waited::{HoldEvent, WaitedKeys};
+use crate::{
+    ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedisMetrics, ResyncReason,
+    UnusableValue,
+};
+use dwell_evloop::{Context, Token};
+use dwell_proto::resp::{Items, Message, Value, command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Keys that are waited for, and what is known of the server that tracks them.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pub(crate) waited: WaitedKeys,
+    /// The lifetime that the server has replied for the key whose value comes next.
+    lifetime: Option<Duration>,
+    /// The time until which the server is not asked again to track.
+    pub(crate) refused_until: Option<Instant>,
+    pub(crate) refused_reason: Option<Box<str>>,
+    /// Since when no key was waited for.
+    pub(crate) idle_since: Option<Instant>,
+    pub(crate) metrics: Arc<RedisMetrics>,
+}
+
+/// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
+/// too short costs a read, one that is too long a wait.
+pub(crate) fn send_read(
+    tracked: &mut Link,
+    waits: &mut Waits,
+    context: &mut Context,
+    options: &ClientOptions,
+    name: &[u8],
+    tag: Option<u64>,
+) -> Result<(), Error> {
+    let Some(key) = waits.waited.enter(name) else {
+        return Ok(());
+    };
+    let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
+    tracked.push(context, Flight::Lifetime, options, lifetime)?;
+    let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
+    tracked.push_behind(context, Flight::Read { key, tag }, options, read);
+    waits.waited.happens(key, HoldEvent::Sent);
+    Ok(())
+}
+
+impl Waits {
+    /// No waits; deadlines of keys are of `kind`.
+    pub(crate) fn new(kind: u8, metrics: Arc<RedisMetrics>) -> Self {
+        Self {
+            waited: WaitedKeys::new(kind),
+            lifetime: None,
+            refused_until: None,
+            refused_reason: None,
+            idle_since: None,
+            metrics,
+        }
+    }
+
+    pub(crate) fn is_refused(&mut self, context: &Context) -> bool {
+        self.refused_until = self.refused_until.filter(|until| *until > context.now());
+        self.refused_until.is_some()
+    }
+
+    /// Notes that the server does not track, if the last greeting has ended so.
+    pub(crate) fn follow_refusal(&mut self, context: &mut Context, tracked: &mut Link) {
+        if self.refused_until.is_none()
+            && let Some(Refusal::Untracked(reason)) = tracked.refusal()
+        {
+            self.refused_reason = Some(reason.clone());
+            self.refused_until = Some(context.now() + REFUSED_FOR);
+            tracked.give_up(context);
+        } else if tracked.is_up() {
+            self.refused_reason = None;
+        }
+    }
+
+    /// Follows an event of one of the connections.
+    pub(crate) fn happens(
+        &mut self,
+        context: &mut Context,
+        is_tracked: bool,
+        event: LinkEvent<'_>,
+        error_reply: &mut Option<Box<str>>,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) -> Result<(), Failure> {
+        match event {
+            LinkEvent::Up if is_tracked => {
+                if self.waited.waited() > 0 {
+                    self.metrics.resyncs.increment(ResyncReason::Connected);
+                }
+                self.waited.all(HoldEvent::Touched);
+            }
+            LinkEvent::Down if is_tracked => self.waited.all(HoldEvent::Lost),
+            LinkEvent::Up | LinkEvent::Down => {}
+            LinkEvent::Push(items) => self.pushed(items),
+            LinkEvent::Failed(flight, failure) => {
+                if let Some(tag) = flight.tag() {
+                    let outcome = Outcome::Failed(failure);
+                    sink(context, Completion { tag, outcome });
+                }
+            }
+            LinkEvent::Reply(flight, message) => {
+                if let Message::Value(Value::Error(text)) = message
+                    && !text.starts_with(WRONG_TYPE)
+                {
+                    *error_reply = Some(words(text));
+                }
+                return self.replied(context, flight, &message, sink);
+            }
+        }
+        Ok(())
+    }
+
+    fn replied(
+        &mut self,
+        context: &mut Context,
+        flight: Flight,
+        message: &Message<'_>,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) -> Result<(), Failure> {
+        match flight {
+            // An error is a sign of life as well.
+            Flight::Ping => {}
+            Flight::Lifetime => {
+                self.lifetime = match message {
+                    Message::Value(Value::Number(left)) => {
+                        u64::try_from(*left).ok().map(Duration::from_millis)
+                    }
+                    _ => None,
+                };
+            }
+            Flight::Read { key, tag } => {
+                let outcome = self.value_of(message)?;
+                let event = match outcome {
+                    Outcome::Failed(Failure::ErrorReply) => HoldEvent::Refused,
+                    _ => HoldEvent::Answered,
+                };
+                self.follow_lifetime(context, key, &outcome);
+                let tag = tag.or(self.waited.tag(key));
+                self.waited.happens(key, event);
+                if let Some(tag) = tag {
+                    sink(context, Completion { tag, outcome });
+                }
+            }
+            Flight::Get { tag, again } => {
+                let outcome = self.value_of(message)?;
+                if let Some(name) = again {
+                    self.waited.invalidated(&name);
+                }
+                sink(context, Completion { tag, outcome });
+            }
+            Flight::Write { tag } => {
+                let outcome = match message {
+                    Message::Value(Value::SimpleString(_)) => Outcome::Done,
+                    Message::Value(Value::Number(number)) if *number > 0 => Outcome::Done,
+                    Message::Value(Value::Number(_) | Value::Null) => Outcome::Unmet,
+                    Message::Value(Value::Error(_)) => Outcome::Failed(Failure::ErrorReply),
+                    _ => return Err(Failure::Protocol),
+                };
+                sink(context, Completion { tag, outcome });
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms the end of a value's lifetime.
+    fn follow_lifetime(&mut self, context: &mut Context, key: Token, outcome: &Outcome<'_>) {
+        match self.lifetime.take() {
+            Some(lifetime) if matches!(outcome, Outcome::Value(_)) => {
+                // One millisecond later it is over by the server's clock, too.
+                let lifetime = lifetime.min(LIFETIME_MAX) + Duration::from_millis(1);
+                context.arm(key, lifetime);
+            }
+            _ if context.is_armed(key) => context.disarm(key),
+            _ => {}
+        }
+    }
+
+    fn value_of<'b>(&self, message: &Message<'b>) -> Result<Outcome<'b>, Failure> {
+        let unusable = &self.metrics.unusable_values;
+        Ok(match message {
+            Message::Value(Value::BulkString(value)) => Outcome::Value(value),
+            Message::Value(Value::Null) => Outcome::Missing,
+            Message::Value(Value::Error(text)) if text.starts_with(WRONG_TYPE) => {
+                unusable.increment(UnusableValue::WrongType);
+                Outcome::Missing
+            }
+            Message::Value(Value::Error(_)) => Outcome::Failed(Failure::ErrorReply),
+            Message::Oversized { .. } => {
+                unusable.increment(UnusableValue::TooLarge);
+                Outcome::Failed(Failure::TooLarge)
+            }
+            Message::Value(_) => return Err(Failure::Protocol),
+        })
+    }
+
+    /// The server has sent something of its own; what is no invalidation is ignored.
+    fn pushed(&mut self, items: Items<'_>) {
+        let mut items = items.into_iter();
+        if items.next().and_then(|kind| kind.text()) != Some(b"invalidate") {
+            return;
+        }
+        let Some(Value::Array(names)) = items.next() else {
+            self.metrics.pushes.increment(PushKind::All);
+            self.metrics.resyncs.increment(ResyncReason::Flushed);
+            return self.waited.all(HoldEvent::Invalidated);
+        };
+        for name in names {
+            let name = name.text().unwrap_or_default();
+            let kind = if self.waited.invalidated(name) {
+                PushKind::Waited
+            } else {
+                PushKind::Unwaited
+            };
+            self.metrics.pushes.increment(kind);
+        }
+    }
+}
+
+/// The time after which a server that does not track is asked again.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+/// The longest time until a key with a lifetime is read again.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const WRONG_TYPE: &[u8] = b"WRONGTYPE";

@@ -1,0 +1,13 @@
+//! The client beside real servers: Debian's Redis and a Valkey, started here on unix sockets.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy sees only `#[test]` functions as tests"
+)]
+
+mod commands;
+mod faults;
+mod harness;
+mod refusals;
+mod waits;

@@ -1,0 +1,189 @@
+//! Servers that refuse: a user, a version, a command, a value.
+
+use crate::harness::{Harness, Server, options, with_each};
+use dwell_redis::{ClientOptions, Failure, Tracking, UnusableValue};
+
+fn with_user(username: &str, password: &str) -> ClientOptions {
+    ClientOptions {
+        username: Some(username.to_owned()),
+        password: Some(password.to_owned()),
+        ..options()
+    }
+}
+
+#[test]
+fn a_wrong_password_is_a_refusal_in_the_words_of_the_server() {
+    with_each(|program| {
+        let server = Server::start(program, &["--requirepass", "right"]);
+        for (options, words) in [
+            (with_user("default", "wrong"), "WRONGPASS"),
+            (options(), "NOAUTH"),
+        ] {
+            let mut harness = Harness::new(&server, options);
+            assert_eq!(harness.get("a"), "Failed(Refused)");
+            let status = harness.app.client.status();
+            assert_eq!(status.last_failure, Some(Failure::Refused));
+            assert!(
+                status
+                    .reason
+                    .is_some_and(|reason| reason.starts_with(words)),
+                "{status:?}"
+            );
+        }
+        let mut harness = Harness::new(&server, with_user("default", "right"));
+        assert_eq!(harness.get("a"), "Missing");
+        let password_alone = ClientOptions {
+            password: Some("right".to_owned()),
+            ..options()
+        };
+        assert_eq!(Harness::new(&server, password_alone).get("a"), "Missing");
+    });
+}
+
+#[test]
+fn a_server_without_version_three_is_read_but_does_not_track() {
+    with_each(|program| {
+        let arguments = ["--rename-command", "HELLO", "", "--requirepass", "secret"];
+        let server = Server::start(program, &arguments);
+        let options = ClientOptions {
+            password: Some("secret".to_owned()),
+            database: 3,
+            ..options()
+        };
+        let mut harness = Harness::new(&server, options);
+        let mut other = server.other();
+        other.ask("AUTH secret");
+        other.ask("SELECT 3");
+        other.ask("SET a 1");
+        assert_eq!(harness.get("a"), "1");
+        assert_eq!(harness.get("b"), "Missing");
+        harness.app.client.wait(b"a", 7);
+        harness.turn_until(|app| app.client.status().tracking == Tracking::Refused);
+        let status = harness.app.client.status();
+        let reason = status.tracking_reason.unwrap();
+        assert!(reason.starts_with("ERR unknown command"), "{reason}");
+        // Reads go on, and those for waits as well.
+        let read = |harness: &mut Harness| {
+            harness.end_of(7, |client, context| client.read(context, b"a", 7).unwrap())
+        };
+        assert_eq!(read(&mut harness), "1");
+        other.ask("SET a 2");
+        assert_eq!(read(&mut harness), "2");
+    });
+}
+
+#[test]
+fn a_user_without_the_right_to_track_reads() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let mut other = server.other();
+        other.ask("ACL SETUSER u on >p ~* +@all -client");
+        let mut harness = Harness::new(&server, with_user("u", "p"));
+        harness.app.client.wait(b"a", 7);
+        harness.turn_until(|app| app.client.status().tracking == Tracking::Refused);
+        let status = harness.app.client.status();
+        assert!(
+            status.tracking_reason.unwrap().starts_with("NOPERM"),
+            "{status:?}"
+        );
+        other.ask("SET a 1");
+        let read = harness.end_of(8, |client, context| client.read(context, b"a", 8).unwrap());
+        assert_eq!(read, "1");
+    });
+}
+
+#[test]
+fn the_rights_that_are_documented_are_enough() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let mut other = server.other();
+        other.ask("ACL SETUSER u on >p ~* +client|tracking +hello +get +pttl +ping +set +del");
+        let mut harness = Harness::new(&server, with_user("u", "p"));
+        harness.wait("a", 7);
+        other.ask("SET a 1");
+        harness.turn_until_last(7, "1");
+        assert_eq!(harness.app.client.take_error_reply(), None);
+    });
+}
+
+#[test]
+fn a_value_of_another_type_is_missing_and_counted() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        other.ask("LPUSH a x");
+        assert_eq!(harness.get("a"), "Missing");
+        harness.wait("a", 7);
+        assert_eq!(
+            harness
+                .metrics
+                .unusable_values
+                .of(UnusableValue::WrongType)
+                .value(),
+            2
+        );
+        other.ask("SET a 1");
+        harness.turn_until_last(7, "1");
+    });
+}
+
+#[test]
+fn a_value_over_the_limit_fails_alone() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let options = ClientOptions {
+            value_bytes_max: 1000,
+            ..options()
+        };
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options));
+        harness.wait("a", 7);
+        harness.wait("b", 8);
+        other.ask(&format!("SET a {}", "x".repeat(300_000)));
+        harness.turn_until_last(7, "Failed(TooLarge)");
+        assert_eq!(harness.get("a"), "Failed(TooLarge)");
+        assert_eq!(
+            harness
+                .metrics
+                .unusable_values
+                .of(UnusableValue::TooLarge)
+                .value(),
+            2
+        );
+        other.ask("SET b 1");
+        harness.turn_until_last(8, "1");
+        other.ask("SET a 1");
+        harness.turn_until_last(7, "1");
+        assert_eq!(harness.app.client.status().connects, 1);
+    });
+}
+
+#[test]
+fn a_full_server_refuses_writes_in_its_own_words() {
+    with_each(|program| {
+        let server = Server::start(program, &["--maxmemory", "1"]);
+        let mut harness = Harness::new(&server, options());
+        let options = dwell_redis::SetOptions::default();
+        let set = harness.end_of(2, |client, context| {
+            client.set(context, b"a", b"1", options, 2).unwrap();
+        });
+        assert_eq!(set, "Failed(ErrorReply)");
+        let reply = harness.app.client.take_error_reply().unwrap();
+        assert!(reply.starts_with("OOM command not allowed"), "{reply}");
+        assert_eq!(harness.get("a"), "Missing");
+    });
+}
+
+#[test]
+fn a_database_that_is_not_there_is_a_refusal() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let options = ClientOptions {
+            database: 99,
+            ..options()
+        };
+        let mut harness = Harness::new(&server, options);
+        assert_eq!(harness.get("a"), "Failed(Refused)");
+        let status = harness.app.client.status();
+        assert!(status.reason.unwrap().contains("DB index"), "{status:?}");
+    });
+}

@@ -1,0 +1,130 @@
+//! Waits for changes that other clients make.
+
+use crate::harness::{Harness, Server, options, with_each};
+use dwell_redis::{PushKind, Tracking};
+
+#[test]
+fn another_client_wakes_a_wait_and_a_change_is_one_read() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        assert_eq!(harness.app.last(7), Some("Missing"));
+        harness.turn_until(|app| app.client.status().tracking == Tracking::On);
+        let rereads = harness.metrics.rereads.value();
+        for number in 1..20 {
+            other.ask(&format!("SET a {number}"));
+            harness.turn_until_last(7, &number.to_string());
+            assert_eq!(harness.metrics.rereads.value(), rereads + number);
+        }
+        other.ask("DEL a");
+        harness.turn_until_last(7, "Missing");
+        assert_eq!(harness.metrics.armed_keys.value(), 1);
+    });
+}
+
+#[test]
+fn every_kind_of_change_is_told() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        harness.wait("b", 8);
+        for (act, a, b) in [
+            ("SET a 1", "1", "Missing"),
+            ("RENAME a b", "Missing", "1"),
+            ("COPY b a REPLACE", "1", "1"),
+            ("MSET a 3 b 4", "3", "4"),
+            ("APPEND a 3", "33", "4"),
+            ("INCR b", "33", "5"),
+            ("GETDEL a", "Missing", "5"),
+            ("LPUSH a x", "Missing", "5"),
+            ("DEL a", "Missing", "5"),
+            ("SETRANGE a 1 x", "\0x", "5"),
+            ("FLUSHALL", "Missing", "Missing"),
+            ("SET b 6", "Missing", "6"),
+        ] {
+            other.ask(act);
+            harness.turn_until_last(7, a);
+            harness.turn_until_last(8, b);
+        }
+        assert_eq!(harness.metrics.pushes.of(PushKind::All).value(), 1);
+    });
+}
+
+#[test]
+fn own_writes_are_told_too() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let mut harness = Harness::new(&server, options());
+        harness.wait("a", 7);
+        let options = dwell_redis::SetOptions::default();
+        harness.end_of(2, |client, context| {
+            client.set(context, b"a", b"own", options, 2).unwrap();
+        });
+        harness.turn_until_last(7, "own");
+    });
+}
+
+#[test]
+fn a_value_that_expires_is_read_when_its_lifetime_is_over() {
+    with_each(|program| {
+        // The server looks for expired keys once a second: the client does not wait for that.
+        let server = Server::start(program, &["--hz", "1"]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        other.ask("SET a 1 PX 50");
+        harness.turn_until_last(7, "1");
+        harness.turn_until_last(7, "Missing");
+        // A lifetime that ends later, or not at all, is followed.
+        other.ask("SET a 2 PX 100");
+        harness.turn_until_last(7, "2");
+        other.ask("PERSIST a");
+        other.ask("SET b 1 PX 200");
+        harness.wait("b", 8);
+        harness.turn_until_last(8, "Missing");
+        assert_eq!(harness.app.last(7), Some("2"));
+    });
+}
+
+#[test]
+fn a_wait_that_has_ended_costs_nothing() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        harness.wait("b", 8);
+        harness.app.client.unwait(b"a");
+        harness.turn();
+        let (before, rereads) = (harness.app.count(7), harness.metrics.rereads.value());
+        other.ask("SET a 1");
+        other.ask("SET b 1");
+        harness.turn_until_last(8, "1");
+        assert_eq!(harness.app.count(7), before);
+        assert_eq!(harness.metrics.rereads.value(), rereads + 1);
+        assert_eq!(harness.metrics.pushes.of(PushKind::Unwaited).value(), 1);
+        // One that begins again is told again.
+        harness.wait("a", 9);
+        other.ask("SET a 2");
+        harness.turn_until_last(9, "2");
+    });
+}
+
+#[test]
+fn thousands_of_keys_are_told_by_one_flush() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        for tag in 0..KEYS {
+            harness.app.client.wait(format!("k{tag}").as_bytes(), tag);
+        }
+        harness.turn_until(|app| (0..KEYS).all(|tag| app.count(tag) == 1));
+        assert_eq!(harness.metrics.armed_keys.value(), 5_000);
+        other.ask("FLUSHALL");
+        harness.turn_until(|app| (0..KEYS).all(|tag| app.count(tag) == 2));
+        other.ask("SET k4999 x");
+        harness.turn_until_last(4999, "x");
+    });
+}
+
+const KEYS: u64 = 5_000;
