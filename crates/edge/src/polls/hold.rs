@@ -242,7 +242,8 @@ pub(super) fn record(
         } else {
             &[]
         };
-        Some(KeptRequest::new(head_bytes, body, name))
+        let kept = KeptRequest::new(head_bytes, body, name);
+        Some(kept.came_by(arrival.request.head.version))
     } else if log.is_written() {
         Some(KeptRequest::request_line(head_bytes))
     } else {

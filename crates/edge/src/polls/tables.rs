@@ -10,7 +10,7 @@ use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Id, Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
-use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, parse_request};
+use dwell_proto::http1::{self, FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
 use dwell_timers::Tick;
 use foldhash::quality::RandomState;
@@ -197,10 +197,15 @@ pub(crate) struct KeptRequest {
     /// Head, body and the key.
     bytes: Box<[u8]>,
     head_bytes: u32,
+    /// The size of the key, and [`BY_HTTP2`] of a request that came over HTTP/2: one word, as each
+    /// held poll may have them.
     name_bytes: u32,
     /// Response fields of the application's grant, for a connection that is handed over next.
     pub(super) granted: Option<Arc<Granted>>,
 }
+
+/// The bit of a request that came over HTTP/2.
+const BY_HTTP2: u32 = 1 << 31;
 
 impl KeptRequest {
     /// A request, and its key where that is asked for later.
@@ -220,6 +225,14 @@ impl KeptRequest {
         Self::new(&head[..end.unwrap_or(head.len())], &[], &[])
     }
 
+    /// Keeps the version by which it came, which its head does not have.
+    pub(crate) fn came_by(mut self, version: http1::Version) -> Self {
+        if version == http1::Version::Http2 {
+            self.name_bytes |= BY_HTTP2;
+        }
+        self
+    }
+
     pub(crate) fn head(&self) -> &[u8] {
         &self.bytes[..self.head_bytes as usize]
     }
@@ -237,11 +250,16 @@ impl KeptRequest {
         storage: &'f mut FieldStorage<'b>,
         limits: &HeadLimits,
     ) -> Option<RequestHead<'f, 'b>> {
-        parse_request(self.head(), storage, limits).ok()
+        let mut head = parse_request(self.head(), storage, limits).ok()?;
+        if self.name_bytes & BY_HTTP2 != 0 {
+            head.version = http1::Version::Http2;
+        }
+        Some(head)
     }
 
     pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes[self.head_bytes as usize..self.bytes.len() - self.name_bytes as usize]
+        &self.bytes
+            [self.head_bytes as usize..self.bytes.len() - (self.name_bytes & !BY_HTTP2) as usize]
     }
 }
 

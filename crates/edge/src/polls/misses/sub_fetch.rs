@@ -88,8 +88,9 @@ impl OriginRequest {
             Method::Head => Method::Get,
             other => other,
         };
+        let kept = KeptRequest::new(request.head_bytes, request.body, &[]);
         Self {
-            kept: Arc::new(KeptRequest::new(request.head_bytes, request.body, &[])),
+            kept: Arc::new(kept.came_by(request.head.version)),
             peer: to.peer_address(),
             client: to.client_names().cloned(),
             ask: one_value(Ask { method, ..*ask }),
