@@ -273,10 +273,14 @@ def test_who_has_passed_a_request_on_is_named(edge, raw):
         assert field(head, "X-Forwarded-Proto") == b"http"
 
 
-def test_a_client_that_resets_its_connection_is_named_all_the_same(start_dwell, app):
+@pytest.mark.parametrize("clients_before", [0, 1])
+def test_a_client_that_resets_its_connection_is_named_all_the_same(
+    start_dwell, app, clients_before
+):
     dwell = start_dwell(upstream={"url": app.url}, server={"pollers": 1})
     told = {"X-Forwarded-For": "192.0.2.1"}
-    dwell.get("/first", fields=told)
+    for _ in range(clients_before):
+        dwell.get("/first", fields=told)
     for _ in range(50):
         with dwell.connect() as client:
             client.send(request("/reset", "POST", fields=told))

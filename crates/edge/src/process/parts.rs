@@ -266,7 +266,7 @@ impl LoopParts {
         // A connection that was reset has no address that the system knows, and its requests are
         // still served.
         let limits = http_limits(&self.config, self.loops, 0);
-        let mut http = Http::new(CLIENT_KINDS, limits).keep_peers();
+        let mut http = Http::new(CLIENT_KINDS, limits).keep_all_peers();
         if self.config.server.h2c {
             http = http.speak_h2c(kind::CLIENT_STREAM);
         }

@@ -2,6 +2,7 @@
 
 use super::Http;
 use super::accept::{admit, announce, first_timeout};
+use super::visit::Fate;
 use crate::Detached;
 use crate::app::App;
 use crate::connection::{Connection, Phase};
@@ -143,9 +144,16 @@ impl Http {
         let has_input = peer.has_tail() || peer.is_unread();
         let connection = Connection::new(peer);
         let admitted = admit(context, &mut self.connections, connection, timeout);
+        let peers = self.beside.peers.as_mut();
+        let has_failed = peers
+            .zip(admitted)
+            .is_some_and(|(peers, (token, stream))| !peers.adopted(token, stream));
         let token = admitted.map(|(token, _)| token);
         announce(context, admitted, None, app);
-        if let (Some(token), true) = (token, has_input) {
+        if let (Some(token), true) = (token, has_failed) {
+            // Its request could not be told from one of another client.
+            self.settle(context, token, Some(Fate::Close), app);
+        } else if let (Some(token), true) = (token, has_input) {
             context.again(token, Readiness::default());
         }
     }

@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The addresses of clients, by the place of their connections.
 ///
 /// Shape: 20 bytes each, of the connections that an address was asked of and all before them. Once
-/// one was asked of, those that are accepted later bring theirs with them.
+/// one was asked of, or from the start where that is [known](Peers::of_all), those that come later
+/// bring theirs with them.
 #[derive(Debug, Default)]
 pub(crate) struct Peers(RefCell<Vec<Packed>>);
 
@@ -28,6 +29,24 @@ enum Family {
 }
 
 impl Peers {
+    /// Keeps the address of every connection.
+    pub(super) fn of_all() -> Self {
+        Self(RefCell::new(vec![Packed::default()]))
+    }
+
+    /// Keeps the address of a connection that comes from elsewhere, as it is now; false where the
+    /// connection has failed already, so that it has none any more.
+    pub(super) fn adopted(&mut self, connection: Token, stream: &Stream) -> bool {
+        if self.0.get_mut().is_empty() {
+            return true;
+        }
+        let address = stream.peer_address();
+        if let Ok(address) = address {
+            self.accepted(connection, address);
+        }
+        address.is_ok()
+    }
+
     /// The address of the client of `connection`; `None` over a unix socket, or when it is gone.
     pub(crate) fn find(&self, connection: Token, stream: &Stream) -> Option<SocketAddr> {
         self.find_or(connection, || stream.peer_address().ok())
@@ -138,6 +157,10 @@ mod tests {
         let mut unasked = Peers::default();
         unasked.accepted(token(9), address);
         assert!(unasked.0.get_mut().is_empty(), "nobody asks");
+        let mut all = Peers::of_all();
+        all.accepted(token(9), address);
+        let known = all.find_or(token(9), || unreachable!("it is known"));
+        assert_eq!(known, address);
         assert!(size_of::<Packed>() <= 20);
     }
 }

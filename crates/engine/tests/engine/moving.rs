@@ -5,7 +5,7 @@ use dwell_evloop::{Context, EventLoop};
 use dwell_testkit::beside;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time that a client waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -69,6 +69,45 @@ fn what_comes_behind_a_body_is_served_by_the_successor() {
         answers.contains("\r\n\r\nold\n") && answers.ends_with("\r\n\r\nnew\n"),
         "{answers}"
     );
+}
+
+#[test]
+fn a_connection_that_fails_on_its_way_is_not_served() {
+    for (keeps, served) in [(false, 1), (true, 0)] {
+        let (mut old_loop, mut new_loop) =
+            (EventLoop::new().unwrap(), EventLoop::<()>::new().unwrap());
+        let (mut old, mut new) = (server("old"), server("new"));
+        if keeps {
+            let none = server("none").http;
+            new.http = std::mem::replace(&mut new.http, none).keep_all_peers();
+        }
+        let address = old.listen(old_loop.context(), ([127, 0, 0, 1], 0).into());
+        let mut client = TcpStream::connect(address.unwrap()).unwrap();
+        while old.http.connections() == 0 {
+            old_loop.turn(&mut old, None).unwrap();
+        }
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        let mut left: Vec<Detached> = Vec::new();
+        let (http, app) = (&mut old.http, &mut old.app);
+        http.hand_over(old_loop.context(), app, false, usize::MAX, |_, detached| {
+            left.push(detached);
+        });
+        let detached = left.pop().unwrap();
+        socket2::SockRef::from(&client)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(client);
+        let begun = Instant::now();
+        while detached.stream.peer_address().is_ok() {
+            assert!(begun.elapsed() < PATIENCE, "the reset has not come");
+            std::thread::yield_now();
+        }
+        new.http
+            .adopt_detached(new_loop.context(), detached, &mut new.app);
+        assert_eq!(new.http.connections(), served);
+    }
 }
 
 #[test]
