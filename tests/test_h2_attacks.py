@@ -208,3 +208,20 @@ def test_what_would_be_another_request_in_http1_is_refused(server, name):
         # The connection, and its table of fields, are as they were.
         rogue.send(get(3))
         assert b"hello" in rogue.until(DATA, 3)
+
+
+def test_resets_leave_no_work_for_a_slow_application(start_dwell, raw):
+    """Ten thousand requests, each of which is reset at once."""
+    dwell = start_dwell(server={"h2c": True, "pollers": 1}, upstream={"url": raw.url})
+    dwell.store().set("/poll/a", b"value")
+    assert dwell.get("/poll/a").body == b"value"
+    before = dwell.memory_bytes()
+    pairs = [get(stream, b"/slow") + reset(stream) for stream in odd(250)]
+    for _ in range(40):
+        with Rogue(dwell.address) as rogue:
+            rogue.send(b"".join(pairs))
+            assert rogue.go_away() == CALM
+        assert dwell.get("/poll/a").body == b"value"
+    assert dwell.memory_bytes() - before < 8 * MEGABYTE
+    dwell.await_metric(0, "dwell_upstream_connections_open")
+    dwell.await_connections(0)

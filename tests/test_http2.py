@@ -14,7 +14,7 @@ from support.wait import until
 
 KEY = "/poll/alice"
 ENABLE_CONNECT_PROTOCOL = 8
-INTERNAL_ERROR, REFUSED_STREAM, ENHANCE_YOUR_CALM = 2, 7, 11
+INTERNAL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 2, 7, 8, 11
 
 
 @pytest.fixture
@@ -276,6 +276,20 @@ def test_a_client_that_resets_cancels_its_request(start_dwell, raw, cleanup):
     assert connection.is_cut()
 
 
+def test_a_request_that_was_held_is_passed_on_as_it_came(start_dwell, raw, cleanup):
+    dwell = start_dwell(server={"h2c": True}, upstream={"url": raw.url})
+    dwell.store().set(KEY, b"value")
+    client = cleanup.enter_context(Http2Connection(dwell.address))
+    cursor = client.get(KEY).field("poll-cursor")
+    asked = client.ask(f"{KEY}?wait=30&since={cursor}")
+    dwell.await_waiters(1)
+    dwell.store().delete(KEY)
+    connection = raw.accept()
+    assert b"\r\nVia: 2.0 dwell\r\n" in connection.read_head()
+    connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nnew")
+    assert client.answer(asked).body == b"new"
+
+
 def test_the_access_log_names_the_protocol(start_dwell, app, tmp_path):
     log = tmp_path / "access.log"
     dwell = start_dwell(server={"h2c": True}, upstream={"url": app.url}, log={"access": str(log)})
@@ -308,6 +322,20 @@ def test_a_server_that_ends_says_so_and_answers_what_it_holds(alone, client):
     assert client.last_streams == [2**31 - 1, stream]
     assert client.goaway_code == 0
     assert alone.wait() == 0
+
+
+def test_a_window_that_is_closed_delays_the_end_by_little(start_dwell):
+    limits = {"drain_timeout": "600s", "write_timeout": "600s"}
+    dwell = start_dwell(server={"h2c": True}, limits=limits)
+    dwell.store().set(KEY, b"v" * 100_000)
+    with Http2Connection(dwell.address, window_bytes=0) as client:
+        asked = client.ask(KEY)
+        client.until(asked, lambda stream: stream.status == 200)
+        dwell.signal(signal.SIGTERM)
+        client.read_to_end()
+        assert client.streams[asked].reset == CANCEL
+        assert client.last_streams == [2**31 - 1, asked]
+    assert dwell.wait() == 0
 
 
 def test_a_reload_changes_nothing_on_a_connection(alone, client):

@@ -48,6 +48,11 @@ impl Budget {
 }
 
 impl Charge {
+    /// Bytes that it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Charges for `bytes` more, as long as no more than `bytes_max` are kept with them; false, and
     /// nothing is charged, where there would be more.
     pub(crate) fn grow(&mut self, bytes: usize, bytes_max: usize) -> bool {

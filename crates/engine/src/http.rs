@@ -32,7 +32,8 @@ use std::time::Duration;
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
-pub(crate) use http2::Outflow;
+pub use http2::UnderWay;
+pub(crate) use http2::{Outflow, Work};
 pub(crate) use peers::Peers;
 
 /// The token kinds a component uses; no other component of the loop may use them.

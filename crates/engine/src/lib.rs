@@ -61,7 +61,7 @@ pub mod websocket;
 pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, ProxyHeaderFailure, Request};
 pub use budget::Budget;
 pub use dwell_evloop::{ClientNames, Detached, PeerCertificates, TlsFacts};
-pub use http::{Http, HttpDriver, Kinds};
+pub use http::{Http, HttpDriver, Kinds, UnderWay};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};

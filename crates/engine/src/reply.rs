@@ -9,7 +9,7 @@ mod streaming;
 
 use crate::connection::Unread;
 use crate::date::Start;
-use crate::http::Peers;
+use crate::http::{Peers, UnderWay};
 use bytes::Bytes;
 use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, TlsFacts, Token};
 use dwell_proto::http1::{Version, encode};
@@ -234,20 +234,63 @@ impl Reply<'_> {
         self.unread != Unread::Nothing
     }
 
-    /// Bytes of output that wait for the reader.
-    pub fn queued_bytes(&self) -> usize {
-        if let Some(framed) = &self.framed {
-            framed.is_asked.set(true);
+    /// Has [`App::drained`](crate::App::drained) called when the client has taken all that waits
+    /// for it, if anything does.
+    ///
+    /// Shape: it is called anyway where a socket has refused some, or a write was refused as
+    /// [`WriteError::Full`]. On a stream of HTTP/2 little waits behind the callback without that.
+    ///
+    /// ```
+    /// use dwell_engine::{Body, Reply, Response};
+    ///
+    /// /// Begins an answer whose next piece is made when the client has taken this one.
+    /// fn begin(reply: &mut Reply<'_>) {
+    ///     reply.send(&Response { status: 200, fields: &[], body: Body::Stream(None) });
+    ///     reply.write(b"first").expect("it is open");
+    ///     reply.await_drained();
+    /// }
+    /// #
+    /// # let answer = dwell_testkit::serve_once(begin);
+    /// # assert!(answer.ends_with("5\r\nfirst\r\n0\r\n\r\n"), "{answer}");
+    /// ```
+    pub fn await_drained(&mut self) {
+        if let Some(framed) = &mut self.framed {
+            framed.is_awaited = true;
         }
-        self.queued()
     }
 
-    /// As [`queued_bytes`](Self::queued_bytes), for the engine itself.
-    fn queued(&self) -> usize {
+    /// Counts work for the request that goes on elsewhere, for as long as the result lives.
+    ///
+    /// Shape: a connection of HTTP/2 has at most 128 such pieces under way, and a request beyond
+    /// them is refused with `REFUSED_STREAM`. The work of a request that its client has reset
+    /// counts as well, so resets give no client more work than it may have. Nothing is counted on
+    /// HTTP/1.1. [`Exchange::offload`](crate::handler::Exchange::offload) counts its jobs itself.
+    pub fn under_way(&mut self) -> UnderWay {
+        match &mut self.framed {
+            Some(framed) => framed.work.begin(),
+            None => UnderWay::uncounted(),
+        }
+    }
+
+    /// Bytes of output that wait for the reader.
+    pub fn queued_bytes(&self) -> usize {
         match &self.framed {
             Some(framed) => framed.out.bytes(),
             None => self.stream.queued_bytes() + self.output.len(),
         }
+    }
+
+    /// Bytes of output that wait for the client, without those which are gathered for it.
+    pub(crate) fn refused_bytes(&self) -> usize {
+        match &self.framed {
+            Some(framed) => framed.out.bytes(),
+            None => self.stream.queued_bytes(),
+        }
+    }
+
+    /// Returns true if the app is told when there is room again for what was refused as too much.
+    pub(crate) fn tells_when_drained(&self) -> bool {
+        self.framed.is_some() || !self.stream.is_flushed()
     }
 
     /// Lets so many more bytes of a streamed body come.

@@ -154,7 +154,10 @@ impl Proxy {
         };
         record.response.add_unread(bytes);
         let exchange = record.client.exchange;
-        let queued = http.with_reply(context, exchange, |reply| reply.queued_bytes());
+        let queued = http.with_reply(context, exchange, |reply| {
+            reply.await_drained();
+            reply.queued_bytes()
+        });
         if let (Some(0), Some(connection)) = (queued, record.connection) {
             let bytes = record.response.take_unread();
             self.actions.push(Action::Grant {

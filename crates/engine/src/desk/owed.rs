@@ -312,7 +312,7 @@ impl<L: Line> Owed<L> {
                 Carried::Refused(order) => {
                     // What fills the queue is not with the socket yet, which therefore will not
                     // tell when it is gone.
-                    again = reply.stream.is_flushed();
+                    again = !reply.tells_when_drained();
                     refused = Some(order);
                     break;
                 }
@@ -345,7 +345,7 @@ impl<L: Line> Owed<L> {
         let ordered_bytes: usize = state.orders.iter().map(Order::bytes).sum();
         // What is gathered goes out when this callback ends; only what the socket has refused is
         // waited for, and told of when it is gone.
-        state.waiting_bytes = ordered_bytes + reply.stream.queued_bytes();
+        state.waiting_bytes = ordered_bytes + reply.refused_bytes();
         let writer = match (self.refusal(&state), &mut state.wakers) {
             (None, Some(wakers)) => wakers.writer.take(),
             _ => None,

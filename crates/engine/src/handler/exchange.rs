@@ -123,6 +123,11 @@ impl<'e, 'r> Exchange<'e, 'r> {
     /// # Errors
     /// [`PoolFull`], after the client was answered 503; `job` is dropped then.
     pub fn offload(&mut self, job: impl FnOnce() + Send + 'static) -> Result<(), PoolFull> {
+        let under_way = self.reply.under_way();
+        let job = move || {
+            job();
+            drop(under_way);
+        };
         let offered = self.host.server.pool().submit(Box::new(job));
         if offered.is_err() {
             let text = "all workers are busy\n";

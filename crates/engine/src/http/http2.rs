@@ -16,6 +16,7 @@ mod requests;
 mod serve;
 mod session;
 mod stream;
+mod work;
 mod writing;
 
 use super::moving::Leaving;
@@ -33,6 +34,8 @@ use std::time::{Duration, Instant};
 use stream::Stream;
 
 pub(crate) use outflow::Outflow;
+pub use work::UnderWay;
+pub(crate) use work::Work;
 
 /// The streams of all connections, and what is used in turns.
 #[derive(Debug)]
@@ -216,6 +219,7 @@ impl Http {
             limits: &self.limits,
             start,
             waits: self.waits,
+            is_ending: self.draining || self.leaving != Leaving::No,
             accounts: &self.accounts,
             peers: self.beside.peers.as_ref(),
             begun: false,

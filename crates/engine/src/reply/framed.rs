@@ -2,10 +2,9 @@
 
 use super::fields::Fields;
 use super::{Body, Outgoing, Reply, is_bodiless};
-use crate::http::Outflow;
+use crate::http::{Outflow, Work};
 use dwell_proto::http1::encode;
 use dwell_proto::http2::{ErrorCode, encode_field, encode_status};
-use std::cell::Cell;
 
 /// Room for a field block of the usual size.
 const BLOCK_BYTES: usize = 256;
@@ -18,8 +17,10 @@ pub(crate) struct Framed<'a> {
     pub(crate) out: &'a mut Outflow,
     /// The reason to end the stream without the rest of its answer, if there is one.
     pub(crate) reset: Option<ErrorCode>,
-    /// The app has asked how much waits, so it waits for that.
-    pub(crate) is_asked: Cell<bool>,
+    /// The app is to be told when all that waits was taken.
+    pub(crate) is_awaited: bool,
+    /// The work for the connection that goes on elsewhere.
+    pub(crate) work: &'a mut Work,
 }
 
 impl Framed<'_> {

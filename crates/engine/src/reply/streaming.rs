@@ -228,11 +228,11 @@ impl Reply<'_> {
     }
 
     pub(super) fn has_room(&mut self) -> Result<(), WriteError> {
-        if self.framed.is_none() && self.queued() > self.output_bytes_max {
+        if self.framed.is_none() && self.queued_bytes() > self.output_bytes_max {
             // Only what the socket has refused is told of when it is gone.
             self.write_gathered();
         }
-        let queued = self.queued();
+        let queued = self.queued_bytes();
         if queued > self.output_bytes_max {
             return Err(WriteError::Full {
                 limit: self.output_bytes_max,

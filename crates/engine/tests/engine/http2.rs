@@ -4,10 +4,12 @@ mod cuts;
 mod held;
 mod peer;
 
+use crate::support::Fixture;
 use bytes::Bytes;
-use dwell_engine::{HttpEvent, Limits};
+use dwell_engine::{Budget, HttpEvent, Limits};
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::ErrorCode;
+use dwell_testkit::Rig;
 use peer::{Peer, WIDE, data, fixture, head, pass, request, reset, window};
 use std::time::Duration;
 
@@ -99,6 +101,68 @@ fn a_piece_for_a_closed_window_has_the_time_of_a_write() {
 }
 
 #[test]
+fn a_closed_window_has_ten_seconds_and_less_where_the_server_ends() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    fixture.server.app.large = Bytes::from(vec![b'l'; 60_000]);
+    let mut peer = Peer::connect(&network, &fixture, 1000, WIDE);
+    peer.send(request(1, "GET", "/large", true));
+    for _ in 0..5 {
+        // Six thousand bytes in nine seconds are enough.
+        pass(&network, &mut fixture, Duration::from_secs(9));
+        peer.send(window(1, 6000));
+    }
+    pass(&network, &mut fixture, Duration::from_secs(9));
+    peer.send(window(1, 4000));
+    pass(&network, &mut fixture, Duration::from_secs(9));
+    peer.receive();
+    assert_eq!(
+        peer.answers[&1].reset,
+        Some(ErrorCode::CANCEL),
+        "4000 are not"
+    );
+    assert_eq!(fixture.server.app.count(HttpEvent::WriteTimeout), 1);
+    for stream in [3, 5] {
+        peer.send(request(stream, "GET", "/large", true));
+    }
+    pass(&network, &mut fixture, Duration::from_secs(5));
+    let begun = network.elapsed();
+    let Fixture {
+        server, event_loop, ..
+    } = &mut fixture;
+    server.http.drain(event_loop.context(), &mut server.app);
+    peer.send(window(5, 60_000));
+    let answer = peer.answer(&mut fixture, 3);
+    assert_eq!(answer.reset, Some(ErrorCode::CANCEL));
+    fixture.turn_for_client("the connection ends", || (!peer.receive()).then_some(()));
+    assert!(network.elapsed() < begun + Duration::from_secs(5));
+    assert_eq!(peer.answers[&5].body.len(), 60_000);
+    assert_eq!(peer.go_away, Some(ErrorCode::NO_ERROR));
+}
+
+#[test]
+fn a_client_whose_output_waits_reads_at_its_end_why_it_was_closed() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    fixture.server.app.large = Bytes::from(vec![b'l'; 500_000]);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    let mut streams = (1..).step_by(2);
+    for stream in streams.by_ref().take(100) {
+        peer.send(request(stream, "GET", "/hold", true))
+            .send(reset(stream));
+    }
+    for stream in streams.by_ref().take(110) {
+        peer.send(request(stream, "GET", "/hold?ms=1000&then=close", true));
+    }
+    peer.send(request(streams.next().unwrap(), "GET", "/large", true));
+    peer.socket.set_window(50_000);
+    // The last of the resets is one too many, and the socket takes nothing then.
+    pass(&network, &mut fixture, Duration::from_secs(2));
+    fixture.turn_for_client("the connection ends", || (!peer.receive()).then_some(()));
+    assert_eq!(peer.go_away, Some(ErrorCode::ENHANCE_YOUR_CALM));
+}
+
+#[test]
 fn streams_share_a_narrow_connection_in_turns() {
     let network = SimNet::new(1);
     let mut fixture = fixture(limits());
@@ -159,6 +223,43 @@ fn trailer_fields_that_wait_are_counted_with_the_bodies_of_all() {
     peer.send(head(9, &[("x", &long)], true));
     assert_eq!(peer.answer(&mut fixture, 9).status, "200");
     assert!(!peer.answers.contains_key(&3));
+}
+
+#[test]
+fn field_blocks_without_an_end_are_counted_with_the_bodies_of_all() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        gathered_bytes_max: 100_000,
+        ..limits()
+    });
+    let gathered = Budget::default();
+    fixture.server.http.share_gathered(gathered.clone());
+    // A field of 16,000 bytes, of which the last ones do not come.
+    let mut block = head(1, &[(":method", "GET"), ("x", &"x".repeat(12_000))], true);
+    let length = block.len() - 9 - 10;
+    block.truncate(length + 9);
+    block[..3].copy_from_slice(&(length as u32).to_be_bytes()[1..]);
+    block[4] &= !4;
+    let mut peers: Vec<_> = (0..12)
+        .map(|_| {
+            let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+            peer.send(&block);
+            peer
+        })
+        .collect();
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    assert!(gathered.bytes() > 50_000, "{} bytes", gathered.bytes());
+    assert!(gathered.bytes() <= 100_000);
+    let refused = peers.iter_mut().filter_map(|peer| {
+        peer.receive();
+        peer.go_away
+    });
+    let refused: Vec<_> = refused.collect();
+    assert!((1..12).contains(&refused.len()), "{refused:?}");
+    assert_eq!(refused[0], ErrorCode::ENHANCE_YOUR_CALM);
+    drop(peers);
+    assert_eq!(fixture.connections_left(), 0);
+    assert_eq!(gathered.bytes(), 0);
 }
 
 #[test]

@@ -7,9 +7,10 @@ mod windows;
 
 use crate::support::serve;
 use client::Peer;
-use dwell_engine::handler::{Answer, BodyMode, Exchange, Handler, Responder};
+use dwell_engine::handler::{Answer, BodyMode, BodyWriter, Exchange, Handler, Responder};
 use dwell_engine::{Body, Request, Response, Running, ServerBuilder};
 use dwell_proto::http1::{RequestHead, Version};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of the answer to `/big`.
@@ -19,6 +20,12 @@ const BIG_BYTES: usize = 100_000;
 #[derive(Clone, Default)]
 struct Site {
     waiting: Arc<Mutex<Vec<Responder>>>,
+    /// Held by a test for as long as the jobs of `/slow` are to take.
+    slowness: Arc<Mutex<()>>,
+    /// Requests of it so far.
+    slow: Arc<AtomicUsize>,
+    /// Writers that have found no more room.
+    writers: Arc<Mutex<Vec<BodyWriter>>>,
 }
 
 impl Handler for Site {
@@ -33,6 +40,22 @@ impl Handler for Site {
         assert_eq!(request.head.version, Version::Http2);
         match (request.head.method, request.head.path) {
             (_, "/later") => self.waiting.lock().unwrap().push(exchange.responder()),
+            (_, "/slow") => {
+                self.slow.fetch_add(1, Ordering::Relaxed);
+                let (responder, slowness) = (exchange.responder(), Arc::clone(&self.slowness));
+                let work = move || {
+                    drop(slowness.lock());
+                    let _ = responder.send(Answer::text(200, "slow"));
+                };
+                // A pool that is full has answered.
+                let _ = exchange.offload(work);
+            }
+            (_, "/fill") => {
+                let writer = exchange.responder().stream(Answer::new(200), None);
+                let mut writer = writer.unwrap();
+                while writer.try_write(vec![b'f'; 10_000]).is_ok() {}
+                self.writers.lock().unwrap().push(writer);
+            }
             ("PUT", _) => {
                 let mut body = exchange.body(request);
                 let responder = exchange.responder();

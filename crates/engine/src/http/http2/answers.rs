@@ -6,7 +6,6 @@ use crate::connection::{Phase, Unread};
 use crate::reply::{Framed, Outgoing, Reply};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http2::{ErrorCode, encode, encode_status};
-use std::cell::Cell;
 use std::time::Duration;
 
 /// A stream may have this part of the output that a connection of HTTP/1.1 may have; all of them
@@ -65,21 +64,22 @@ impl<A> Serve<'_, A> {
                 stream: number,
                 out: &mut stream.out,
                 reset: None,
-                is_asked: Cell::new(false),
+                is_awaited: false,
+                work: &mut self.session.work,
             }),
         };
         let result = make(self.context, self.app, &mut reply);
         let sent = reply.sent;
         let (granted, awaits) = (reply.granted, reply.awaits_body);
         let framed = reply.framed;
-        let is_asked = framed.as_ref().is_some_and(|framed| framed.is_asked.get());
+        let is_awaited = framed.as_ref().is_some_and(|framed| framed.is_awaited);
         let reset = framed.and_then(|framed| framed.reset);
         self.context.return_output(output);
         let waits = stream.out.bytes();
         self.session.sending.requeue(waited, waits);
         stream.marks.is_blocked |= waits > bytes_max;
-        // What waits goes out by itself later, and an app that knows of it is told when it has.
-        stream.marks.is_blocked |= is_asked && waits > 0;
+        // What waits goes out by itself later, and an app that waits for that is told.
+        stream.marks.is_blocked |= is_awaited && waits > 0;
         let given = match reset {
             Some(code) => Given::Reset(code),
             None if !sent => Given::Nothing,

@@ -231,6 +231,11 @@ impl<A: App> Serve<'_, A> {
         let Some(stream) = self.tables.streams.get_mut(token) else {
             return Ok(());
         };
+        if stream.marks.is_stalled && stream.marks.is_ready {
+            // It waits for the socket, whose own deadline runs, and not for a window.
+            self.context.arm(token, self.limits.write_timeout);
+            return Ok(());
+        }
         if stream.marks.is_stalled {
             self.app.event(HttpEvent::WriteTimeout);
             return self.fail_stream(token, ErrorCode::CANCEL);

@@ -1,7 +1,9 @@
 //! From input to what each frame means.
 
 use super::serve::Serve;
+use super::session::Unfinished;
 use crate::app::App;
+use crate::budget::Charge;
 use dwell_proto::http2::{
     ErrorCode, FieldSection, Frame, HpackDecoder, PeerError, PeerSettings, SectionLimits, encode,
     settings,
@@ -98,10 +100,13 @@ impl<A: App> Serve<'_, A> {
             section_bytes_max: self.limits.head.head_bytes_max,
             field_count_max: self.limits.head.field_count_max,
         };
-        let kept = if is_first {
-            self.tables.spare.take()
+        let (kept, charge) = if is_first {
+            (self.tables.spare.take(), None)
         } else {
-            self.session.section.take()
+            let unfinished = self.session.section.take();
+            unfinished.map_or((None, None), |block| {
+                (Some(block.section), Some(block.charge))
+            })
         };
         let mut section = kept.unwrap_or_else(|| Box::new(FieldSection::new(limits)));
         let mut without_table = HpackDecoder::new(0);
@@ -110,13 +115,30 @@ impl<A: App> Serve<'_, A> {
         let decoded = fields.decode(fragment, ends_block, &mut section);
         decoded.map_err(|_| ErrorCode::COMPRESSION_ERROR)?;
         if !ends_block {
-            self.session.section = Some(section);
-            return Ok(());
+            return self.keep_block(section, charge);
         }
         let result = self.section(stream, &section, ends_stream);
         section.clear();
         self.tables.spare = Some(section);
         result
+    }
+
+    /// Keeps a field block until the rest of it comes, as far as all connections have room.
+    fn keep_block(
+        &mut self,
+        section: Box<FieldSection>,
+        charge: Option<Charge>,
+    ) -> Result<(), ErrorCode> {
+        let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
+        let bytes = section.capacity_bytes();
+        let mut charge = charge
+            .or_else(|| budget.charge(0, max))
+            .ok_or(ErrorCode::ENHANCE_YOUR_CALM)?;
+        if !charge.grow(bytes.saturating_sub(charge.bytes()), max) {
+            return Err(ErrorCode::ENHANCE_YOUR_CALM);
+        }
+        self.session.section = Some(Box::new(Unfinished { section, charge }));
+        Ok(())
     }
 
     fn setting(&mut self, id: u16, value: u32) -> Result<(), ErrorCode> {

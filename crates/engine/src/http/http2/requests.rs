@@ -66,7 +66,8 @@ impl<A: App> Serve<'_, A> {
         section: &FieldSection,
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
-        let is_full = self.session.open.len() >= STREAMS_MAX
+        // Work whose request was reset counts like a request, until it has ended.
+        let is_full = self.session.open.len().max(self.session.work.count()) >= STREAMS_MAX
             || self.session.sending.queued > OUTPUT_SHARE * self.limits.output_bytes_max;
         let mut stream = Stream::new(self.token, number, self.session.sending.stream_window);
         stream.marks.is_ended = ends_stream;

@@ -37,6 +37,8 @@ pub(super) struct Serve<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) waits: Waits,
+    /// The server ends, or its connections go on in another process.
+    pub(super) is_ending: bool,
     pub(super) accounts: &'v Accounts,
     pub(super) peers: Option<&'v Peers>,
     /// A request was handed over in this visit.
@@ -208,7 +210,8 @@ impl<A: App> Serve<'_, A> {
             code,
             &mut self.session.sending.control,
         );
-        if !self.connection.peer.stream.is_flushed() || self.write_control() {
+        // It goes behind what waits for the socket.
+        if self.write_control() {
             Fate::Finish
         } else {
             Fate::Close
@@ -248,6 +251,9 @@ impl<A> Serve<'_, A> {
     /// The server ends, or the connection has had its requests.
     pub(super) fn drain(&mut self) -> Fate {
         self.session.leave();
+        if self.is_ending {
+            self.hurry();
+        }
         self.rest()
     }
 

@@ -1,6 +1,8 @@
 //! One connection of HTTP/2, apart from its socket.
 
 use super::calm::Calm;
+use super::work::Work;
+use crate::budget::Charge;
 use dwell_evloop::Token;
 use dwell_proto::http2::{
     BlockLimits, ErrorCode, FieldSection, FrameDecoder, HpackDecoder, SectionLimits, Window,
@@ -34,18 +36,28 @@ pub(crate) struct Session {
     /// then on.
     pub(super) fields: Option<Box<HpackDecoder>>,
     /// The field block that is not complete.
-    pub(super) section: Option<Box<FieldSection>>,
+    pub(super) section: Option<Box<Unfinished>>,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) open: Open,
     pub(super) calm: Calm,
     /// Some streams are marked, as something is to be told of them in the next visit.
     pub(super) attends: bool,
+    /// The work of its requests that goes on elsewhere.
+    pub(super) work: Work,
     /// The request that its app has put off to the next turn; nothing is read behind it.
     pub(super) put_off: Option<Box<PutOff>>,
     pub(super) going: Going,
     /// The meaning of the deadline of the connection.
     pub(super) wait: Wait,
+}
+
+/// A field block of which the end has not come.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    pub(super) section: Box<FieldSection>,
+    /// Its part in what all connections keep.
+    pub(super) charge: Charge,
 }
 
 /// A request whose head has come, and that is not handed over yet.
@@ -173,6 +185,7 @@ impl Session {
             },
             calm: Calm::new(now),
             attends: false,
+            work: Work::default(),
             put_off: None,
             going: Going::No,
             wait: Wait::Idle,

@@ -3,13 +3,19 @@
 use super::serve::Serve;
 use super::session::Going;
 use super::stream::Stream;
-use dwell_evloop::{Readiness, Token};
+use dwell_evloop::{Readiness, Token, WritePace};
 use dwell_proto::http2::{ErrorCode, encode};
+use std::time::Duration;
 
 /// Bytes of its body that a stream writes in its turn.
 const TURN_BYTES: usize = 16 * 1024;
 /// Output of a connection that is gathered in one turn.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// Time for a client to take enough of an answer while its windows are closed.
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same where the server ends.
+const LAST_STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state of a stream behind its turn.
 enum Turn {
@@ -159,17 +165,17 @@ impl<A> Serve<'_, A> {
 
     /// Output of a stream waits, or does so no longer: sets its deadline for that.
     fn pace(&mut self, token: Token) {
+        let pace = self.stall_pace();
         let Some(stream) = self.tables.streams.get_mut(token) else {
             return;
         };
         if stream.out.has_body() {
             stream.marks.is_blocked = true;
             let is_bounded = self.waits.bounds_held || !stream.exchange.is_held();
-            let enough = self.limits.write_pace().bytes_min().max(1);
-            let has_taken = stream.out.has_taken(enough);
+            let has_taken = stream.out.has_taken(pace.bytes_min().max(1));
             if is_bounded && (has_taken || !stream.marks.is_stalled) {
                 stream.marks.is_stalled = true;
-                self.context.arm(token, self.limits.write_timeout);
+                self.context.arm(token, pace.timeout);
             }
             return;
         }
@@ -179,6 +185,30 @@ impl<A> Serve<'_, A> {
         if std::mem::take(&mut stream.marks.is_blocked) && stream.exchange.is_held() {
             stream.marks.is_drained = true;
             self.mark(token);
+        }
+    }
+
+    /// The pace at which a client is to take what its windows hold up.
+    fn stall_pace(&self) -> WritePace {
+        let longest = if self.is_ending {
+            LAST_STALL_TIMEOUT
+        } else {
+            STALL_TIMEOUT
+        };
+        WritePace {
+            timeout: self.limits.write_timeout.min(longest),
+            ..self.limits.write_pace()
+        }
+    }
+
+    /// The server ends: streams whose windows are closed have little time left.
+    pub(super) fn hurry(&mut self) {
+        let timeout = self.stall_pace().timeout;
+        for token in self.session.open.tokens() {
+            let stream = self.tables.streams.get(token);
+            if stream.is_some_and(|stream| stream.marks.is_stalled) {
+                self.context.arm(token, timeout);
+            }
         }
     }
 

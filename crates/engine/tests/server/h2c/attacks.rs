@@ -1,8 +1,10 @@
 //! Clients that cause more work than they should.
 
-use super::client::{Got, data, head, request, window};
-use super::peer;
+use super::client::{Got, Peer, data, head, request, window};
+use super::{peer, site};
 use dwell_proto::http2::{ErrorCode, encode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Sends `frame` very often, and expects the end of the connection.
@@ -66,6 +68,73 @@ fn streams_beyond_the_bound_are_refused() {
     peer.until(|got| matches!(got, Got::Reset(255, _)));
     peer.send(request(259, "GET", "/", true));
     assert_eq!(peer.answer(259).0, "200");
+}
+
+/// Sends so many requests that are reset at once, and then one more; returns how that ends.
+fn reset_at_once(peer: &mut Peer, count: u32, path: &str) -> Option<ErrorCode> {
+    let last = 2 * count + 1;
+    for number in 0..count {
+        let mut pair = request(2 * number + 1, "GET", path, true);
+        encode::reset(2 * number + 1, ErrorCode::CANCEL, &mut pair);
+        peer.send(pair);
+    }
+    peer.send(request(last, "GET", "/", true));
+    loop {
+        match peer.next() {
+            Some(Got::Reset(stream, code)) if stream == last => return Some(code),
+            Some(Got::GoAway(_, code)) => return Some(code),
+            Some(Got::Head { stream, .. }) if stream == last => return None,
+            Some(_) => {}
+            None => panic!("the connection ends without a word"),
+        }
+    }
+}
+
+#[test]
+fn work_of_requests_that_were_reset_counts_until_it_has_ended() {
+    let (_running, site, mut peer) = peer(|builder| builder.workers(2));
+    let slowness = Arc::clone(&site.slowness);
+    let slow = slowness.lock().unwrap();
+    let refused = reset_at_once(&mut peer, 128, "/slow");
+    assert_eq!(refused, Some(ErrorCode::REFUSED_STREAM));
+    assert_eq!(site.slow.load(Ordering::Relaxed), 128);
+    drop(slow);
+    // When the workers have done it, there is room again.
+    for stream in (259..).step_by(2) {
+        peer.send(request(stream, "GET", "/", true));
+        let got = peer.until(|got| match got {
+            Got::Head { stream: of, .. } | Got::Reset(of, _) => *of == stream,
+            _ => false,
+        });
+        if matches!(got, Got::Head { .. }) {
+            return;
+        }
+        assert!(stream < 259 + 100, "it is refused for ever");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn ten_thousand_requests_that_are_reset_leave_little_work() {
+    let (running, site) = site(|builder| builder.workers(2).worker_queue(100));
+    let slowness = Arc::clone(&site.slowness);
+    let slow = slowness.lock().unwrap();
+    for _ in 0..40 {
+        let mut peer = Peer::connect(&running);
+        let end = reset_at_once(&mut peer, 250, "/slow");
+        assert_eq!(end, Some(ErrorCode::ENHANCE_YOUR_CALM));
+    }
+    // Others are served meanwhile, but for what needs a worker.
+    let mut other = Peer::connect(&running);
+    other.send(request(1, "GET", "/", true));
+    assert_eq!(other.answer(1).0, "200");
+    other.send(request(3, "GET", "/slow", true));
+    assert_eq!(other.answer(3).0, "503");
+    let asked = site.slow.load(Ordering::Relaxed);
+    assert!(asked <= 40 * 201 + 1, "{asked} requests were handed over");
+    let refused = running.statistics().jobs_refused as usize;
+    assert_eq!(asked - refused, 102, "two at work and a hundred that wait");
+    drop(slow);
 }
 
 #[test]

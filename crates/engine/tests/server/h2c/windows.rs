@@ -23,6 +23,31 @@ fn a_closed_window_holds_one_stream_alone() {
 }
 
 #[test]
+fn a_writer_that_finds_no_room_leaves_the_loop_alone() {
+    let (running, site) = site(|builder| builder.pollers(1));
+    let mut peer = Peer::silent(&running);
+    peer.send(preface(0)).send(request(1, "GET", "/fill", true));
+    peer.until(|got| matches!(got, Got::Head { stream: 1, .. }));
+    let mut other = Peer::connect(&running);
+    for number in 0..50 {
+        let stream = 2 * number + 1;
+        other.send(request(stream, "GET", "/", true));
+        assert_eq!(other.answer(stream).0, "200");
+    }
+    let wakes = running.statistics().wake_ups;
+    assert!(wakes < 20, "the loop has looked {wakes} times");
+    // What waits comes as the windows open, all of it.
+    let writer = site.writers.lock().unwrap().pop().unwrap();
+    assert!(writer.finish(Vec::new()).is_ok());
+    peer.send(window(1, 1 << 30)).send(window(0, 1 << 30));
+    let length = peer.answer(1).1.len();
+    assert!(
+        length > 500_000 && length.is_multiple_of(10_000),
+        "{length}"
+    );
+}
+
+#[test]
 fn a_client_that_takes_nothing_loses_its_stream() {
     let (running, _site) = site(|builder| builder.write_timeout(Duration::from_millis(50)));
     let mut peer = Peer::silent(&running);
