@@ -6,6 +6,7 @@ mod descriptor;
 mod fault;
 mod file;
 mod handshakes;
+mod kept;
 mod outcome;
 mod queue;
 mod secure;
@@ -43,7 +44,6 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use queue::Queue;
 use socket::Socket;
-use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -444,45 +444,6 @@ impl Stream {
         if let Some(queue) = self.beside.queue_mut() {
             queue.account(output, token, now);
         }
-    }
-
-    /// Keeps something for as long as the stream lives, wherever that goes: it is dropped with the
-    /// socket, or when another takes its place. For counts of open sockets.
-    ///
-    /// ```
-    /// use dwell_evloop::Stream;
-    /// use std::os::unix::net::UnixStream;
-    /// use std::sync::Arc;
-    ///
-    /// let (client, _peer) = UnixStream::pair()?;
-    /// let mut stream = Stream::from_descriptor(client.into())?;
-    /// let open = Arc::new(());
-    /// stream.keep(Box::new(Arc::clone(&open)));
-    /// assert_eq!(Arc::strong_count(&open), 2);
-    /// drop(stream);
-    /// assert_eq!(Arc::strong_count(&open), 1);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn keep(&mut self, kept: Box<dyn Any + Send>) {
-        self.beside.keep(kept);
-    }
-
-    /// The value that was given to [`keep`](Self::keep), to be changed.
-    ///
-    /// ```
-    /// use dwell_evloop::Stream;
-    /// use std::os::unix::net::UnixStream;
-    ///
-    /// let (client, _peer) = UnixStream::pair()?;
-    /// let mut stream = Stream::from_descriptor(client.into())?;
-    /// assert!(stream.kept().is_none());
-    /// stream.keep(Box::new(1_usize));
-    /// let requests = stream.kept().and_then(|kept| kept.downcast_mut::<usize>());
-    /// assert_eq!(requests.copied(), Some(1));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
-    pub fn kept(&mut self) -> Option<&mut (dyn Any + Send)> {
-        self.beside.kept()
     }
 
     /// Ends the sending side, so that the peer reads the end of the stream.
