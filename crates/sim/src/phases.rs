@@ -45,8 +45,12 @@ fn told(options: &Options) -> Duration {
     TOLD + interval.unwrap_or_default()
 }
 
+/// Reads of a loop that may be under way in a simulation (`lookups/reads.rs` of the edge).
+const READS_AT_ONCE: usize = 3;
+
 /// Turns that loops need to look at keys in memcached for so long: one to ask, two for what each
-/// server has to say, and as many for the statistics of those that are watched.
+/// server has to say, and as many for the statistics of those that are watched. Without cas uniques
+/// every look reads all values, and those beyond the room for reads take as many more.
 fn looks(options: &Options, time: Duration) -> u64 {
     let Some(memcached) = &options.memcached else {
         return 0;
@@ -54,7 +58,12 @@ fn looks(options: &Options, time: Duration) -> u64 {
     let sweeps = time.as_millis() / memcached.sweep_interval.as_millis() + 1;
     let statistics = u128::from(memcached.watches) * u128::from(time.as_secs());
     let loops = options.loops as u128;
-    ((sweeps * loops + statistics) * (2 + 2 * memcached.servers as u128)) as u64
+    let rounds = if memcached.has_cas {
+        1
+    } else {
+        options.keys.div_ceil(READS_AT_ONCE) as u128
+    };
+    ((sweeps * loops * rounds + statistics) * (2 + 2 * memcached.servers as u128)) as u64
 }
 
 /// Plays the plan of a seed.

@@ -5,6 +5,7 @@
 //! one way, and are told which it is.
 
 mod hints;
+mod reads;
 
 use super::explanation::Valued;
 use super::tables::{Keys, Version};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
+use reads::Reads;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,9 @@ pub(crate) struct Lookups {
     source: Source,
     metrics: Arc<LoopMetrics>,
     table: Slab<Lookup, LookupId>,
+    /// Lookups of requests that may be under way.
+    asked_max: usize,
+    reads: Reads,
     /// Lookups that go out when the turn ends.
     unsent: Vec<LookupId>,
     /// Keys whose version the sweep under way has still to ask for.
@@ -51,6 +56,8 @@ pub(super) struct Lookup {
     /// there is no other.
     first: Option<Packed<LookupMember>>,
     others: Vec<Packed<LookupMember>>,
+    /// It takes room among the reads.
+    is_read: bool,
 }
 
 impl Lookup {
@@ -82,12 +89,14 @@ pub(crate) struct Fill {
 }
 
 impl Lookups {
-    /// Makes room for so many lookups under way.
+    /// Makes room for so many lookups of requests under way.
     pub(crate) fn new(source: Source, metrics: Arc<LoopMetrics>, lookups_max: usize) -> Self {
         Self {
             source,
             metrics,
-            table: LookupId::slab(lookups_max),
+            table: LookupId::slab(usize::MAX),
+            asked_max: lookups_max,
+            reads: Reads::default(),
             unsent: Vec::new(),
             versions: Vec::new(),
             went_back: None,
@@ -96,9 +105,9 @@ impl Lookups {
         }
     }
 
-    /// Makes room for another number of lookups under way.
+    /// Makes room for another number of lookups of requests under way.
     pub(super) fn set_lookups_max(&mut self, lookups_max: usize) {
-        self.table.set_capacity_max(lookups_max);
+        self.asked_max = lookups_max;
     }
 
     /// The embedded store, if values are in it.
@@ -114,11 +123,11 @@ impl Lookups {
         matches!(self.source, Source::Embedded(..))
     }
 
-    /// Puts a key among the lookups of this turn, if its value cannot be read at once.
+    /// Has a key [read](Self::read), if its value cannot be read at once.
     pub(super) fn reads_later(&mut self, keys: &mut Keys, key: KeyId) -> bool {
         let is_later = !self.is_immediate();
         if is_later {
-            self.ask(keys, key);
+            self.read(keys, key);
         }
         is_later
     }
@@ -152,14 +161,38 @@ impl Lookups {
         })
     }
 
-    /// The lookup of a key that goes out when this turn ends; `None` where there is no room.
+    /// The lookup of a key that goes out when this turn ends, for a request; `None` where there is
+    /// no room.
     pub(super) fn ask(&mut self, keys: &mut Keys, key: KeyId) -> Option<LookupId> {
-        let record = keys.get_mut(key)?;
+        let record = keys.get(key)?;
         if record.lookup.is_some() {
             return record.lookup;
         }
-        let (first, others) = (None, Vec::new());
-        let lookup = Lookup { key, first, others };
+        let has_room = self.table.len() - self.reads.under_way() < self.asked_max;
+        has_room.then(|| self.begin(keys, key, false))?
+    }
+
+    /// Has a key read for those who wait for it: when this turn ends, or as soon as there is room.
+    pub(super) fn read(&mut self, keys: &mut Keys, key: KeyId) {
+        if keys.get(key).is_none_or(|record| record.lookup.is_some()) {
+            return;
+        }
+        if !self.reads.has_room() {
+            self.reads.put_off(keys, key);
+        } else if self.begin(keys, key, true).is_some() {
+            self.reads.begin();
+        }
+    }
+
+    /// Makes a lookup that goes out when this turn ends.
+    fn begin(&mut self, keys: &mut Keys, key: KeyId, is_read: bool) -> Option<LookupId> {
+        let record = keys.get_mut(key)?;
+        let lookup = Lookup {
+            key,
+            first: None,
+            others: Vec::new(),
+            is_read,
+        };
         let lookup = self.table.insert(lookup).ok()?;
         record.lookup = Some(lookup);
         record.lookups += 1;
@@ -246,6 +279,9 @@ impl Lookups {
             .memcached_lookups
             .increment(lookup_outcome(&completion.outcome));
         let lookup = self.table.remove(lookup)?;
+        if lookup.is_read {
+            self.reads.end();
+        }
         if let Some(record) = keys.get_mut(lookup.key) {
             match &completion.outcome {
                 Outcome::Hit { cas_unique, .. } => {
@@ -256,6 +292,9 @@ impl Lookups {
                 Outcome::Failed(_) => record.version = Version::default(),
                 _ => {}
             }
+        }
+        while let Some(next) = self.reads.next(keys) {
+            self.read(keys, next);
         }
         Some(lookup)
     }
@@ -314,7 +353,7 @@ impl Lookups {
         if version.is_after(completion.epoch, *cas_unique) {
             self.went_back = Some(completion.server);
         }
-        self.ask(keys, key);
+        self.read(keys, key);
     }
 
     /// Notes a value that was looked up for an explanation.
@@ -335,9 +374,9 @@ impl Lookups {
 
 #[cfg(any(test, feature = "sim"))]
 impl Lookups {
-    /// Lookups under way.
+    /// Lookups under way, and reads that were put off.
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.reads.are_put_off()
     }
 }
 
@@ -345,7 +384,7 @@ impl Lookups {
 impl Lookups {
     /// True if no lookup is under way.
     pub(super) fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.len() == 0
     }
 
     /// The oldest lookup of a key.
@@ -357,10 +396,13 @@ impl Lookups {
     /// Loses every lookup under way, as only a fault could.
     pub(super) fn lose_all(&mut self, keys: &mut Keys) {
         for lookup in self.table.tokens().collect::<Vec<_>>() {
-            if let Some(lookup) = self.table.remove(lookup)
-                && let Some(record) = keys.get_mut(lookup.key)
-            {
-                record.lookups = 0;
+            if let Some(lookup) = self.table.remove(lookup) {
+                if lookup.is_read {
+                    self.reads.end();
+                }
+                if let Some(record) = keys.get_mut(lookup.key) {
+                    record.lookups = 0;
+                }
             }
         }
     }

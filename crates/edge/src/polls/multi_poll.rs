@@ -389,7 +389,7 @@ impl MultiPolls<'_> {
             && let Some(poll) = self.waiters.multi_poll(token).filter(|poll| poll.is_held)
         {
             for key in poll.left_out() {
-                self.lookups.ask(&mut self.waiters.keys, key);
+                self.lookups.read(&mut self.waiters.keys, key);
             }
         }
     }

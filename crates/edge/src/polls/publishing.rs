@@ -236,7 +236,7 @@ impl Publications<'_> {
         );
         let key = self.keys.find(&finished.key).filter(|_| has_changed);
         if let Some(key) = key.filter(|key| self.keys.waited_name(*key).is_some()) {
-            self.lookups.ask(self.keys, key);
+            self.lookups.read(self.keys, key);
         }
     }
 

@@ -30,7 +30,7 @@ impl Lookups {
             keys.hinted.insert(key);
             return HintOutcome::Read;
         }
-        self.ask(keys, key);
+        self.read(keys, key);
         HintOutcome::Read
     }
 
@@ -39,7 +39,7 @@ impl Lookups {
         let is_hinted = !keys.hinted.is_empty() && keys.hinted.remove(&key);
         let is_waited = |key: &KeyId| keys.get(*key).is_some_and(|key| !key.waiting.is_empty());
         if is_hinted && is_waited(&key) {
-            self.ask(keys, key);
+            self.read(keys, key);
         }
     }
 

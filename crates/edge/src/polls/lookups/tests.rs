@@ -1,5 +1,6 @@
 //! Lookups before an embedded store, and before a memcached that the tests speak for.
 
+use super::reads::READS_AT_ONCE;
 use super::*;
 use crate::ids::{MultiPollId, PollId};
 use crate::metrics::Metrics;
@@ -149,15 +150,46 @@ fn a_key_is_kept_until_its_last_lookup_has_ended() {
 }
 
 #[test]
-fn lookups_have_a_bound() {
+fn lookups_of_requests_have_a_bound() {
     let mut of = Fixture::before_memcached();
     let keys = ["a", "b", "c", "d"].map(|name| of.key(name));
+    let read = of.waited("read");
+    of.version(read, 1);
     let lookups = keys.map(|key| of.ask(key));
-    assert!(lookups[2].is_some());
+    assert!(lookups[2].is_some(), "a read takes none of their room");
     assert_eq!(lookups[3], None, "there is room for three");
-    assert!(of.lookups.reads_later(&mut of.keys, keys[3]), "nor at once");
+    assert!(of.lookups.reads_later(&mut of.keys, keys[2]), "it shares");
     of.complete(lookups[0].unwrap(), Outcome::Miss);
     assert!(of.ask(keys[3]).is_some());
+}
+
+#[test]
+fn a_read_without_room_comes_when_there_is_some_and_each_key_has_its_turn() {
+    let mut of = Fixture::before_memcached();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let keys = names.map(|name| of.waited(name));
+    for _ in 0..2 {
+        for key in keys {
+            of.version(key, 1);
+        }
+    }
+    assert_eq!(of.hint("f"), HintOutcome::Read);
+    let first = of.lookups.take_unsent();
+    assert_eq!(first.len(), READS_AT_ONCE, "there is room for so many");
+    for lookup in &first {
+        of.lookups.sent(&mut of.keys, *lookup).unwrap();
+    }
+    let asked = of.ask(keys[3]);
+    of.complete(first[0], hit(1));
+    assert_eq!(of.send(), ["d", "e"], "one that is asked for takes no room");
+    let Some(asked) = asked else {
+        panic!("a request has room of its own");
+    };
+    of.complete(asked, Outcome::Failed(Failure::Timeout));
+    assert_eq!(of.send(), [""; 0], "that was no read");
+    of.complete(first[1], Outcome::Failed(Failure::Timeout));
+    assert_eq!(of.send(), ["f"]);
+    assert_eq!(of.lookups.len(), READS_AT_ONCE);
 }
 
 #[test]
