@@ -106,9 +106,12 @@ impl EventStreams<'_> {
             Watch::Running => self.lookups.stored(opening.name, now.seconds),
         };
         let stored = item.as_ref().map(Found::stored);
-        let found = match opening.known {
-            Known::Looked(found) => found,
-            _ => stored.as_ref(),
+        let found = if let Known::Looked(found) = opening.known {
+            found
+        } else {
+            // memcached may have had a value since, of which others were told meanwhile.
+            self.waiters.keys.begin_uncompared(key);
+            stored.as_ref()
         };
         let lifetime = self.config.limits.stream_lifetime;
         let most = opening.ask.wait();

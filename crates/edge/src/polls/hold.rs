@@ -156,6 +156,8 @@ impl Holding<'_> {
                 return answers::conclude(&mut to, context, route, &ask, decision, found);
             }
         }
+        // memcached may have had one since, of which others were told meanwhile.
+        self.waiters.keys.begin_uncompared(key);
         let exchange = Exchange::Held(http, poll.exchange);
         self.hold(context, poll, key, exchange);
     }

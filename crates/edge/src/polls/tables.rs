@@ -461,6 +461,14 @@ impl Keys {
         Some(token)
     }
 
+    /// Notes that somebody begins to wait for a key without having been compared with its value:
+    /// the next sweep reads it, although others have been.
+    pub(crate) fn begin_uncompared(&mut self, key: KeyId) {
+        if let Some(record) = self.slab.get_mut(key) {
+            record.version = Version::default();
+        }
+    }
+
     /// The name of a key that polls or streams wait for.
     pub(crate) fn waited_name(&self, key: KeyId) -> Option<&[u8]> {
         let record = self.slab.get(key)?;

@@ -3,8 +3,9 @@
 use super::before_memcached;
 use super::feeds::Events;
 use super::harness::{App, Client, Edge, cursor, memcached};
+use super::recall::note;
 use super::sockets::Socket;
-use crate::metrics::WakeOutcome;
+use crate::metrics::{PollOutcome, WakeOutcome};
 
 fn frame(key: &str, value: &str) -> String {
     let cursor = cursor(value);
@@ -276,4 +277,50 @@ fn a_poll_waits_for_a_key_that_another_cannot_have_asked_for() {
         "{body}"
     );
     drop(all);
+}
+
+#[test]
+fn a_stream_that_the_application_begins_is_told_of_what_others_were_told_before_it() {
+    let (app, memcached) = (App::start(), memcached());
+    let options = format!("upstream.url = \"http://{}\"", app.address());
+    let mut edge = before_memcached(memcached.address(), &options);
+    let mut stream = Events::follow(&edge, "/poll/a", "");
+    let (mut exchange, _) = app.accept(&mut edge);
+    memcached.set("/poll/a", "stored");
+    // From here on the loop knows the version of the value.
+    let socket = Socket::open(&edge, "/poll/a");
+    edge.turn_until_waiting(1);
+    exchange.answer(200, "", "fresh");
+    edge.turn_until(|_| stream.data() == ["fresh", "stored"]);
+    drop((stream, socket));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_poll_that_is_held_on_by_a_stale_value_is_told_of_what_others_were_told_before_it() {
+    let (app, memcached) = (App::start(), memcached());
+    let options = format!(
+        "upstream.url = \"http://{}\"\n[[route]]\nprefix = \"/poll/\"\nfill = true\n\
+         stale_if_error = \"60s\"",
+        app.address()
+    );
+    let mut edge = before_memcached(memcached.address(), &options);
+    memcached.set("/poll/a", "value");
+    let mut hit = edge.ask("GET /poll/a");
+    assert_eq!(edge.answer(&mut hit), (200, "value".to_owned()));
+    memcached.delete("/poll/a");
+    let since = cursor("value");
+    let mut poll = edge.ask(&format!("GET /poll/a?since={since}&wait=50s"));
+    let (mut exchange, _) = app.accept(&mut edge);
+    memcached.set("/poll/a", "two");
+    let socket = Socket::open(&edge, "/poll/a");
+    edge.turn_until_waiting(1);
+    // Another loop had read it before, and says so now.
+    let now = edge.now();
+    note(&edge, now);
+    exchange.answer(500, "", "");
+    assert_eq!(edge.answer(&mut poll), (200, "two".to_owned()));
+    assert_eq!(edge.driver.metrics.polls.of(PollOutcome::Woken).value(), 1);
+    drop(socket);
+    edge.assert_nothing_left();
 }
