@@ -108,11 +108,10 @@ impl Hindrances {
     }
 
     /// The moments at which descriptors, the application and right certificates are to be had
-    /// again, and a successor serves.
-    pub(crate) fn ends(&self) -> [Duration; 5] {
-        let due = self.upgrades.due_at().unwrap_or_default();
+    /// again.
+    pub(crate) fn ends(&self) -> [Duration; 4] {
         let [app, memcached] = self.outward.ends();
-        [self.shortage_until, self.app_back_at, due, app, memcached]
+        [self.shortage_until, self.app_back_at, app, memcached]
     }
 
     /// The moment from which no loop and no descriptor hinders clients.

@@ -79,7 +79,7 @@ impl Upgrades {
         self.next.take()
     }
 
-    /// The moment at which that is.
+    /// The moment of the next step of the successor that starts.
     pub(crate) fn due_at(&self) -> Option<Duration> {
         self.due.map(|(at, ..)| at)
     }

@@ -391,6 +391,9 @@ impl World {
         let mut next = self.network.next_event();
         let mut earlier = |at: Duration| next = Some(next.map_or(at, |next| next.min(at)));
         of_loops.into_iter().for_each(&mut earlier);
+        // One step of an upgrade may come at the time of the one before.
+        let upgrade = self.hindrances.upgrades.due_at();
+        upgrade.into_iter().for_each(&mut earlier);
         let clients = self.clients.iter().filter_map(|client| client.next_at(now));
         let writers = self.writers.iter().filter_map(Writer::next_at);
         let streamers = self.followers.streams.iter().map(Streamer::next_at);

@@ -18,6 +18,23 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         54,
         "with memcached, a poll of several keys waited beyond the bound until all were looked up",
     ),
+    (
+        4_347_388,
+        "with memcached, changes beyond the room for lookups were told at later sweeps, or never",
+    ),
+    (4_325_219, "the same, of a WebSocket that takes keys up"),
+    (
+        4_402_401,
+        "a stream that the application began was not told what memcached had had meanwhile",
+    ),
+    (
+        4_722_568,
+        "the simulator let time pass between two steps of an upgrade at one moment",
+    ),
+    (
+        5_300_129,
+        "the simulator took a lookup that had failed, for several keys by HEAD, for a miss",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 600;

@@ -272,8 +272,10 @@ impl Reader {
             return Err(wrong("cursors of other keys"));
         }
         for (part, cursor) in owed.parts.iter().zip(cursors.split('.')) {
-            // A cursor that is none is given back as nothing.
-            let is_gone = part.is_garbage && !around.keeps_waiting && around.app.is_none();
+            // A cursor that is none is given back as nothing, which says that the key has nothing
+            // where its lookup has not failed.
+            let says_gone = part.is_garbage && !around.keeps_waiting && around.app.is_none();
+            let is_gone = says_gone && !owed.may_fail(around);
             if cursor == part.cursor && !is_gone {
                 self.check_silent(owed, part, around, now)?;
             } else if cursor.is_empty() {

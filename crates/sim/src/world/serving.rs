@@ -26,7 +26,12 @@ impl World {
             let reason = format!("a process goes on after {:?}", upgrades.hands_over_until());
             return Err(self.failure((Oracle::Deadline, reason)));
         }
-        match upgrades.take_due(now) {
+        let step = upgrades.take_due(now);
+        if step.is_some() {
+            // All loops have stood still up to now, or do from now on.
+            self.hindrances.stand_still(now);
+        }
+        match step {
             Some(UpgradeStep::Pause) => self.edge.pause_for_upgrade(),
             Some(UpgradeStep::Serve) => {
                 self.network()
