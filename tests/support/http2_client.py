@@ -1,4 +1,4 @@
-"""A client of HTTP/2 without TLS, by prior knowledge, that says what it has read of each stream."""
+"""A client of HTTP/2 that says what it has read of each stream."""
 
 import dataclasses
 import socket
@@ -48,9 +48,12 @@ class Stream:
 
 
 class Http2Connection:
-    """One connection. `window_bytes` is what the client takes of each body before it says more."""
+    """One connection. `window_bytes` is what the client takes of each body before it says more.
 
-    def __init__(self, address, window_bytes=None, source=None):
+    Without TLS by prior knowledge, or on a `secure` socket.
+    """
+
+    def __init__(self, address=None, window_bytes=None, source=None, secure=None):
         self.streams = {}
         self.buffer = b""
         self.last_streams = []
@@ -63,7 +66,8 @@ class Http2Connection:
             self.h2.local_settings = Settings(client=True, initial_values=values)
         self.h2.initiate_connection()
         source = source and (source, 0)
-        self.socket = socket.create_connection(address, PATIENCE_S, source)
+        self.scheme = "http" if secure is None else "https"
+        self.socket = secure or socket.create_connection(address, PATIENCE_S, source)
         self.flush()
 
     def __enter__(self):
@@ -83,7 +87,7 @@ class Http2Connection:
         fields = fields.items() if isinstance(fields, dict) else fields
         head = [
             (":method", method),
-            (":scheme", pseudo.pop("scheme", "http")),
+            (":scheme", pseudo.pop("scheme", self.scheme)),
             (":path", target),
             (":authority", pseudo.pop("authority", "localhost")),
             *((f":{name}", value) for name, value in pseudo.items()),
@@ -189,7 +193,8 @@ class Http2Connection:
             case DataReceived():
                 stream.body += event.data
                 stream.unacknowledged += event.flow_controlled_length
-                if self.takes_bodies and not event.stream_ended:
+                # Also of the last piece, for the window of the connection.
+                if self.takes_bodies:
                     self.take(event.stream_id)
             case TrailersReceived():
                 stream.trailers = event.headers

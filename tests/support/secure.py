@@ -8,6 +8,7 @@ import threading
 
 from support import ports
 from support.certificates import END_ENTITY, make_certificate
+from support.http2_client import Http2Connection
 
 
 class Secure:
@@ -48,6 +49,22 @@ class Secure:
         except BaseException:
             plain.close()
             raise
+
+    def context_for(self, *protocols, client=None, version=None, **options):
+        """A context that offers these protocols (ALPN), with the certificate of a client."""
+        context = self.context(**options)
+        context.set_alpn_protocols(protocols)
+        if client:
+            context.load_cert_chain(*client)
+        if version:
+            context.minimum_version = context.maximum_version = version
+        return context
+
+    def http2(self, **options):
+        """A connection that has agreed on HTTP/2."""
+        connection = self.connect(context=self.context_for("h2", "http/1.1", **options))
+        assert connection.selected_alpn_protocol() == "h2"
+        return Http2Connection(secure=connection)
 
 
 def ask(connection, target):

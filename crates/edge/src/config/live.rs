@@ -102,6 +102,7 @@ mod tests {
         "server.listen",
         "server.admin_hosts",
         "tls.listen",
+        "tls.http2",
         "tls.certificate",
         "tls.key",
         "tls.ocsp",

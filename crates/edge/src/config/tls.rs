@@ -26,6 +26,8 @@ pub struct TlsConfig {
     pub client_auth: ClientAuth,
     /// The application gets the certificates of clients.
     pub client_cert_field: bool,
+    /// Clients may agree on HTTP/2.
+    pub http2: bool,
     /// A certificate for localhost is made, for development.
     pub self_signed: bool,
     /// The folder with answers to the challenges of ACME servers.
@@ -64,6 +66,7 @@ impl TlsConfig {
             return Vec::new();
         }
         let options = [
+            ("tls.http2", self.http2),
             ("tls.client_ca", self.client_ca.is_some()),
             ("tls.client_auth", self.client_auth == ClientAuth::Optional),
             ("tls.client_cert_field", self.client_cert_field),
@@ -110,6 +113,7 @@ impl Default for TlsConfig {
             client_ca: None,
             client_auth: ClientAuth::Required,
             client_cert_field: false,
+            http2: false,
             self_signed: false,
             acme_challenge: None,
             handshakes_max: 1000,

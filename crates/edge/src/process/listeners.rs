@@ -45,13 +45,14 @@ impl Bound {
                 of_loop.extend(share.into_iter().map(|listener| (address, listener)));
             }
         }
+        let offered = tls::offering(&acceptor, config);
         for &address in &config.tls.listen {
             let mut listen = AddressPlan::new(Role::Client, address, options, demo);
             listen.option = "tls.listen";
             let shares = listen.shares(&mut inherited, loops)?;
             for (of_loop, share) in clients.iter_mut().zip(shares) {
                 of_loop.extend(share.into_iter().map(|mut listener| {
-                    listener.secure(acceptor.clone());
+                    listener.secure(offered.clone());
                     (address, listener)
                 }));
             }

@@ -267,6 +267,8 @@ impl LoopParts {
         // still served.
         let limits = http_limits(&self.config, self.loops, 0);
         let mut http = Http::new(CLIENT_KINDS, limits).keep_all_peers();
+        // Whether it is agreed on is for the listeners to say, also after a reload.
+        http = http.speak_http2(kind::CLIENT_STREAM);
         if self.config.server.h2c {
             http = http.speak_h2c(kind::CLIENT_STREAM);
         }

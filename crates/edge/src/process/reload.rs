@@ -175,12 +175,13 @@ impl Reloader {
         self.metrics.name_upstreams(&config.upstream.url);
         let addresses: Vec<_> = client_addresses(&config).map(|(at, _)| at).collect();
         before.hand_on(&mut listeners, &addresses);
+        let acceptor = self.certificates.acceptor_for(&config);
         let generation = self.settings.publish(Settings {
             config: Arc::new(config),
             upstream,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
-            acceptor: Some(self.certificates.acceptor().clone()),
+            acceptor: Some(acceptor),
         });
         self.fleet.wake_all();
         Ok(generation)

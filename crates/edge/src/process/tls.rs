@@ -101,6 +101,15 @@ pub(super) fn acceptor(
     acceptor.map_err(|error| unusable(file, error.to_string()))
 }
 
+/// The acceptor of the listeners, which share all else with the one that is given.
+pub(super) fn offering(acceptor: &Acceptor, config: &Config) -> Acceptor {
+    if config.tls.http2 {
+        acceptor.with_http2()
+    } else {
+        acceptor.clone()
+    }
+}
+
 /// The part of clients' certificates that a configuration asks for: it costs memory.
 fn kept(config: &Config) -> KeptOfClient {
     if config.tls.client_cert_field {
@@ -177,6 +186,11 @@ impl Certificates {
             tracing::warn!("{warning}");
         }
         self.watch(config);
+    }
+
+    /// The state that the listeners under TLS share, offering the protocols of a configuration.
+    pub(super) fn acceptor_for(&self, config: &Config) -> Acceptor {
+        offering(&self.acceptor, config)
     }
 
     /// The state that the listeners under TLS share.

@@ -11,6 +11,9 @@ options! {
     OPTIONS for Config:
     "tls".tls.listen = OneOrMany(SocketAddress, 0);
     "Where clients connect under TLS. Plain HTTP there gets 400."
+    "tls".tls.http2 = Truth;
+    "Whether clients of `tls.listen` may choose HTTP/2 in the handshake (ALPN `h2`). A reload that \
+     changes it holds for new connections."
     "tls".tls.certificate = OneOrMany(FilePath, 0);
     "PEM files, each a certificate chain with the server's certificate first. The host name that a \
      client asks for (SNI) selects one, an exact name before a wildcard; the first is for all \
