@@ -4,6 +4,11 @@
 mod bodies;
 mod closures;
 mod copies;
+mod grpc;
+#[expect(dead_code, reason = "it is made for other tests, which need more")]
+#[path = "../server/h2c/client.rs"]
+mod h2;
+mod http2;
 mod runtime;
 #[path = "../server/support.rs"]
 mod support;

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Got {
+pub(crate) enum Got {
     Head {
         stream: u32,
         lines: Vec<(String, String)>,
@@ -30,8 +30,8 @@ pub(super) enum Got {
     SettingsAck,
 }
 
-pub(super) struct Peer {
-    socket: TcpStream,
+pub(crate) struct Peer<S = TcpStream> {
+    socket: S,
     frames: FrameDecoder,
     fields: HpackDecoder,
     section: FieldSection,
@@ -39,7 +39,7 @@ pub(super) struct Peer {
 }
 
 /// A request without a body, or with the beginning of one.
-pub(super) fn request(stream: u32, method: &str, path: &str, ends: bool) -> Vec<u8> {
+pub(crate) fn request(stream: u32, method: &str, path: &str, ends: bool) -> Vec<u8> {
     let lines = [
         (":method", method),
         (":scheme", "http"),
@@ -49,7 +49,7 @@ pub(super) fn request(stream: u32, method: &str, path: &str, ends: bool) -> Vec<
     head(stream, &lines, ends)
 }
 
-pub(super) fn head(stream: u32, lines: &[(&str, &str)], ends: bool) -> Vec<u8> {
+pub(crate) fn head(stream: u32, lines: &[(&str, &str)], ends: bool) -> Vec<u8> {
     let (mut block, mut out) = (Vec::new(), Vec::new());
     for (name, value) in lines {
         encode_field(name.as_bytes(), value.as_bytes(), &mut block);
@@ -58,38 +58,52 @@ pub(super) fn head(stream: u32, lines: &[(&str, &str)], ends: bool) -> Vec<u8> {
     out
 }
 
-pub(super) fn data(stream: u32, bytes: &[u8], ends: bool) -> Vec<u8> {
+pub(crate) fn data(stream: u32, bytes: &[u8], ends: bool) -> Vec<u8> {
     let mut out = Vec::new();
     encode::data_header(stream, bytes.len(), ends, &mut out);
     out.extend_from_slice(bytes);
     out
 }
 
-pub(super) fn window(stream: u32, increment: u32) -> Vec<u8> {
+pub(crate) fn window(stream: u32, increment: u32) -> Vec<u8> {
     let mut out = Vec::new();
     encode::window_update(stream, increment, &mut out);
     out
 }
 
 /// The client has taken in the settings of the server.
-pub(super) fn acknowledgement() -> Vec<u8> {
+pub(crate) fn acknowledgement() -> Vec<u8> {
     let mut out = Vec::new();
     encode::settings_ack(&mut out);
     out
 }
 
 /// The preface, with an initial window of streams.
-pub(super) fn preface(initial_window: u32) -> Vec<u8> {
+pub(crate) fn preface(initial_window: u32) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     encode::settings(&[(settings::INITIAL_WINDOW_SIZE, initial_window)], &mut out);
     out
 }
 
 impl Peer {
-    pub(super) fn silent(running: &Running) -> Self {
+    pub(crate) fn silent(running: &Running) -> Self {
         let socket = TcpStream::connect(running.addresses()[0]).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self::over(socket)
+    }
+
+    /// One whose preface is sent.
+    pub(crate) fn connect(running: &Running) -> Self {
+        let mut peer = Self::silent(running);
+        peer.begin();
+        peer
+    }
+}
+
+impl<S: Read + Write> Peer<S> {
+    /// One on a connection that is there.
+    pub(crate) fn over(socket: S) -> Self {
         Self {
             socket,
             frames: FrameDecoder::of_server(BlockLimits::default()),
@@ -99,21 +113,19 @@ impl Peer {
         }
     }
 
-    /// One whose preface is sent.
-    pub(super) fn connect(running: &Running) -> Self {
-        let mut peer = Self::silent(running);
-        peer.send(preface(65_535));
-        peer
+    /// Sends the preface.
+    pub(crate) fn begin(&mut self) {
+        self.send(preface(65_535));
     }
 
-    pub(super) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         // A server that has ended the connection need not take the rest.
         let _ = self.socket.write_all(bytes.as_ref());
         self
     }
 
     /// The next frame, or piece of one; nothing at the end of the connection.
-    pub(super) fn next(&mut self) -> Option<Got> {
+    pub(crate) fn next(&mut self) -> Option<Got> {
         loop {
             let step = self.frames.decode(&self.received).unwrap();
             let got = step.frame.map(|frame| {
@@ -180,7 +192,7 @@ impl Peer {
     }
 
     /// The next frame that `wanted` is interested in.
-    pub(super) fn until(&mut self, wanted: impl Fn(&Got) -> bool) -> Got {
+    pub(crate) fn until(&mut self, wanted: impl Fn(&Got) -> bool) -> Got {
         loop {
             let got = self.next().expect("the connection is open");
             if wanted(&got) {
@@ -190,7 +202,7 @@ impl Peer {
     }
 
     /// The status and the body of the answer to a stream.
-    pub(super) fn answer(&mut self, number: u32) -> (String, Vec<u8>) {
+    pub(crate) fn answer(&mut self, number: u32) -> (String, Vec<u8>) {
         let (mut status, mut body) = (String::new(), Vec::new());
         loop {
             match self.next().expect("the connection is open") {
@@ -220,7 +232,7 @@ impl Peer {
     }
 
     /// The code by which a stream was reset.
-    pub(super) fn reset(&mut self, number: u32) -> ErrorCode {
+    pub(crate) fn reset(&mut self, number: u32) -> ErrorCode {
         match self.until(|got| matches!(got, Got::Reset(stream, _) if *stream == number)) {
             Got::Reset(_, code) => code,
             _ => unreachable!("nothing else is wanted"),
@@ -228,7 +240,7 @@ impl Peer {
     }
 
     /// The code by which the connection ends, and its end.
-    pub(super) fn go_away(&mut self) -> ErrorCode {
+    pub(crate) fn go_away(&mut self) -> ErrorCode {
         let Got::GoAway(_, code) = self.until(|got| matches!(got, Got::GoAway(..))) else {
             unreachable!("nothing else is wanted")
         };
