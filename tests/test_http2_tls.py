@@ -275,6 +275,37 @@ def test_an_upgrade_answers_what_waits_and_ends_the_connection(alone, cleanup, v
         assert [newer.answer(number).body for number in again] == [b"news"] * 5
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_requests_on_their_way_to_the_application_are_answered_by_an_end(
+    start_dwell, tmp_path, raw, cleanup, ends
+):
+    secure = Secure(start_dwell, tmp_path, tls=ON, limits=LIMITS, upstream={"url": raw.url})
+    client = cleanup.enter_context(secure.http2())
+    asked = [client.ask(f"/slow/{number}") for number in range(3)]
+    connections = [raw.accept() for _ in asked]
+    for connection in connections:
+        connection.read_head()
+    # Of one the answer has begun.
+    connections[0].send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")
+    until(lambda: read_and_find(client, asked, b"half"), "half of it comes")
+    if ends:
+        secure.edge.signal(signal.SIGTERM)
+    else:
+        upgrade(secure.edge, cleanup)
+    connections[0].send(b"half")
+    for connection in connections[1:]:
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalfhalf")
+    assert [client.answer(number).body for number in asked] == [b"halfhalf"] * 3
+    client.read_to_end()
+    assert (client.last_streams, client.goaway_code) == ([2**31 - 1, asked[-1]], NO_ERROR)
+
+
+def read_and_find(client, numbers, body):
+    """Reads once; returns whether one of the streams has this body."""
+    client.read()
+    return any(client.streams[number].body == body for number in numbers)
+
+
 def run(*command):
     done = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -81,6 +81,13 @@ pub trait Face: Sized {
         let _ = (ledger, context, entry, end);
     }
 
+    /// Refuses a takeover that the connection of `reply` cannot have, by an answer of its own;
+    /// returns true if it has.
+    fn refuses(&self, takeover: &<Self::Line as Line>::Takeover, reply: &mut Reply<'_>) -> bool {
+        let _ = (takeover, reply);
+        false
+    }
+
     /// Takes a connection that has left HTTP; `answer` is still to be written if there is one.
     fn departed(
         &mut self,
@@ -224,6 +231,7 @@ impl<F: Face> Desk<F> {
                 self.end(context, token, End::Gone);
                 return Outcome::Close;
             }
+            Work::TakeOver(_, takeover) if self.face.refuses(&takeover, reply) => {}
             Work::TakeOver(answer, takeover) => {
                 answer.send(reply);
                 return self.ledger.will_leave(token, takeover);

@@ -108,6 +108,16 @@ impl<H: Handler> Face for ServerApp<H> {
         next.discard(&self.host.link);
     }
 
+    fn refuses(&self, takeover: &Takeover, reply: &mut Reply<'_>) -> bool {
+        // As in `departed`, which comes too late where the answer is sent at once.
+        let refuses = matches!(takeover, Takeover::Thread(_)) && reply.suite_number().is_some();
+        if refuses {
+            reply.close_after();
+            Answer::new(501).send(reply);
+        }
+        refuses
+    }
+
     fn departed(
         &mut self,
         context: &mut Context,

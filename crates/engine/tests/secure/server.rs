@@ -185,6 +185,20 @@ fn a_connection_under_tls_is_not_given_to_a_thread() {
 }
 
 #[test]
+fn a_thread_is_refused_also_where_it_is_asked_for_at_once() {
+    let running = serve(
+        &tls(),
+        handler_fn(|_, exchange| {
+            let taken = exchange.responder();
+            let _ = taken.take_over_blocking(Answer::new(101), |_, _| unreachable!());
+        }),
+    );
+    let answer = ask(running.addresses()[0], get("/"));
+    assert!(answer.starts_with("HTTP/1.1 501 "), "{answer}");
+    assert_eq!(running.statistics().panics, 0);
+}
+
+#[test]
 fn certificates_are_replaced_while_it_runs() {
     let directory = tempfile::tempdir().unwrap();
     let (chain, key) = (directory.path().join("chain"), directory.path().join("key"));
