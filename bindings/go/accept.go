@@ -36,8 +36,8 @@ func (s *Server) serve(l net.Listener, id *identity) error {
 
 // rawListener returns how to accept from l, or why that cannot be done.
 func (s *Server) rawListener(l net.Listener) (syscall.RawConn, error) {
-	if p := s.Protocols; p != nil && (p.UnencryptedHTTP2() || !p.HTTP1()) {
-		return nil, &UnsupportedError{"HTTP/2 without TLS"}
+	if p := s.Protocols; p != nil && !p.HTTP1() {
+		return nil, &UnsupportedError{"Protocols without HTTP/1"}
 	}
 	switch l := l.(type) {
 	case *net.TCPListener:

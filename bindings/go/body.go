@@ -93,10 +93,14 @@ func (b *body) takeTrailer() {
 		if !ok {
 			continue
 		}
+		key := textproto.CanonicalMIMEHeaderKey(name)
+		if _, isAnnounced := b.req.Trailer[key]; !isAnnounced && b.e.isFramed() {
+			// As in net/http, which is stricter with HTTP/2.
+			continue
+		}
 		if b.req.Trailer == nil {
 			b.req.Trailer = http.Header{}
 		}
-		key := textproto.CanonicalMIMEHeaderKey(name)
 		b.req.Trailer[key] = append(b.req.Trailer[key], value)
 	}
 	b.e.upload.trailer = ""

@@ -59,6 +59,9 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.hijacked.Load() {
 		return nil, nil, http.ErrHijacked
 	}
+	if w.e.isFramed() {
+		return nil, nil, errOneStream
+	}
 	if w.isDecided {
 		w.emitHeld()
 		w.flushOut(nil)

@@ -70,7 +70,13 @@ func (c *core) limits(pollers int) limits {
 		outputBytes:        max(4<<20, 2*c.sendBuffer()),
 		reportsConnections: c.connState != nil || c.connContext != nil || c.verifiesClients(),
 		reportsHandshakes:  c.verifiesClients(),
+		h2c:                c.speaksH2C(),
 	}
+}
+
+// speaksH2C tells whether HTTP/2 is served without TLS.
+func (c *core) speaksH2C() bool {
+	return c.H2C || (c.Protocols != nil && c.Protocols.UnencryptedHTTP2())
 }
 
 // verifiesClients tells whether clients are asked for a certificate.
@@ -189,6 +195,8 @@ type conn struct {
 	ctx    context.Context
 	mu     sync.Mutex
 	state  http.ConnState
+	// streams counts those of HTTP/2 on which a handler runs.
+	streams atomic.Int64
 	// leaving is set while a handler takes the connection over, which ends it for the engine.
 	leaving atomic.Bool
 }

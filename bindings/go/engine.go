@@ -61,6 +61,7 @@ const (
 	flagResumed         = C.DWELL_RESUMED
 	flagAgreed          = C.DWELL_AGREED
 	flagNamed           = C.DWELL_NAMED
+	flagHTTP2           = C.DWELL_HTTP2
 )
 
 const (
@@ -76,16 +77,19 @@ const (
 
 // The operations of orders.
 const (
-	opWrite   = 1
-	opGrant   = 5
-	opAbort   = 6
-	opClose   = 7
-	opDetach  = 8
-	opUpgrade = 9
-	opSend    = 10
-	opPing    = 11
-	opPause   = 12
-	opResume  = 13
+	opWrite         = 1
+	opAnswer        = 2
+	opBegin         = 3
+	opInformational = 4
+	opGrant         = 5
+	opAbort         = 6
+	opClose         = 7
+	opDetach        = 8
+	opUpgrade       = 9
+	opSend          = 10
+	opPing          = 11
+	opPause         = 12
+	opResume        = 13
 )
 
 // limits are what an engine is made with.
@@ -93,7 +97,7 @@ type limits struct {
 	headBytes, connections, bodyCredit, outputBytes int
 	firstMillis, headerMillis, idleMillis           uint64
 	bodyMillis, writeMillis                         uint64
-	reportsConnections, reportsHandshakes           bool
+	reportsConnections, reportsHandshakes, h2c      bool
 }
 
 func newEngine(l limits) (*engine, error) {
@@ -118,6 +122,7 @@ func newEngine(l limits) (*engine, error) {
 	options.canonical_names = true
 	options.reports_connections = C.bool(l.reportsConnections)
 	options.reports_handshakes = C.bool(l.reportsHandshakes)
+	options.h2c = C.bool(l.h2c)
 	options.half_close = true
 	options.host_deadlines = true
 	e := &engine{}

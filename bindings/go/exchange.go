@@ -240,9 +240,9 @@ func (e *exchange) send(o order, fields string, parts ...[]byte) {
 }
 
 // sendLast queues the order that ends the exchange, which the loop forgets as it takes it.
-func (e *exchange) sendLast(o order, parts ...[]byte) {
+func (e *exchange) sendLast(o order, fields string, parts ...[]byte) {
 	o.handle = e.handle
-	e.loop.enqueueLast(o, parts...)
+	e.loop.enqueueLast(o, fields, parts...)
 	e.kick()
 }
 
@@ -255,44 +255,57 @@ func (e *exchange) kick() {
 // windowBytes is how much of an answer may be on its way before its handler waits.
 const windowBytes = 256 << 10
 
+// window is how much of this answer may be on its way before its handler waits.
+func (e *exchange) window() int {
+	if e.isFramed() {
+		return framedWindowBytes
+	}
+	return windowBytes
+}
+
 // write sends bytes of the answer as they are, and waits while too many are on their way.
 func (e *exchange) write(flags uint32, parts ...[]byte) error {
 	size := 0
 	for _, part := range parts {
 		size += len(part)
 	}
+	isLast := flags&writeFinish != 0
+	if err := e.admit(size, isLast); err != nil {
+		return err
+	}
+	o := order{op: opWrite, flags: flags}
+	if isLast {
+		e.sendLast(o, "", parts...)
+	} else {
+		e.send(o, "", parts...)
+	}
+	return nil
+}
+
+// admit waits while too many bytes are on their way, and counts those that follow.
+func (e *exchange) admit(size int, isLast bool) error {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	for asked := false; ; asked = !asked {
 		if e.gone || e.finished {
-			e.mu.Unlock()
 			return errClientGone
 		}
 		if !e.writeDeadline.IsZero() && !time.Now().Before(e.writeDeadline) {
-			e.mu.Unlock()
 			return os.ErrDeadlineExceeded
 		}
-		if e.inFlight == 0 || e.inFlight+size <= windowBytes {
+		if e.inFlight == 0 || e.inFlight+size <= e.window() {
 			break
 		}
 		if !asked {
 			e.notifyLocked()
 		} else if err := e.waitLocked(e.writeDeadline); err != nil {
-			e.mu.Unlock()
 			return err
 		}
 	}
-	isLast := flags&writeFinish != 0
 	if isLast {
 		e.finished = true
 	} else {
 		e.inFlight += size
-	}
-	e.mu.Unlock()
-	o := order{op: opWrite, flags: flags}
-	if isLast {
-		e.sendLast(o, parts...)
-	} else {
-		e.send(o, "", parts...)
 	}
 	return nil
 }
@@ -349,15 +362,17 @@ func (e *exchange) notifyLocked() {
 	e.mu.Lock()
 }
 
-// abort closes the connection without an answer, or in the middle of one.
+// abort closes the connection without an answer, or in the middle of one; of HTTP/2, the stream.
 func (e *exchange) abort() {
 	e.mu.Lock()
 	was := e.finished || e.gone
 	e.finished = true
 	e.mu.Unlock()
 	if !was {
-		e.sendLast(order{op: opClose})
-		e.conn.set(http.StateClosed)
+		e.sendLast(order{op: opClose}, "")
+		if !e.isFramed() {
+			e.conn.set(http.StateClosed)
+		}
 	}
 }
 
@@ -394,7 +409,12 @@ func (e *exchange) serve() {
 		// Nothing of the request is handed over, and nothing is answered.
 		return
 	}
-	e.conn.set(http.StateActive)
+	if e.isFramed() {
+		e.conn.enters()
+		defer e.conn.exits()
+	} else {
+		e.conn.set(http.StateActive)
+	}
 	if !w.prepare() {
 		hasReturned = true
 		return

@@ -242,6 +242,11 @@ func (w *response) leavesBody() bool {
 
 // appendTrailers writes what comes behind the body.
 func (w *response) appendTrailers(out []byte) []byte {
+	return append(appendHeader(out, w.trailers()), "\r\n"...)
+}
+
+// trailers are the fields that come behind the body.
+func (w *response) trailers() http.Header {
 	trailers := http.Header{}
 	for name, values := range w.header {
 		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
@@ -253,10 +258,7 @@ func (w *response) appendTrailers(out []byte) []byte {
 			trailers.Add(name, value)
 		}
 	}
-	if len(trailers) > 0 {
-		out = appendHeader(out, trailers)
-	}
-	return append(out, "\r\n"...)
+	return trailers
 }
 
 // appendStatusLine writes the first line of an answer.

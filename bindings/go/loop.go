@@ -336,10 +336,10 @@ func (l *loop) enqueue(o order, fields string, parts ...[]byte) {
 }
 
 // enqueueLast queues the order that ends an exchange.
-func (l *loop) enqueueLast(o order, parts ...[]byte) {
+func (l *loop) enqueueLast(o order, fields string, parts ...[]byte) {
 	l.mu.Lock()
 	if !l.closed {
-		l.queue = appendOrder(l.queue, o, "", parts...)
+		l.queue = appendOrder(l.queue, o, fields, parts...)
 		l.finished = append(l.finished, o.handle)
 	}
 	l.mu.Unlock()

@@ -35,6 +35,9 @@ func (e *exchange) newRequest() (*http.Request, error) {
 		}
 	}
 	e.fillHeader(req)
+	if e.isFramed() {
+		prepareFramed(req)
+	}
 	if req.URL.Host != "" {
 		req.Host = req.URL.Host
 	}
@@ -94,13 +97,15 @@ func (e *exchange) fillHeader(req *http.Request) {
 	if e.flags&flagHTTP10 != 0 && e.flags&flagKeepAlive == 0 {
 		req.Close = true
 	}
-	if pragma := header["Pragma"]; len(pragma) > 0 && pragma[0] == "no-cache" {
+	if pragma := header["Pragma"]; !e.isFramed() && len(pragma) > 0 && pragma[0] == "no-cache" {
 		if _, ok := header["Cache-Control"]; !ok {
 			header["Cache-Control"] = []string{"no-cache"}
 		}
 	}
 	if e.flags&flagChunked != 0 {
 		delete(header, "Content-Length")
+	}
+	if e.flags&(flagChunked|flagHTTP2) != 0 {
 		takeTrailerNames(req)
 	}
 }

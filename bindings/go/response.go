@@ -103,6 +103,9 @@ func (w *response) prepare() bool {
 	w.req = req
 	w.isHEAD = req.Method == "HEAD"
 	w.wantsClose = req.Close
+	if w.e.isFramed() {
+		return true
+	}
 	if expect := req.Header.Get("Expect"); expect != "" && w.e.flags&flagExpectsContinue == 0 {
 		w.header = http.Header{"Connection": {"close"}}
 		w.WriteHeader(http.StatusExpectationFailed)
@@ -114,7 +117,12 @@ func (w *response) prepare() bool {
 
 // refuse answers what is no request for a handler.
 func (w *response) refuse(status int, reason string) {
-	text := strconv.Itoa(status) + " " + http.StatusText(status) + reason
+	text := statusText(status) + reason
+	if w.e.isFramed() {
+		w.refuseFramed(status, text)
+		w.release()
+		return
+	}
 	head := "HTTP/1.1 " + text + "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
 	w.e.write(writeFinish|writeClose, []byte(head), []byte(text))
 	w.release()
@@ -175,6 +183,10 @@ func (w *response) inform(status int) {
 		header := w.header.Clone()
 		delete(header, "Content-Length")
 		delete(header, "Transfer-Encoding")
+		if w.e.isFramed() {
+			w.informFramed(status, header)
+			return
+		}
 		out := appendHeader(appendStatusLine(nil, status, true), header)
 		w.e.write(0, append(out, "\r\n"...))
 	}
@@ -230,7 +242,11 @@ func (w *response) emitHeld() {
 func (w *response) emit(p []byte) {
 	if !w.isBegun {
 		w.isBegun = true
-		w.buffers.out = w.appendHead(w.buffers.out, p)
+		if w.e.isFramed() {
+			w.beginFramed(p)
+		} else {
+			w.buffers.out = w.appendHead(w.buffers.out, p)
+		}
 	}
 	w.frame(p)
 }
@@ -280,7 +296,7 @@ func (w *response) frame(p []byte) {
 	for len(b.out)+len(p) > outBytes {
 		// A large piece is not copied together with what is before it.
 		if len(b.out) == 0 || len(p) > outBytes {
-			n := min(len(p), windowBytes/4)
+			n := min(len(p), w.e.window()/4)
 			w.flushOut(p[:n])
 			p = p[n:]
 		} else {
@@ -337,6 +353,14 @@ func (w *response) finish() {
 		w.writeHeaderLocked(http.StatusOK)
 	}
 	w.isDone = true
+	if w.req.MultipartForm != nil {
+		defer w.req.MultipartForm.RemoveAll()
+	}
+	defer w.releaseLocked()
+	if w.e.isFramed() {
+		w.finishFramed()
+		return
+	}
 	w.emitHeld()
 	if w.chunking {
 		w.buffers.out = w.appendTrailers(append(w.buffers.out, "0\r\n"...))
@@ -346,16 +370,12 @@ func (w *response) finish() {
 	if w.closeAfter || isShort || w.failed != nil {
 		flags |= writeClose
 	}
-	if w.req.MultipartForm != nil {
-		w.req.MultipartForm.RemoveAll()
-	}
 	if flags&writeClose == 0 {
 		w.e.conn.set(http.StateIdle)
 	}
 	if err := w.e.write(flags, w.buffers.out); err != nil {
 		w.e.abort()
 	}
-	w.releaseLocked()
 }
 
 func (w *response) logf(format string, args ...any) {

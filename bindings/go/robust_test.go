@@ -376,7 +376,7 @@ func TestWhatIsNotServedIsAnError(t *testing.T) {
 	srv := &http.Server{Handler: http.HandlerFunc(hello)}
 	other := struct{ net.Listener }{l}
 	for want, err := range map[string]error{
-		"HTTP/2 without TLS": Serve(l, http2),
+		"Protocols without HTTP/1": Serve(l, http2),
 		"a listener that is neither of TCP nor a unix socket, but struct { net.Listener }": Serve(other, srv),
 	} {
 		var unsupported *UnsupportedError

@@ -29,6 +29,10 @@ type Options struct {
 	// and behind what it has asked for; 16 KiB if it is 0.
 	BufferSize int
 
+	// H2C serves HTTP/2 without TLS to clients that begin with it (prior knowledge), beside HTTP/1.1.
+	// Protocols of the [http.Server] with UnencryptedHTTP2 do the same.
+	H2C bool
+
 	// SendBuffer is how many bytes of messages may be on their way to the client of a [WebSocket]
 	// before Send waits, and TrySend fails; one message may go beyond it. 256 KiB if it is 0, and
 	// 512 MiB at most.

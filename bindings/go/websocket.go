@@ -38,6 +38,10 @@ func Upgrade(w http.ResponseWriter, r *http.Request, h *WebSocketHandler) (*WebS
 	if rw.isDecided {
 		return nil, errors.New("dwell: answer was begun before Upgrade")
 	}
+	if rw.e.isFramed() {
+		rw.writeHeaderLocked(http.StatusNotImplemented)
+		return nil, errOneStream
+	}
 	fields := ""
 	if protocol := chooseSubprotocol(r, h); protocol != "" {
 		fields = "Sec-WebSocket-Protocol:" + protocol + "\n"

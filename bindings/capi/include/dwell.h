@@ -41,6 +41,11 @@
 // TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN). Clients may be
 // asked for a certificate, and with reports_handshakes the end of each handshake is told.
 //
+// HTTP/2: with the option h2c it is spoken without TLS, to clients that begin with it. Each stream
+// is a request of its own, whose flags have DWELL_HTTP2, and whose event names the connection that
+// all of them came on. Answer it by dwell_answer, or by dwell_begin, dwell_write and dwell_finish.
+// An order to abort or to close it ends its stream; one for the connection ends all of them.
+//
 // Data: dwell_set_data keeps a pointer of the host's with a handle, and dwell_data returns it, also
 // when the end of the handle is told; a new handle has none.
 //
@@ -55,12 +60,13 @@
 //     uint16_t operation, status; uint32_t flags; uint64_t handle, argument;
 //     uint32_t fields_length, length (of fields and bytes together);
 //
-// Operations: 1 write (flags, argument: mark of a raw stream), 2 answer (status, flags, fields), 3
-// begin (status, flags, argument: length or UINT64_MAX, fields), 4 informational (status, fields),
-// 5 grant (argument: bytes), 6 abort, 7 close (status: code; bytes: reason), 8 detach, 9 upgrade
-// (flags, fields, bytes: head), 10 send (flags: 1 for text; argument: mark), 11 ping, 12 pause, 13
-// resume. A connection whose order cannot be carried out, for another reason than that it is gone,
-// is closed; but a ping without room is left out.
+// Operations: 1 write (flags, argument: mark of a raw stream, fields: trailers, with
+// DWELL_FINISH), 2 answer (status, flags, fields), 3 begin (status, flags, argument: length or
+// UINT64_MAX, fields), 4 informational (status, fields), 5 grant (argument: bytes), 6 abort, 7
+// close (status: code; bytes: reason), 8 detach, 9 upgrade (flags, fields, bytes: head), 10 send
+// (flags: 1 for text; argument: mark), 11 ping, 12 pause, 13 resume. A connection whose order
+// cannot be carried out, for another reason than that it is gone, is closed; but a ping without
+// room is left out.
 //
 // A request in a batch: the bytes of its event are the head, the peer's address as text and, from
 // `detail` on and not aligned, a table of uint32_t: flags, bytes of the head, start and length of
@@ -174,6 +180,9 @@ typedef enum dwell_request_flag {
   DWELL_AGREED = 128,
   // The table of the request ends with the name that the client has asked for (SNI).
   DWELL_NAMED = 256,
+  // The request came on a stream of HTTP/2. Its head is written as HTTP/1.1 would have it, with
+  // `Transfer-Encoding: chunked` for a body of unknown length, which no client has sent.
+  DWELL_HTTP2 = 512,
 } dwell_request_flag;
 
 // Flags of a write, as bits.
@@ -270,6 +279,10 @@ typedef struct dwell_options {
   uint64_t body_rate_min;
   // DWELL_SECURED and DWELL_INSECURE are reported.
   bool reports_handshakes;
+  // HTTP/2 is spoken without TLS, to clients that begin with it (prior knowledge). Requests on
+  // its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
+  // they are, and those for a connection of its own (detach, upgrade), end the stream.
+  bool h2c;
 } dwell_options;
 
 // One thing that happened.
@@ -670,6 +683,17 @@ enum dwell_status dwell_write(struct dwell_engine *engine,
                               uint32_t flags,
                               const uint8_t *data,
                               size_t data_length);
+
+// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a body
+// that was begun without a length, and nowhere else.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+// what a length stands behind must be null, or have so many readable bytes.
+enum dwell_status dwell_finish(struct dwell_engine *engine,
+                               uint64_t handle,
+                               const uint8_t *trailers,
+                               size_t trailers_length);
 
 // Sends an informational answer before the final one.
 //

@@ -129,6 +129,7 @@ const _: () = {
     assert!(request::DWELL_RESUMED as u32 == request_flags::RESUMED);
     assert!(request::DWELL_AGREED as u32 == request_flags::AGREED);
     assert!(request::DWELL_NAMED as u32 == request_flags::NAMED);
+    assert!(request::DWELL_HTTP2 as u32 == request_flags::HTTP2);
 
     assert!(dwell_write_flag::DWELL_FINISH as u32 == write_flags::FINISH);
     assert!(dwell_write_flag::DWELL_CLOSE as u32 == write_flags::CLOSE);
@@ -239,6 +240,10 @@ pub struct dwell_options {
     pub body_rate_min: u64,
     /// DWELL_SECURED and DWELL_INSECURE are reported.
     pub reports_handshakes: bool,
+    /// HTTP/2 is spoken without TLS, to clients that begin with it (prior knowledge). Requests on
+    /// its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
+    /// they are, and those for a connection of its own (detach, upgrade), end the stream.
+    pub h2c: bool,
 }
 
 /// The size of the options as the first version with a size has them. It never changes.
@@ -276,6 +281,7 @@ impl dwell_options {
             first_request_timeout_ms: options.first_request_timeout.map_or(0, millis),
             body_rate_min: u64::from(http.body_rate_min),
             reports_handshakes: options.reports_handshakes,
+            h2c: options.h2c,
         }
     }
 
@@ -311,6 +317,7 @@ impl dwell_options {
         options.canonical_names = self.canonical_names;
         options.reports_connections = self.reports_connections;
         options.reports_handshakes = self.reports_handshakes;
+        options.h2c = self.h2c;
         options.half_close = self.half_close;
         options.host_deadlines = self.host_deadlines;
         options.first_request_timeout =
@@ -452,6 +459,9 @@ pub enum dwell_request_flag {
     DWELL_AGREED = 128,
     /// The table of the request ends with the name that the client has asked for (SNI).
     DWELL_NAMED = 256,
+    /// The request came on a stream of HTTP/2. Its head is written as HTTP/1.1 would have it, with
+    /// `Transfer-Encoding: chunked` for a body of unknown length, which no client has sent.
+    DWELL_HTTP2 = 512,
 }
 
 /// Flags of a write, as bits.

@@ -9,7 +9,7 @@
 use crate::engine::{dwell_engine, order};
 use crate::pointers::bytes;
 use crate::status::dwell_status;
-use ::dwell_engine::embed::{Command, FieldLines, Operation};
+use ::dwell_engine::embed::{Command, FieldLines, Operation, write_flags};
 use std::str;
 
 /// Sends a whole answer, which the engine frames: `fields` are those but for framing, `name:value`
@@ -96,6 +96,30 @@ pub unsafe extern "C" fn dwell_write(
     let command = Command {
         flags,
         bytes: data,
+        ..Operation::Write.on(handle)
+    };
+    // SAFETY: as the caller says.
+    unsafe { order(engine, &command) }
+}
+
+/// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a body
+/// that was begun without a length, and nowhere else.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed;
+/// what a length stands behind must be null, or have so many readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_finish(
+    engine: *mut dwell_engine,
+    handle: u64,
+    trailers: *const u8,
+    trailers_length: usize,
+) -> dwell_status {
+    // SAFETY: as the caller says.
+    let trailers = unsafe { bytes(trailers, trailers_length) };
+    let command = Command {
+        flags: write_flags::FINISH,
+        fields: FieldLines(trailers),
         ..Operation::Write.on(handle)
     };
     // SAFETY: as the caller says.

@@ -213,6 +213,57 @@ static void requests_and_answers(int client) {
     CHECK_OK(dwell_engine_write_file(engine, handle, DWELL_FINISH, dup(fileno(file)), 1, 4));
     fclose(file);
     expect(client, "3\r\none\r\n4\r\nfile\r\n0\r\n\r\n");
+
+    handle = requested(client, GET);
+    CHECK_OK(dwell_begin(engine, handle, 200, 0, NULL, 0, UINT64_MAX));
+    CHECK_OK(dwell_write(engine, handle, 0, TEXT("one")));
+    CHECK_OK(dwell_finish(engine, handle, TEXT("X-Sum: 7\n")));
+    expect(client, "3\r\none\r\n0\r\nX-Sum: 7\r\n\r\n");
+}
+
+// A stream of HTTP/2: its request, its answer with trailers, and its end by the client.
+static void streams_of_http2(void) {
+    dwell_engine *before = engine;
+    dwell_options options = {.size = sizeof options};
+    CHECK_OK(dwell_options_default(&options));
+    CHECK(!options.h2c);
+    options.h2c = options.reports_connections = true;
+    CHECK_OK(dwell_engine_new(&options, &engine));
+    uint16_t own;
+    CHECK_OK(dwell_engine_listen(engine, "127.0.0.1:0", &own));
+    int client = connected(own);
+    say(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    const char settings[] = "\0\0\0\4\0\0\0\0\0";
+    // GET http://h/, on streams 1 and 3.
+    const char first[] = "\0\0\6\1\5\0\0\0\1\x82\x86\x84\x41\1h";
+    const char second[] = "\0\0\6\1\5\0\0\0\3\x82\x86\x84\x41\1h";
+    CHECK(send(client, settings, sizeof settings - 1, MSG_NOSIGNAL) > 0);
+    CHECK(send(client, first, sizeof first - 1, MSG_NOSIGNAL) > 0);
+    uint64_t connection = wait_for(DWELL_OPENED)->handle;
+    const dwell_event *event = wait_for(DWELL_REQUEST);
+    uint64_t handle = event->handle;
+    CHECK(event->other == connection);
+    dwell_request request;
+    CHECK_OK(dwell_engine_request(engine, next_event - 1, &request));
+    CHECK((request.flags & DWELL_HTTP2) != 0 && span_is(request.target, "/"));
+    CHECK_OK(dwell_begin(engine, handle, 200, 0, NULL, 0, UINT64_MAX));
+    CHECK_OK(dwell_write(engine, handle, 0, TEXT("one")));
+    CHECK_OK(dwell_finish(engine, handle, TEXT("X-Sum: 7\n")));
+    // The trailers end the stream: a literal field whose value ends the block.
+    expect(client, "7");
+    CHECK(dwell_finish(engine, handle, NULL, 0) == DWELL_STALE);
+    CHECK(send(client, second, sizeof second - 1, MSG_NOSIGNAL) > 0);
+    event = wait_for(DWELL_REQUEST);
+    handle = event->handle;
+    CHECK(event->other == connection);
+    const char reset[] = "\0\0\4\3\0\0\0\0\3\0\0\0\x08";
+    CHECK(send(client, reset, sizeof reset - 1, MSG_NOSIGNAL) > 0);
+    CHECK(wait_for(DWELL_GONE)->handle == handle);
+    close(client);
+    CHECK(wait_for(DWELL_CLOSED)->handle == connection);
+    dwell_engine_free(engine);
+    engine = before;
+    batch.count = next_event = 0;
 }
 
 static void bodies(int client) {
@@ -565,6 +616,7 @@ int main(void) {
     bodies(client);
     raw_streams();
     web_sockets();
+    streams_of_http2();
     clients_that_go();
     sockets_of_the_host();
     unix_sockets();

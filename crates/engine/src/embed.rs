@@ -77,7 +77,7 @@ mod kind {
     pub(super) const EXCHANGE: u8 = FREE;
 
     use crate::components::kind::FREE;
-    pub(super) use crate::components::kind::{CONNECTION, STREAM, WEBSOCKET};
+    pub(super) use crate::components::kind::{CONNECTION, HTTP2_STREAM, STREAM, WEBSOCKET};
 }
 
 /// Counters of an engine since its start, and its current sizes.
@@ -300,7 +300,9 @@ impl Engine {
         let context = self.event_loop.context();
         let token = Token::from_bits(handle);
         self.hub
-            .write(context, token, flags, |reply| reply.write_file(slice))
+            .write(context, token, flags, FieldLines::default(), |reply| {
+                reply.write_file(slice)
+            })
     }
 
     /// Takes the connection of an [`EventKind::Detached`].

@@ -168,6 +168,16 @@ impl Reply<'_> {
         }
     }
 
+    /// Returns the connection that the answer goes to, where addresses are kept.
+    pub(crate) fn connection(&self) -> Option<Token> {
+        self.peers.map(|(_, connection)| connection)
+    }
+
+    /// Returns true if the answer goes to a stream of HTTP/2.
+    pub(crate) fn is_framed(&self) -> bool {
+        self.framed.is_some()
+    }
+
     /// Returns the number of the cipher suite of a client under TLS: from 0x1301 to 0x1303 for TLS
     /// 1.3, another one for TLS 1.2; `None` without TLS.
     pub fn suite_number(&self) -> Option<u16> {

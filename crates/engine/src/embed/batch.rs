@@ -1,7 +1,7 @@
 //! The events of one turn for the host, and the bytes that they refer to.
 
 use crate::app::Request;
-use dwell_evloop::TlsFacts;
+use dwell_evloop::{TlsFacts, Token};
 use dwell_proto::http1::{BodyFraming, Trailers, Version};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -115,6 +115,8 @@ pub mod request_flags {
     /// The table of the request ends with start and length of the name that the client has asked
     /// for (SNI).
     pub const NAMED: u32 = 1 << 8;
+    /// The request came on a stream of HTTP/2; its head is written as HTTP/1.1 would have it.
+    pub const HTTP2: u32 = 1 << 9;
 }
 
 /// Numbers before the fields in the table of a request: flags, bytes of the head, start and length
@@ -268,7 +270,7 @@ impl Batch {
         }
         self.events.push(Event {
             handle,
-            other: request.exchange.connection().to_bits(),
+            other: client.connection.to_bits(),
             kind: EventKind::Request as u32,
             detail: (table_start - start) as u32,
             start,
@@ -280,6 +282,7 @@ impl Batch {
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client<'s> {
+    pub(super) connection: Token,
     pub(super) address: Option<SocketAddr>,
     pub(super) tls: Option<TlsFacts<'s>>,
 }
@@ -308,6 +311,7 @@ fn flags_of(request: &Request<'_>) -> u32 {
     let head = request.head;
     flag(request.body_follows, request_flags::BODY_FOLLOWS)
         | flag(head.version == Version::Http10, request_flags::HTTP10)
+        | flag(head.version == Version::Http2, request_flags::HTTP2)
         | flag(head.keep_alive, request_flags::KEEP_ALIVE)
         | flag(head.expect_continue, request_flags::EXPECTS_CONTINUE)
         | flag(head.framing == BodyFraming::Chunked, request_flags::CHUNKED)

@@ -35,7 +35,9 @@ pub struct Command<'a> {
 pub enum Operation {
     /// Writes `bytes`: of an answer that was begun, as the body; of one that was not, as the answer
     /// just as it is, status line and all; of a raw stream, as they are. `argument` is the mark
-    /// that [`Writable`](super::EventKind::Writable) of a raw stream reports.
+    /// that [`Writable`](super::EventKind::Writable) of a raw stream reports. `fields` are the
+    /// trailers of an answer that was begun without a length, and that this ends. An answer on a
+    /// stream of HTTP/2 has to be begun.
     Write = 1,
     /// Sends a whole answer to a request, which the engine frames: `status` from 200 to 599,
     /// `fields`, and `bytes` as its body. Of the flags [`CLOSE`](write_flags::CLOSE) alone counts.
@@ -48,13 +50,15 @@ pub enum Operation {
     /// Lets `argument` more bytes of a body come; the first one sends a 100 (Continue) that the
     /// client waits for. The end of a chunked body comes only while some are granted.
     Grant,
-    /// Ends the connection of anything at once, whatever is queued for it.
+    /// Ends the connection of anything at once, whatever is queued for it. A request of HTTP/2 ends
+    /// with its stream alone, by `INTERNAL_ERROR`.
     Abort,
     /// Closes anything in order, behind the queued output: a WebSocket with a close frame of code
     /// `status`, 0 for none, and `bytes` as its reason. For a request it closes the connection, and
-    /// so cuts off the response.
+    /// so cuts off the response; for one of HTTP/2 it does as [`Abort`](Self::Abort).
     Close,
-    /// Takes the connection of a request out of the engine, once what was written is out.
+    /// Takes the connection of a request out of the engine, once what was written is out. One of
+    /// HTTP/2 has none of its own: [`Gone`](super::EventKind::Gone) follows.
     Detach,
     /// Makes a WebSocket of the connection of a request, if the handshake is in order. No answer
     /// may have been begun. `flags` are of [`upgrade_flags`], `fields` further ones of the answer,

@@ -1,8 +1,10 @@
 //! The driver: which component gets an event, and how orders are carried out.
 
 use super::batch::EventKind;
-use super::command::{Command, CommandError, Commands, Operation, upgrade_flags, write_flags};
-use super::state::State;
+use super::command::{
+    Command, CommandError, Commands, FieldLines, Operation, upgrade_flags, write_flags,
+};
+use super::state::{Held, State};
 use super::{Options, kind};
 use crate::Detached;
 use crate::app::ExchangeId;
@@ -45,6 +47,9 @@ impl Hub {
         let (http, streams, websockets) = (options.http, options.streams, options.websockets);
         let mut components = Components::new(http, streams, websockets, INPUT_BYTES);
         components.http = components.http.keep_peers();
+        if options.h2c {
+            components.http = components.http.speak_h2c(kind::HTTP2_STREAM);
+        }
         components.http.waits.bounds_held = !options.host_deadlines;
         components.http.waits.first_request_timeout = options.first_request_timeout;
         Self {
@@ -158,7 +163,7 @@ impl Hub {
     pub(super) fn connection_of(&self, token: Token) -> Option<Token> {
         match token.kind() {
             kind::CONNECTION => Some(token),
-            _ => Some(self.exchange(token).ok()?.connection()),
+            _ => Some(self.held(token).ok()?.connection),
         }
     }
 
@@ -175,11 +180,22 @@ impl Hub {
         }
     }
 
-    fn exchange(&self, token: Token) -> Result<ExchangeId, CommandError> {
+    fn held(&self, token: Token) -> Result<Held, CommandError> {
         // A table looks at places and generations alone, and hosts give whatever names they have.
         let is_exchange = token.kind() == kind::EXCHANGE;
         let entry = self.state.held.get(token).filter(|_| is_exchange);
-        entry.map(|entry| entry.exchange).ok_or(CommandError::Stale)
+        entry.copied().ok_or(CommandError::Stale)
+    }
+
+    fn exchange(&self, token: Token) -> Result<ExchangeId, CommandError> {
+        self.held(token).map(|entry| entry.exchange)
+    }
+
+    /// The exchange of a name if it is one on a stream, which has no connection of its own.
+    fn on_stream(&self, token: Token) -> Option<ExchangeId> {
+        let exchange = self.exchange(token).ok()?;
+        let http = &self.components.http;
+        http.is_stream(exchange.connection()).then_some(exchange)
     }
 
     pub(super) fn with_reply<T>(
@@ -188,11 +204,14 @@ impl Hub {
         token: Token,
         make: impl FnOnce(&mut Reply<'_>) -> T,
     ) -> Option<T> {
-        let exchange = self.exchange(token).ok()?;
+        let Held {
+            exchange,
+            connection,
+            ..
+        } = self.held(token).ok()?;
         let result = self.components.http.with_reply(context, exchange, make);
         if !self.components.http.is_held(exchange) {
             self.state.held.remove(token);
-            let connection = exchange.connection();
             if !self.components.http.contains(connection) {
                 self.state.connection_closed(connection);
             }
@@ -244,7 +263,8 @@ impl Hub {
         let Command { flags, bytes, .. } = *command;
         let token = Token::from_bits(command.handle);
         if token.kind() != kind::STREAM {
-            return self.write(context, token, flags, |reply| reply.write(bytes));
+            let trailers = command.fields;
+            return self.write(context, token, flags, trailers, |reply| reply.write(bytes));
         }
         let is_written = self.stream(context, token, |stream| {
             if !stream.write(bytes) {
@@ -285,17 +305,27 @@ impl Hub {
         context: &mut Context,
         token: Token,
         flags: u32,
+        trailers: FieldLines<'_>,
         write: impl FnOnce(&mut Reply<'_>) -> Result<(), WriteError>,
     ) -> Result<(), CommandError> {
         let is_last = flags & write_flags::FINISH != 0;
+        let trailers = trailers.to_vec();
         self.with_reply(context, token, |reply| {
-            reply.verbatim();
+            if reply.is_framed() && !reply.is_open() {
+                // Bytes as they are would be none of HTTP/2.
+                return Err(CommandError::Misplaced);
+            }
+            if !reply.is_open() {
+                reply.verbatim();
+            }
             write(reply).map_err(refused_piece)?;
             if flags & write_flags::CLOSE != 0 {
                 reply.close_after();
             }
             if is_last {
-                reply.finish(&[]).map_err(refused_piece)?;
+                reply.finish(&trailers).map_err(refused_piece)?;
+            } else if flags & write_flags::NOTIFY != 0 {
+                reply.await_drained();
             }
             Ok(())
         })
@@ -321,6 +351,13 @@ impl Hub {
         if matches!(token.kind(), kind::STREAM | kind::WEBSOCKET) {
             return still_here(self.components.abort(context, token));
         }
+        if let Some(exchange) = self.on_stream(token) {
+            return self.reset(context, token, exchange);
+        }
+        if self.components.http.is_http2(token) {
+            let Self { components, state } = self;
+            return still_here(components.http.cut(context, token, state));
+        }
         let connection = self.forget_exchange(token)?;
         if self.components.http.abort_connection(context, connection) {
             self.state.connection_closed(connection);
@@ -339,11 +376,30 @@ impl Hub {
             let code = CloseCode::new(code);
             return still_here(self.components.close(context, token, code, reason));
         }
+        if let Some(exchange) = self.on_stream(token) {
+            return self.reset(context, token, exchange);
+        }
+        if self.components.http.is_http2(token) {
+            let Self { components, state } = self;
+            components.http.end_http2(context, token, state);
+            return Ok(());
+        }
         let connection = self.forget_exchange(token)?;
         if !self.components.http.close_connection(context, connection) {
             self.state.connection_closed(connection);
         }
         Ok(())
+    }
+
+    /// Ends a stream of HTTP/2 whose answer is not complete; its connection goes on.
+    fn reset(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        exchange: ExchangeId,
+    ) -> Result<(), CommandError> {
+        self.state.held.remove(token);
+        still_here(self.components.http.abort(context, exchange))
     }
 
     /// Returns the connection of a name, and drops the response that is owed on it. For the name of
@@ -365,6 +421,12 @@ impl Hub {
 
     fn detach(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
         let exchange = self.exchange(token)?;
+        if self.on_stream(token).is_some() {
+            // The stream ends by `HTTP_1_1_REQUIRED`.
+            let _ = self.leave(context, token, exchange);
+            self.state.push(EventKind::Gone, token, 0, &[]);
+            return Ok(());
+        }
         if !self.components.http.is_flushed(exchange) {
             // Once it is open, the engine tells when all is out.
             self.reply(context, token.to_bits(), |reply| {

@@ -34,6 +34,8 @@ pub struct Options {
     /// [`Secured`](super::EventKind::Secured) and [`Insecure`](super::EventKind::Insecure) are
     /// reported. Default false.
     pub reports_handshakes: bool,
+    /// HTTP/2 is spoken without TLS, to clients that begin with it. Default false.
+    pub h2c: bool,
     /// A client that has ended its sending side is given its answer all the same. Default true.
     pub half_close: bool,
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
@@ -55,6 +57,7 @@ impl Default for Options {
             canonical_names: false,
             reports_connections: false,
             reports_handshakes: false,
+            h2c: false,
             half_close: true,
             host_deadlines: false,
             first_request_timeout: None,

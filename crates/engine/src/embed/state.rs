@@ -19,6 +19,8 @@ const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) exchange: ExchangeId,
+    /// The connection that the request came on.
+    pub(super) connection: Token,
     /// The host wants an event when all is out.
     pub(super) notifies: bool,
     /// The connection leaves when all is out.
@@ -129,8 +131,10 @@ impl App for State {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         self.statistics.requests += 1;
+        let connection = reply.connection().unwrap_or(request.exchange.connection());
         let entry = Held {
             exchange: request.exchange,
+            connection,
             notifies: false,
             leaves: false,
             peer_closed: false,
@@ -150,6 +154,7 @@ impl App for State {
         let handle = token.to_bits();
         let canonical_names = self.options.canonical_names;
         let client = Client {
+            connection,
             address: reply.peer_address(),
             tls: reply.tls_facts(),
         };

@@ -1,4 +1,5 @@
 mod faults;
+mod http2;
 mod random;
 #[cfg(feature = "tls")]
 mod secure;

@@ -55,6 +55,11 @@ impl Http {
             .then(|| entry.exchange_id(connection))
     }
 
+    /// Returns the connection of a token: that of a stream of HTTP/2, and any other itself.
+    pub(crate) fn connection_of(&self, token: Token) -> Token {
+        self.stream(token).map_or(token, |stream| stream.connection)
+    }
+
     /// Returns the tag of the app's hold, if a response is owed on a connection.
     pub(crate) fn tag_on(&self, connection: Token) -> Option<u64> {
         let entry = self.connections.get(connection)?;
@@ -105,6 +110,7 @@ impl Http {
 
     /// Returns the client's address, as [`Reply::peer_address`](crate::Reply::peer_address) does.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
+        let connection = self.connection_of(connection);
         let entry = self.connections.get(connection)?;
         match &self.beside.peers {
             Some(peers) => peers.find(connection, &entry.peer.stream),
@@ -115,19 +121,19 @@ impl Http {
     /// Returns the certificates that the client has shown, as
     /// [`Reply::peer_certificates`](crate::Reply::peer_certificates) does.
     pub(crate) fn peer_certificates_of(&self, connection: Token) -> Option<&PeerCertificates> {
-        let entry = self.connections.get(connection)?;
+        let entry = self.connections.get(self.connection_of(connection))?;
         entry.peer.stream.peer_certificates()
     }
 
     /// Returns the facts of the client's handshake, once it is over; `None` without TLS.
     pub(crate) fn tls_facts_of(&self, connection: Token) -> Option<TlsFacts<'_>> {
-        let entry = self.connections.get(connection)?;
+        let entry = self.connections.get(self.connection_of(connection))?;
         entry.peer.stream.tls_facts()
     }
 
     /// Returns the address that the client has connected to, asked of the system at each call.
     pub fn local_address_of(&self, connection: Token) -> Option<SocketAddr> {
-        let entry = self.connections.get(connection)?;
+        let entry = self.connections.get(self.connection_of(connection))?;
         entry.peer.stream.local_address().ok().flatten()
     }
 

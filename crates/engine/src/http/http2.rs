@@ -138,13 +138,13 @@ impl Http {
     }
 
     /// Returns true if the token is one of a stream.
-    pub(super) fn is_stream(&self, token: Token) -> bool {
+    pub(crate) fn is_stream(&self, token: Token) -> bool {
         let http2 = self.beside.http2.as_deref();
         http2.is_some_and(|http2| http2.kind == token.kind())
     }
 
     /// Returns true for a connection that speaks HTTP/2.
-    pub(super) fn is_http2(&self, connection: Token) -> bool {
+    pub(crate) fn is_http2(&self, connection: Token) -> bool {
         // Until one speaks it, no connection is looked for at each readiness.
         let http2 = self.beside.http2.as_ref();
         http2.is_some_and(|http2| !http2.sessions.is_empty())
@@ -284,6 +284,12 @@ impl Http {
                 serve.stream_expired(token)
             }
         });
+    }
+
+    /// Ends a connection behind what was written on it, and tells the app of what it owes there.
+    pub(crate) fn end_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
+        let end = |serve: &mut Serve<'_, A>| serve.fail(ErrorCode::NO_ERROR);
+        self.visit_http2(context, token, app, end);
     }
 
     pub(super) fn drain_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {

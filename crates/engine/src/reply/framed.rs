@@ -51,7 +51,7 @@ impl Reply<'_> {
             Outgoing::Length(left) if left.bytes() > 0 => {
                 framed.reset = Some(ErrorCode::INTERNAL_ERROR);
             }
-            Outgoing::Framed => {
+            Outgoing::Framed | Outgoing::Length(_) => {
                 for (name, value) in trailers {
                     encode::field(self.output, name, value);
                 }

@@ -159,8 +159,8 @@ impl Reply<'_> {
         Ok(())
     }
 
-    /// Ends the open streaming answer; trailer fields go out where it is chunked, and nowhere
-    /// else.
+    /// Ends the open streaming answer; trailer fields go out where it is chunked or on a stream of
+    /// HTTP/2, and nowhere else.
     ///
     /// Shape: an answer that is shorter than was announced is cut off by closing the connection,
     /// so that the client does not take it for whole (RFC 9112 section 8).

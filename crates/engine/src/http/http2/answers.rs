@@ -79,7 +79,7 @@ impl<A> Serve<'_, A> {
         self.session.sending.requeue(waited, waits);
         stream.marks.is_blocked |= waits > bytes_max;
         // What waits goes out by itself later, and an app that waits for that is told.
-        stream.marks.is_blocked |= is_awaited && waits > 0;
+        stream.marks.is_blocked |= is_awaited && (waits > 0 || stream.out.has_body());
         let given = match reset {
             Some(code) => Given::Reset(code),
             None if !sent => Given::Nothing,
