@@ -71,6 +71,7 @@ func (c *core) limits(pollers int) limits {
 		reportsConnections: c.connState != nil || c.connContext != nil || c.verifiesClients(),
 		reportsHandshakes:  c.verifiesClients(),
 		h2c:                c.speaksH2C(),
+		http2:              c.H2,
 	}
 }
 

@@ -97,7 +97,8 @@ type limits struct {
 	headBytes, connections, bodyCredit, outputBytes int
 	firstMillis, headerMillis, idleMillis           uint64
 	bodyMillis, writeMillis                         uint64
-	reportsConnections, reportsHandshakes, h2c      bool
+	reportsConnections, reportsHandshakes           bool
+	h2c, http2                                      bool
 }
 
 func newEngine(l limits) (*engine, error) {
@@ -123,6 +124,7 @@ func newEngine(l limits) (*engine, error) {
 	options.reports_connections = C.bool(l.reportsConnections)
 	options.reports_handshakes = C.bool(l.reportsHandshakes)
 	options.h2c = C.bool(l.h2c)
+	options.http2 = C.bool(l.http2)
 	options.half_close = true
 	options.host_deadlines = true
 	e := &engine{}

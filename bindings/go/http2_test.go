@@ -5,6 +5,7 @@ package dwell
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -262,14 +263,13 @@ func TestHTTP2IsOffByDefault(t *testing.T) {
 
 func TestHTTP2StreamsWaitSideBySide(t *testing.T) {
 	noLeaks(t)
-	entered, gate := make(chan bool, 200), make(chan bool)
+	entered, gate := make(chan bool, 200), make(chan bool, 200)
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		entered <- true
 		<-gate
 		io.WriteString(w, r.URL.Path+" "+r.RemoteAddr)
 	}
 	eitherH2C(t, handler, func(t *testing.T, s *server, c *http.Client) {
-		gate = make(chan bool)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		remotes := map[string]bool{}
@@ -294,7 +294,9 @@ func TestHTTP2StreamsWaitSideBySide(t *testing.T) {
 		for range 100 {
 			<-entered
 		}
-		close(gate)
+		for range 100 {
+			gate <- true
+		}
 		wg.Wait()
 		if len(remotes) != 1 {
 			t.Errorf("%d connections", len(remotes))
@@ -524,14 +526,13 @@ func TestHTTP2PanicsEndTheStream(t *testing.T) {
 
 func TestHTTP2ShutdownLetsStreamsFinish(t *testing.T) {
 	noLeaks(t)
-	entered, gate := make(chan bool, 10), make(chan bool)
+	entered, gate := make(chan bool, 10), make(chan bool, 10)
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		entered <- true
 		<-gate
 		io.WriteString(w, "finished")
 	}
 	eitherH2C(t, handler, func(t *testing.T, s *server, c *http.Client) {
-		gate = make(chan bool)
 		bodies := make(chan string, 10)
 		for range 10 {
 			go func() {
@@ -554,7 +555,9 @@ func TestHTTP2ShutdownLetsStreamsFinish(t *testing.T) {
 			t.Error(err)
 		}
 		s.done <- http.ErrServerClosed
-		close(gate)
+		for range 10 {
+			gate <- true
+		}
 		for range 10 {
 			if body := <-bodies; body != "finished" {
 				t.Error(body)
@@ -623,3 +626,46 @@ func TestHTTP2StatesOfAConnection(t *testing.T) {
 }
 
 type connKey struct{}
+
+func TestHTTP2UnderTLS(t *testing.T) {
+	noLeaks(t)
+	p := ecdsaPair(t)
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintln(w, r.Proto, r.TLS.NegotiatedProtocol, r.TLS.Version == tls.VersionTLS13, len(body), err)
+	}
+	for _, offers := range []bool{true, false} {
+		srv := &Server{Server: &http.Server{Handler: http.HandlerFunc(handler)}, Options: Options{H2: offers}}
+		s := startTLS(t, p, srv)
+		c := p.client(t, &tls.Config{})
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				resp, err := c.Post("https://"+s.addr, "text/plain", bytes.NewReader(make([]byte, 100_000)))
+				want := "HTTP/2.0 h2 true 100000 <nil>\n"
+				if !offers {
+					want = "HTTP/1.1 http/1.1 true 100000 <nil>\n"
+				}
+				if got := read(t, resp, err); got != want {
+					t.Errorf("%q, not %q", got, want)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func TestHTTP2IsNotForClientsThatAreVerified(t *testing.T) {
+	p := ecdsaPair(t)
+	config := &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}
+	srv := &Server{Server: &http.Server{TLSConfig: config}, Options: Options{H2: true}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var unsupported *UnsupportedError
+	if err := srv.ServeTLS(l, p.certFile, p.keyFile); !errors.As(err, &unsupported) || unsupported.What != "HTTP/2 with TLSConfig.ClientAuth" {
+		t.Error(err)
+	}
+}

@@ -38,7 +38,11 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	if err != nil {
 		return err
 	}
-	id, err := newIdentity(certificates, verificationOf(s.TLSConfig))
+	verification := verificationOf(s.TLSConfig)
+	if s.H2 && verification != nil {
+		return &UnsupportedError{"HTTP/2 with TLSConfig.ClientAuth"}
+	}
+	id, err := newIdentity(certificates, verification)
 	if err != nil {
 		return err
 	}
@@ -179,7 +183,9 @@ func (e *exchange) connectionState() *tls.ConnectionState {
 	if state.CipherSuite>>8 == 0x13 {
 		state.Version = tls.VersionTLS13
 	}
-	if e.flags&flagAgreed != 0 {
+	if e.isFramed() {
+		state.NegotiatedProtocol = "h2"
+	} else if e.flags&flagAgreed != 0 {
 		state.NegotiatedProtocol = "http/1.1"
 	}
 	if e.flags&flagNamed != 0 {

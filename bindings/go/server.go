@@ -33,6 +33,10 @@ type Options struct {
 	// Protocols of the [http.Server] with UnencryptedHTTP2 do the same.
 	H2C bool
 
+	// H2 offers HTTP/2 to clients under TLS, beside HTTP/1.1 (ALPN). The HTTP2 of the [http.Server] is
+	// not used.
+	H2 bool
+
 	// SendBuffer is how many bytes of messages may be on their way to the client of a [WebSocket]
 	// before Send waits, and TrySend fails; one message may go beyond it. 256 KiB if it is 0, and
 	// 512 MiB at most.

@@ -38,13 +38,14 @@
 //
 // TLS: dwell_tls_new reads certificates, with which an engine listens or serves a client that was
 // accepted elsewhere; dwell_tls_reload reads their files again. Requests have DWELL_SECURE then.
-// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN). Clients may be
+// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN), or h2. Clients may be
 // asked for a certificate, and with reports_handshakes the end of each handshake is told.
 //
-// HTTP/2: with the option h2c it is spoken without TLS, to clients that begin with it. Each stream
-// is a request of its own, whose flags have DWELL_HTTP2, and whose event names the connection that
-// all of them came on. Answer it by dwell_answer, or by dwell_begin, dwell_write and dwell_finish.
-// An order to abort or to close it ends its stream; one for the connection ends all of them.
+// HTTP/2: with the option h2c it is spoken without TLS, to clients that begin with it, and with
+// http2 under TLS, to those that choose it. Each stream is a request of its own, whose flags have
+// DWELL_HTTP2, and whose event names the connection that all of them came on. Answer it by
+// dwell_answer, or by dwell_begin, dwell_write and dwell_finish. An order to abort or to close it
+// ends its stream; one for the connection ends all of them.
 //
 // Data: dwell_set_data keeps a pointer of the host's with a handle, and dwell_data returns it, also
 // when the end of the handle is told; a new handle has none.
@@ -176,7 +177,7 @@ typedef enum dwell_request_flag {
   DWELL_SECURE = 32,
   // The client goes on with an earlier session of TLS.
   DWELL_RESUMED = 64,
-  // The client has agreed on `http/1.1` (ALPN).
+  // The client has agreed on `http/1.1`, or with DWELL_HTTP2 on `h2` (ALPN).
   DWELL_AGREED = 128,
   // The table of the request ends with the name that the client has asked for (SNI).
   DWELL_NAMED = 256,
@@ -283,6 +284,9 @@ typedef struct dwell_options {
   // its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
   // they are, and those for a connection of its own (detach, upgrade), end the stream.
   bool h2c;
+  // HTTP/2 is offered to clients under TLS (`h2`, by ALPN), and spoken to those that choose it.
+  // All else is as with `h2c`.
+  bool http2;
 } dwell_options;
 
 // One thing that happened.
@@ -352,7 +356,7 @@ typedef struct dwell_tls_facts {
   uint16_t cipher_suite;
   // An earlier session goes on.
   bool is_resumed;
-  // The client has agreed on `http/1.1` (ALPN).
+  // The client has agreed on `http/1.1`, or `h2` where that is offered (ALPN).
   bool has_protocol;
   // The engine has verified the client's certificate.
   bool is_verified;
@@ -684,8 +688,8 @@ enum dwell_status dwell_write(struct dwell_engine *engine,
                               const uint8_t *data,
                               size_t data_length);
 
-// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a body
-// that was begun without a length, and nowhere else.
+// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a
+// body that was begun without a length, or on a stream of HTTP/2, and nowhere else.
 //
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed;

@@ -244,6 +244,9 @@ pub struct dwell_options {
     /// its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
     /// they are, and those for a connection of its own (detach, upgrade), end the stream.
     pub h2c: bool,
+    /// HTTP/2 is offered to clients under TLS (`h2`, by ALPN), and spoken to those that choose it.
+    /// All else is as with `h2c`.
+    pub http2: bool,
 }
 
 /// The size of the options as the first version with a size has them. It never changes.
@@ -282,6 +285,7 @@ impl dwell_options {
             body_rate_min: u64::from(http.body_rate_min),
             reports_handshakes: options.reports_handshakes,
             h2c: options.h2c,
+            http2: options.http2,
         }
     }
 
@@ -318,6 +322,7 @@ impl dwell_options {
         options.reports_connections = self.reports_connections;
         options.reports_handshakes = self.reports_handshakes;
         options.h2c = self.h2c;
+        options.http2 = self.http2;
         options.half_close = self.half_close;
         options.host_deadlines = self.host_deadlines;
         options.first_request_timeout =
@@ -455,7 +460,7 @@ pub enum dwell_request_flag {
     DWELL_SECURE = 32,
     /// The client goes on with an earlier session of TLS.
     DWELL_RESUMED = 64,
-    /// The client has agreed on `http/1.1` (ALPN).
+    /// The client has agreed on `http/1.1`, or with DWELL_HTTP2 on `h2` (ALPN).
     DWELL_AGREED = 128,
     /// The table of the request ends with the name that the client has asked for (SNI).
     DWELL_NAMED = 256,

@@ -26,7 +26,7 @@ pub struct dwell_tls_facts {
     pub cipher_suite: u16,
     /// An earlier session goes on.
     pub is_resumed: bool,
-    /// The client has agreed on `http/1.1` (ALPN).
+    /// The client has agreed on `http/1.1`, or `h2` where that is offered (ALPN).
     pub has_protocol: bool,
     /// The engine has verified the client's certificate.
     pub is_verified: bool,

@@ -102,8 +102,8 @@ pub unsafe extern "C" fn dwell_write(
     unsafe { order(engine, &command) }
 }
 
-/// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a body
-/// that was begun without a length, and nowhere else.
+/// Ends an answer that was begun. `trailers` are fields as of dwell_answer, which come behind a
+/// body that was begun without a length, or on a stream of HTTP/2, and nowhere else.
 ///
 /// # Safety
 /// `engine` must be null, or come from `dwell_engine_new` and not be freed;

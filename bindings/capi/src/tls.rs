@@ -17,7 +17,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Certificates of servers. All threads may use one at once, and several engines.
-pub struct dwell_tls(pub(crate) Tls);
+pub struct dwell_tls {
+    /// Offers HTTP/1.1.
+    tls: Tls,
+    /// Offers HTTP/2 as well; all else is the same.
+    with_http2: Tls,
+}
 
 /// A certificate and its private key in PEM, in files or in memory. Its layout never changes. The
 /// first certificate is that of the server, and those that vouch for it follow.
@@ -141,8 +146,12 @@ pub unsafe extern "C" fn dwell_tls_new(
         };
         match builder.build() {
             Ok(made) => {
+                let made = Box::new(dwell_tls {
+                    with_http2: made.with_http2(),
+                    tls: made,
+                });
                 // SAFETY: not null, and the caller's to write.
-                unsafe { pointers::put(tls, Box::into_raw(Box::new(dwell_tls(made)))) };
+                unsafe { pointers::put(tls, Box::into_raw(made)) };
                 dwell_status::DWELL_OK
             }
             Err(error) => of_tls(&error),
@@ -160,10 +169,10 @@ pub unsafe extern "C" fn dwell_tls_new(
 pub unsafe extern "C" fn dwell_tls_reload(tls: *const dwell_tls) -> dwell_status {
     guarded(dwell_status::DWELL_BROKEN, || {
         // SAFETY: null or alive.
-        let Some(dwell_tls(tls)) = (unsafe { tls.as_ref() }) else {
+        let Some(tls) = (unsafe { tls.as_ref() }) else {
             return dwell_status::DWELL_INVALID;
         };
-        match tls.reload() {
+        match tls.tls.reload() {
             Ok(()) => dwell_status::DWELL_OK,
             Err(error) => of_tls(&error),
         }
@@ -199,7 +208,7 @@ pub unsafe extern "C" fn dwell_engine_listen_tls(
 ) -> dwell_status {
     let listen = |inner: &mut Inner| {
         // SAFETY: null or alive.
-        let tls = unsafe { known(tls) }?;
+        let tls = unsafe { known(tls, inner) }?;
         // SAFETY: as the caller says.
         unsafe { listen_at(inner, address, port, Some(tls)) }
     };
@@ -223,7 +232,7 @@ pub unsafe extern "C" fn dwell_engine_adopt_listener_tls(
     let adopt = |inner: &mut Inner| {
         let mut listener = Listener::from_tcp(TcpListener::from(listener?)).map_err(refused)?;
         // SAFETY: null or alive.
-        unsafe { known(tls) }?.secure(&mut listener);
+        unsafe { known(tls, inner) }?.secure(&mut listener);
         inner.engine.listen_on(listener).map_err(refused)
     };
     // SAFETY: as the caller says.
@@ -247,7 +256,7 @@ pub unsafe extern "C" fn dwell_engine_adopt_tls(
     let adopt = |inner: &mut Inner| {
         let mut stream = Stream::from_descriptor(descriptor?).map_err(refused)?;
         // SAFETY: null or alive.
-        unsafe { known(tls) }?.secure_stream(&mut stream);
+        unsafe { known(tls, inner) }?.secure_stream(&mut stream);
         // SAFETY: null or the caller's to write.
         unsafe { adopt_stream(inner, stream, connection) }
     };
@@ -255,14 +264,22 @@ pub unsafe extern "C" fn dwell_engine_adopt_tls(
     unsafe { within(engine, adopt) }
 }
 
-/// The certificates that an entry was given; `Err` for null.
+/// The certificates that an entry was given, with the protocols that the engine speaks; `Err` for
+/// null.
 ///
 /// # Safety
 /// As `dwell_tls_reload`.
-pub(crate) unsafe fn known<'t>(tls: *const dwell_tls) -> Result<&'t Tls, dwell_status> {
+pub(crate) unsafe fn known<'t>(
+    tls: *const dwell_tls,
+    inner: &Inner,
+) -> Result<&'t Tls, dwell_status> {
     // SAFETY: null or alive.
-    let tls = unsafe { tls.as_ref() };
-    tls.map(|tls| &tls.0).ok_or(dwell_status::DWELL_INVALID)
+    let tls = unsafe { tls.as_ref() }.ok_or(dwell_status::DWELL_INVALID)?;
+    Ok(if inner.engine.offers_http2() {
+        &tls.with_http2
+    } else {
+        &tls.tls
+    })
 }
 
 /// Reads options; `None` for some that cannot be.

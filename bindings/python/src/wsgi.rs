@@ -67,9 +67,9 @@ impl WsgiServer {
         let face = WsgiFace::new(Arc::clone(&meeting), Arc::clone(&options));
         let line = Arc::clone(&meeting);
         let driver = DeskLoop::new(face, line, options.limits, options.web_socket);
-        let mut driver = driver.h2c(options.h2c);
+        let mut driver = driver.h2c(options.h2c).http2(options.http2);
         for (descriptor, is_unix) in sockets {
-            let listener = listen::adopt(descriptor, is_unix, options.tls.as_ref())?;
+            let listener = listen::adopt(descriptor, is_unix, &options)?;
             driver.listen(event_loop.context(), listener)?;
         }
         let ended = Arc::new((Mutex::new(false), Condvar::new()));

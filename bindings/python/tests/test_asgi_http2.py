@@ -133,7 +133,7 @@ def test_it_is_off_by_default(run_asgi: RunAsgi, site: Site) -> None:
 
 
 def test_h2c_excludes_tls(run_asgi: RunAsgi, site: Site) -> None:
-    with pytest.raises(ValueError, match="h2c is HTTP/2 without TLS: leave out h2c, or ssl_certf"):
+    with pytest.raises(ValueError, match="h2c is HTTP/2 without TLS: give http2 instead"):
         run_asgi(
             site,
             h2c=True,
@@ -292,3 +292,40 @@ def test_a_broken_preface_ends_the_connection(server: RunningAsgi) -> None:
         raw.settimeout(TIMEOUT)
         while raw.recv(4096):
             pass
+
+
+def tls_files() -> dict[str, str]:
+    return {
+        "ssl_certfile": str(DATA / "certificate.pem"),
+        "ssl_keyfile": str(DATA / "key.pem"),
+    }
+
+
+def test_under_tls(run_asgi: RunAsgi, site: Site) -> None:
+    httpx = pytest.importorskip("httpx")
+    server = run_asgi(site, lifespan="off", http2=True, **tls_files())
+
+    async def ask(**options: Any) -> Any:
+        async with httpx.AsyncClient(verify=False, timeout=TIMEOUT, **options) as http:
+            sends = [http.post(f"{server.server.url}/echo", content=b"%d" % n) for n in range(20)]
+            return await asyncio.gather(*sends)
+
+    for options, version in (({"http2": True}, "HTTP/2"), ({}, "HTTP/1.1")):
+        answers = asyncio.run(ask(**options))
+        assert {answer.http_version for answer in answers} == {version}
+        assert [answer.content for answer in answers] == [b"%d" % n for n in range(20)]
+    scope = site.scopes[0]
+    assert (scope["http_version"], scope["scheme"]) == ("2", "https")
+    assert scope["extensions"]["tls"]["tls_version"] == 0x0304
+
+
+def test_it_is_not_offered_by_default(run_asgi: RunAsgi, site: Site) -> None:
+    httpx = pytest.importorskip("httpx")
+    server = run_asgi(site, lifespan="off", **tls_files())
+    with httpx.Client(verify=False, http2=True, timeout=TIMEOUT) as http:
+        assert http.get(server.server.url).http_version == "HTTP/1.1"
+
+
+def test_http2_needs_tls(run_asgi: RunAsgi, site: Site) -> None:
+    with pytest.raises(ValueError, match="http2 is HTTP/2 under TLS: give ssl_certfile, or h2c"):
+        run_asgi(site, http2=True)

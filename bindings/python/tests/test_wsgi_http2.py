@@ -194,4 +194,4 @@ def test_the_flag_excludes_certificates(tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 1
-    assert "h2c is HTTP/2 without TLS: leave out h2c, or ssl_certfile" in done.stderr
+    assert "h2c is HTTP/2 without TLS: give http2 instead" in done.stderr

@@ -289,6 +289,10 @@ pub enum Outcome {
 ///         open <= 10
 ///     }
 ///
+///     fn stream_opened(&mut self, _: &mut Context, connection: Token, stream: Token, _: &Stream) {
+///         println!("{stream:?} is one of {connection:?}");
+///     }
+///
 ///     fn event(&mut self, event: HttpEvent) {
 ///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected(_)));
 ///         if let HttpEvent::ProxyHeaderFailed { why: ProxyHeaderFailure::Invalid, from } = event {
@@ -459,6 +463,18 @@ pub trait App {
     fn streams_open(&mut self, stream: &mut Stream, open: usize) -> bool {
         let _ = (stream, open);
         true
+    }
+
+    /// A stream of HTTP/2 has begun on a connection: it is what [`ExchangeId::connection`] names
+    /// from now on, before anything else is told of its request.
+    fn stream_opened(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: Token,
+        socket: &Stream,
+    ) {
+        let _ = (context, connection, stream, socket);
     }
 
     /// The header has come, and the stream has the address of the client, if the header had one.

@@ -158,7 +158,19 @@ impl Engine {
         address: SocketAddr,
         tls: &crate::tls::Tls,
     ) -> io::Result<SocketAddr> {
+        let tls = if self.offers_http2() {
+            tls.with_http2()
+        } else {
+            tls.clone()
+        };
         self.listen_as(address, |listener| tls.secure(listener))
+    }
+
+    /// Returns true if clients under TLS may choose HTTP/2: then what is put under TLS before it is
+    /// handed over [offers](crate::tls::Tls::with_http2) it, too.
+    #[cfg(feature = "tls")]
+    pub fn offers_http2(&self) -> bool {
+        self.hub.state.options.http2
     }
 
     fn listen_as(

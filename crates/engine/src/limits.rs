@@ -112,3 +112,7 @@ impl Default for Limits {
         }
     }
 }
+
+/// A stream may have this part of the output that a connection of HTTP/1.1 may have; all of them
+/// together this many times as much, beyond which no request begins.
+pub(crate) const STREAM_OUTPUT_SHARE: usize = 16;

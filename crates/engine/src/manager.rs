@@ -83,7 +83,7 @@ mod kind {
 
     use crate::components::kind::FREE;
     pub(super) use crate::components::kind::{
-        CONNECTION as HTTP, LISTENER as HTTP_LISTENER, STREAM as RAW,
+        CONNECTION as HTTP, HTTP2_STREAM, LISTENER as HTTP_LISTENER, STREAM as RAW,
         STREAM_LISTENER as RAW_LISTENER, WEBSOCKET,
     };
 }
@@ -182,8 +182,17 @@ impl Manager {
         let event_loop = EventLoop::new().map_err(ManagerError::Loop)?;
         let waker = Waker::new(event_loop.sender());
         let (http, streams, websockets) = (options.http, options.streams, options.websockets);
+        let mut components = Components::new(http, streams, websockets, INPUT_BYTES);
+        if options.h2c {
+            components.http = components.http.speak_h2c(kind::HTTP2_STREAM);
+        }
+        #[cfg(feature = "tls")]
+        if options.http2 {
+            components.http = components.http.speak_http2(kind::HTTP2_STREAM);
+        }
+        components.http.note_ended_streams();
         let hub = ManagerDriver {
-            components: Components::new(http, streams, websockets, INPUT_BYTES),
+            components,
             state: ManagerApp::new(Box::new(handler), &options, waker.clone()),
             signalled: false,
         };

@@ -149,7 +149,7 @@ pub struct Tls(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     acceptor: Acceptor,
-    sources: Mutex<Vec<Source>>,
+    sources: Arc<Mutex<Vec<Source>>>,
 }
 
 /// The certificates of a [`Tls`] and its limits.
@@ -240,6 +240,26 @@ impl Tls {
     /// resume sessions of one another. Otherwise the first ticket makes its key.
     pub fn make_ticket_keys(&self) {
         self.0.acceptor.make_ticket_keys();
+    }
+
+    /// Offers HTTP/2 to clients, too (`h2`, by ALPN), for a driver that
+    /// [speaks](crate::Http::speak_http2) it. Certificates that either is given later are both's.
+    ///
+    /// ```
+    /// use dwell_engine::tls::Tls;
+    ///
+    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
+    /// tls.with_http2().reload()?;
+    /// # Ok::<(), dwell_engine::tls::TlsError>(())
+    /// ```
+    #[must_use]
+    pub fn with_http2(&self) -> Self {
+        Self(Arc::new(Shared {
+            acceptor: self.0.acceptor.with_http2(),
+            sources: Arc::clone(&self.0.sources),
+        }))
     }
 
     /// Puts the clients of a listener under TLS, for a driver that has listeners of its own.
@@ -444,7 +464,7 @@ impl TlsBuilder {
         }
         Ok(Tls(Arc::new(Shared {
             acceptor,
-            sources: Mutex::new(self.sources),
+            sources: Arc::new(Mutex::new(self.sources)),
         })))
     }
 }

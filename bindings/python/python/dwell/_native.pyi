@@ -66,6 +66,9 @@ class Manager:
         close_timeout: Seconds for which `close` sends output that is queued.
         ping_interval: Seconds of silence before a WebSocket is pinged. With `None`, it never is.
         ping_timeout: Seconds from a ping to a sign of life; then it is cut off.
+        h2c: HTTP/2 without TLS, to clients that begin with it (prior knowledge). Each stream is a
+            connection of its own to the handler.
+        http2: The same under TLS, to clients that choose it.
 
     Raises:
         TypeError: An option is unknown, or a value of another type.
@@ -104,6 +107,8 @@ class Manager:
         close_timeout: float = 1,
         ping_interval: float | None = 30,
         ping_timeout: float = 20,
+        h2c: bool = False,
+        http2: bool = False,
     ) -> Self: ...
     def listen(
         self,

@@ -138,6 +138,12 @@ PROTOCOLS = (
         default=False,
         is_server=True,
     ),
+    Option(
+        "--http2",
+        "HTTP/2 under TLS, for clients that choose it (ALPN); needs --ssl-certfile",
+        default=False,
+        is_server=True,
+    ),
 )
 
 TLS = (

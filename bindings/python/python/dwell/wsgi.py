@@ -54,8 +54,8 @@ class Server:
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
             put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
             (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
-            authority in this file has issued. ``h2c`` serves HTTP/2 without TLS, too. Limits and
-            timeouts; see the documentation.
+            authority in this file has issued. ``http2`` lets clients under TLS speak HTTP/2, and
+            ``h2c`` those without. Limits and timeouts; see the documentation.
 
     Raises:
         RuntimeError: When it cannot listen; the cause has the errno.
@@ -157,8 +157,8 @@ def serve(
         **options: ``ssl_certfile`` and ``ssl_keyfile``, PEM files with a certificate and its key,
             put clients under TLS; one file may have both. ``ssl_ca_certs`` and ``ssl_cert_reqs``
             (``ssl.CERT_OPTIONAL`` or ``CERT_REQUIRED``) ask clients for a certificate that an
-            authority in this file has issued. ``h2c`` serves HTTP/2 without TLS, too. Limits and
-            timeouts; see the documentation.
+            authority in this file has issued. ``http2`` lets clients under TLS speak HTTP/2, and
+            ``h2c`` those without. Limits and timeouts; see the documentation.
 
     Raises:
         RuntimeError: When it cannot listen; the cause has the errno.

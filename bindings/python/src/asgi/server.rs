@@ -81,11 +81,12 @@ impl AsgiServer {
         let mut core = Core {
             event_loop: EventLoop::new()?,
             driver: DeskLoop::new(face, Arc::clone(&line), options.limits, options.web_socket)
-                .h2c(options.h2c),
+                .h2c(options.h2c)
+                .http2(options.http2),
             line,
         };
         for (descriptor, is_unix) in sockets {
-            let listener = listen::adopt(descriptor, is_unix, options.tls.as_ref())?;
+            let listener = listen::adopt(descriptor, is_unix, &options)?;
             let context = core.event_loop.context();
             core.driver.listen(context, listener)?;
         }

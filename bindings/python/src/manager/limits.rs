@@ -23,6 +23,8 @@ pub(super) fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<ManagerO
         match &*name {
             "answer_timeout" => options.answer_timeout = seconds(&name, &value)?,
             "connect_timeout" => options.streams.connect_timeout = seconds(&name, &value)?,
+            "h2c" => options.h2c = value.extract()?,
+            "http2" => options.http2 = value.extract()?,
             "close_timeout" => options.close_timeout = seconds(&name, &value)?,
             _ if bounds.set(&name, &value)? => {}
             _ => {

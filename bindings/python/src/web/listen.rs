@@ -1,21 +1,16 @@
 //! Listening sockets that Python has made.
 
-use super::tls::Tls;
+use super::options::Options;
 use dwell_evloop::Listener;
-use pyo3::Py;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-/// Takes over a socket that listens already, and puts its clients under TLS if `tls` is given.
+/// Takes over a socket that listens already, and puts its clients under TLS if the options have it.
 ///
 /// # Errors
 /// When `descriptor` is no descriptor of a listening socket.
 #[expect(unsafe_code, reason = "a descriptor comes from Python as a number")]
-pub(crate) fn adopt(
-    descriptor: RawFd,
-    is_unix: bool,
-    tls: Option<&Py<Tls>>,
-) -> io::Result<Listener> {
+pub(crate) fn adopt(descriptor: RawFd, is_unix: bool, options: &Options) -> io::Result<Listener> {
     if descriptor < 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
@@ -27,8 +22,8 @@ pub(crate) fn adopt(
     } else {
         Listener::from_tcp(socket.into())?
     };
-    if let Some(tls) = tls {
-        tls.get().secure(&mut listener);
+    if let Some(tls) = &options.tls {
+        tls.get().secure(&mut listener, options.http2);
     }
     Ok(listener)
 }

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) half_close: bool,
     /// HTTP/2 is spoken without TLS, by prior knowledge.
     pub(crate) h2c: bool,
+    /// HTTP/2 is offered under TLS.
+    pub(crate) http2: bool,
     pub(crate) access_log: Option<LogFormat>,
     /// Requests that the app may have at once.
     pub(crate) concurrency_max: usize,
@@ -57,6 +59,7 @@ impl Default for Options {
             mount: Mount::default(),
             half_close: false,
             h2c: false,
+            http2: false,
             access_log: None,
             concurrency_max: usize::MAX,
             wear: Wear::default(),
@@ -82,11 +85,14 @@ impl Options {
             let name: String = name.extract()?;
             options.set(&name, &value)?;
         }
-        if options.h2c && options.tls.is_some() {
-            let text = "h2c is HTTP/2 without TLS: leave out h2c, or ssl_certfile";
-            return Err(PyValueError::new_err(text));
-        }
-        Ok(options)
+        let text = match &options.tls {
+            Some(_) if options.h2c => "h2c is HTTP/2 without TLS: give http2 instead",
+            None if options.http2 => {
+                "http2 is HTTP/2 under TLS: give ssl_certfile, or h2c for HTTP/2 without TLS"
+            }
+            _ => return Ok(options),
+        };
+        Err(PyValueError::new_err(text))
     }
 
     /// Returns how the body of a request reaches the app: whole if it is short and on its way
@@ -117,6 +123,7 @@ impl Options {
             "root_path" => self.mount = Mount::new(value.extract()?)?,
             "half_close" => self.half_close = value.extract()?,
             "h2c" => self.h2c = value.extract()?,
+            "http2" => self.http2 = value.extract()?,
             "access_log" => match (value.extract()?, &self.access_log) {
                 (true, None) => self.access_log = Some(LogFormat::default()),
                 (true, Some(_)) => {}

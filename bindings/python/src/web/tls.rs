@@ -72,8 +72,13 @@ fn wanted(cert_reqs: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ClientCertifi
 }
 
 impl Tls {
-    pub(crate) fn secure(&self, listener: &mut Listener) {
-        self.0.secure(listener);
+    /// Puts the clients of a listener under TLS; they may choose HTTP/2 if `http2` says so.
+    pub(crate) fn secure(&self, listener: &mut Listener, http2: bool) {
+        if http2 {
+            self.0.with_http2().secure(listener);
+        } else {
+            self.0.secure(listener);
+        }
     }
 }
 

@@ -74,6 +74,16 @@ impl<F: Looped> DeskLoop<F> {
         self
     }
 
+    /// Serves clients that have agreed on HTTP/2 under TLS, if `http2` says so.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn http2(mut self, http2: bool) -> Self {
+        if http2 {
+            self.components.http = self.components.http.speak_http2(kind::HTTP2_STREAM);
+        }
+        self
+    }
+
     /// Accepts the clients of `listener`.
     ///
     /// # Errors

@@ -110,7 +110,7 @@ pub mod request_flags {
     pub const SECURE: u32 = 1 << 5;
     /// The client goes on with an earlier session of TLS.
     pub const RESUMED: u32 = 1 << 6;
-    /// The client has agreed on `http/1.1` (ALPN).
+    /// The client has agreed on `http/1.1`, or with [`HTTP2`] on `h2` (ALPN).
     pub const AGREED: u32 = 1 << 7;
     /// The table of the request ends with start and length of the name that the client has asked
     /// for (SNI).

@@ -50,6 +50,10 @@ impl Hub {
         if options.h2c {
             components.http = components.http.speak_h2c(kind::HTTP2_STREAM);
         }
+        #[cfg(feature = "tls")]
+        if options.http2 {
+            components.http = components.http.speak_http2(kind::HTTP2_STREAM);
+        }
         components.http.waits.bounds_held = !options.host_deadlines;
         components.http.waits.first_request_timeout = options.first_request_timeout;
         Self {

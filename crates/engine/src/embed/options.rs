@@ -36,6 +36,9 @@ pub struct Options {
     pub reports_handshakes: bool,
     /// HTTP/2 is spoken without TLS, to clients that begin with it. Default false.
     pub h2c: bool,
+    /// HTTP/2 is offered to clients under TLS, and spoken to those that choose it. Default false.
+    #[cfg(feature = "tls")]
+    pub http2: bool,
     /// A client that has ended its sending side is given its answer all the same. Default true.
     pub half_close: bool,
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
@@ -58,6 +61,8 @@ impl Default for Options {
             reports_connections: false,
             reports_handshakes: false,
             h2c: false,
+            #[cfg(feature = "tls")]
+            http2: false,
             half_close: true,
             host_deadlines: false,
             first_request_timeout: None,

@@ -22,7 +22,7 @@ mod writing;
 use super::moving::Leaving;
 use super::visit;
 use super::{Beside, Http};
-use crate::app::{App, ExchangeId};
+use crate::app::{App, ExchangeId, Outcome, Request};
 use crate::connection::Phase;
 use crate::reply::Reply;
 use answers::Given;
@@ -43,6 +43,19 @@ pub(super) struct Tables {
     pub(super) streams: Slab<Stream>,
     /// A section for the next field block.
     pub(super) spare: Option<Box<FieldSection>>,
+    /// Streams that have ended, where somebody [takes](Http::take_ended_streams) them.
+    pub(super) ended: Option<Vec<Token>>,
+}
+
+impl Tables {
+    /// Takes a stream out.
+    pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
+        let stream = self.streams.remove(token)?;
+        if let Some(ended) = &mut self.ended {
+            ended.push(token);
+        }
+        Some(stream)
+    }
 }
 
 /// The ways in which a client may come to speak HTTP/2.
@@ -130,6 +143,7 @@ impl Http {
                 tables: Tables {
                     streams: Slab::new(stream_kind, usize::MAX),
                     spare: None,
+                    ended: None,
                 },
                 sessions: Vec::new(),
             })
@@ -286,6 +300,41 @@ impl Http {
         });
     }
 
+    /// Notes streams that end from now on, for an owner that takes them after each callback.
+    pub(crate) fn note_ended_streams(&mut self) {
+        if let Some(http2) = &mut self.beside.http2 {
+            http2.tables.ended = Some(Vec::new());
+        }
+    }
+
+    /// Returns true if streams have ended that nobody has taken.
+    pub(crate) fn has_ended_streams(&self) -> bool {
+        let http2 = self.beside.http2.as_deref();
+        let ended = http2.and_then(|http2| http2.tables.ended.as_ref());
+        ended.is_some_and(|ended| !ended.is_empty())
+    }
+
+    /// Takes the streams that have ended since the last call.
+    pub(crate) fn take_ended_streams(&mut self) -> Vec<Token> {
+        let http2 = self.beside.http2.as_deref_mut();
+        let ended = http2.and_then(|http2| http2.tables.ended.as_mut());
+        ended.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Ends a connection behind what was written on it, without telling an app. Returns false if
+    /// it is gone by that.
+    pub(crate) fn end_http2_untold(&mut self, context: &mut Context, token: Token) -> bool {
+        self.end_http2(context, token, &mut Nobody);
+        self.connections.get(token).is_some()
+    }
+
+    /// Lets the streams of a connection finish, and no others begin. Returns false if it is gone by
+    /// that.
+    pub(crate) fn drain_http2_untold(&mut self, context: &mut Context, token: Token) -> bool {
+        self.drain_http2(context, token, &mut Nobody);
+        self.connections.get(token).is_some()
+    }
+
     /// Ends a connection behind what was written on it, and tells the app of what it owes there.
     pub(crate) fn end_http2<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         let end = |serve: &mut Serve<'_, A>| serve.fail(ErrorCode::NO_ERROR);
@@ -354,7 +403,7 @@ impl Http {
         };
         let take = |token| {
             context.disarm(token);
-            Some((token, http2.tables.streams.remove(token)?))
+            Some((token, http2.tables.remove(token)?))
         };
         session.streams().filter_map(take).collect()
     }
@@ -403,11 +452,20 @@ impl Http {
         exchange: ExchangeId,
         code: ErrorCode,
     ) -> bool {
-        let Some(stream) = self.held_stream(exchange) else {
+        self.held_stream(exchange).is_some() && self.reset_stream(context, exchange.token, code)
+    }
+
+    /// Ends a stream at once, whatever is left of its answer. Returns false if it has ended.
+    pub(crate) fn reset_stream(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        code: ErrorCode,
+    ) -> bool {
+        let Some(connection) = self.stream(token).map(|stream| stream.connection) else {
             return false;
         };
-        let connection = stream.connection;
-        let reset = |serve: &mut Serve<'_, ()>| serve.reset(exchange.token, code);
+        let reset = |serve: &mut Serve<'_, ()>| serve.reset(token, code);
         let result = self.serve(context, connection, &mut (), reset);
         let is_too_much = matches!(result, Some(Err(_)));
         let readiness = if is_too_much {
@@ -417,5 +475,15 @@ impl Http {
         };
         context.again(connection, readiness);
         true
+    }
+}
+
+/// The app of a connection whose own app is not called.
+#[derive(Debug)]
+struct Nobody;
+
+impl App for Nobody {
+    fn request(&mut self, _: &mut Context, _: &Request<'_>, _: &mut Reply<'_>) -> Outcome {
+        Outcome::Close
     }
 }

@@ -3,6 +3,7 @@
 use super::client::{Client, ClientVisit};
 use super::conn::Access;
 use super::event::Event;
+use super::kind;
 use super::message::HttpMessage;
 use super::scope::Scope;
 use super::state::ManagerApp;
@@ -202,6 +203,28 @@ impl App for ManagerApp {
         self.set_http_record(connection, token);
         self.tell(context, None, token, Access::Socket(stream), Event::Open);
         self.tell(context, None, token, Access::Socket(stream), Event::Accept);
+    }
+
+    fn stream_opened(
+        &mut self,
+        context: &mut Context,
+        connection: Token,
+        stream: Token,
+        socket: &Stream,
+    ) {
+        let parent = self.http_record(connection);
+        let Some(token) = parent.and_then(|parent| self.add_accepted(parent)) else {
+            return;
+        };
+        // A stream that has ended in this very callback is not taken yet, and its place is used
+        // again.
+        let before = self.set_http_record(stream, token);
+        let is_stream = |record: &super::state::Record| record.place.kind() == kind::HTTP2_STREAM;
+        if self.records.get(before).is_some_and(is_stream) {
+            self.end(context, before);
+        }
+        self.tell(context, None, token, Access::Socket(socket), Event::Open);
+        self.tell(context, None, token, Access::Socket(socket), Event::Accept);
     }
 
     fn closed(&mut self, context: &mut Context, connection: Token) {

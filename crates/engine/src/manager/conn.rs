@@ -16,6 +16,7 @@ use super::{Handler, Scope, kind};
 use crate::websocket::CloseCode;
 pub(super) use access::Access;
 use dwell_evloop::Token;
+use dwell_proto::http2::ErrorCode;
 use fields::{Fields, borrowed, owned};
 use std::any::Any;
 use std::borrow::Borrow as _;
@@ -207,8 +208,11 @@ impl Conn<'_> {
                 conn.drain();
             });
         }
+        if self.drain_streams() {
+            return;
+        }
         let owes = match self.place().map(Token::kind) {
-            Some(kind::HTTP) => self.owes_answer(),
+            Some(kind::HTTP | kind::HTTP2_STREAM) => self.owes_answer(),
             _ => false,
         };
         let owes = owes || self.record().is_some_and(|record| record.collects);
@@ -221,6 +225,27 @@ impl Conn<'_> {
         let _ = self.with_reply(|reply| {
             reply.close_after();
         });
+    }
+
+    /// Lets the streams of a connection of HTTP/2 finish; false for any other.
+    fn drain_streams(&mut self) -> bool {
+        let (Some(place), Some(components)) = (self.place(), self.scope.components.as_deref_mut())
+        else {
+            return false;
+        };
+        if place.kind() != kind::HTTP || !components.http.is_http2(place) {
+            return false;
+        }
+        let is_left = components
+            .http
+            .drain_http2_untold(self.scope.context, place);
+        if let Ok(record) = self.scope.state.open_record(self.token) {
+            record.draining = true;
+        }
+        if !is_left {
+            self.scope.state.end_later(self.id);
+        }
+        true
     }
 
     /// Closes the connection: what was written goes out first. A listener stops listening.
@@ -491,9 +516,22 @@ impl Conn<'_> {
             (kind::RAW | kind::WEBSOCKET, false) => {
                 components.close(context, place, Some(CloseCode::NORMAL), "");
             }
+            (kind::HTTP2_STREAM, _) => {
+                let http = &mut components.http;
+                // An answer that is given goes out, and its stream ends by that.
+                if abort || http.exchange_on(place).is_some() {
+                    http.reset_stream(context, place, ErrorCode::INTERNAL_ERROR);
+                }
+            }
             (kind::HTTP, _) => {
                 // The component calls no app for what is done here.
-                let is_left = !abort && components.http.close_connection(context, place);
+                let http = &mut components.http;
+                let is_left = !abort
+                    && if http.is_http2(place) {
+                        http.end_http2_untold(context, place)
+                    } else {
+                        http.close_connection(context, place)
+                    };
                 if !is_left {
                     components.http.abort_connection(context, place);
                     state.end_later(self.id);

@@ -102,7 +102,9 @@ impl ManagerDriver {
 
     /// Returns true if deferred work is left.
     pub(super) fn has_work(&self) -> bool {
-        !self.state.acts.is_empty() || !self.state.leaving.is_empty()
+        !self.state.acts.is_empty()
+            || !self.state.leaving.is_empty()
+            || self.components.http.has_ended_streams()
     }
 
     /// Does what callbacks have deferred, as none runs now.
@@ -112,8 +114,22 @@ impl ManagerDriver {
                 return;
             }
             self.take_over(context);
+            self.end_streams(context);
             for (id, act) in std::mem::take(&mut self.state.acts) {
                 self.act(context, id, act);
+            }
+        }
+    }
+
+    /// Forgets the streams of HTTP/2 that have ended, and calls their handlers.
+    fn end_streams(&mut self, context: &mut Context) {
+        for stream in self.components.http.take_ended_streams() {
+            if let Some(token) = self.state.http_record(stream) {
+                if let Some(record) = self.state.records.get_mut(token) {
+                    record.closing = true;
+                }
+                self.tell(context, token, Event::Close);
+                self.state.remove(token);
             }
         }
     }

@@ -23,6 +23,11 @@ pub struct ManagerOptions {
     pub answer_timeout: Duration,
     /// Time for which [`close`](super::Manager::close) sends queued output. Default 1 s.
     pub close_timeout: Duration,
+    /// HTTP/2 is spoken without TLS, to clients that begin with it. Default false.
+    pub h2c: bool,
+    /// HTTP/2 is offered to clients under TLS, and spoken to those that choose it. Default false.
+    #[cfg(feature = "tls")]
+    pub http2: bool,
     /// The events handlers are called for. Default all.
     pub events: EventSet,
 }
@@ -36,6 +41,9 @@ impl Default for ManagerOptions {
             body_bytes_max: 4 * 1024 * 1024,
             answer_timeout: Duration::from_secs(5 * 60),
             close_timeout: Duration::from_secs(1),
+            h2c: false,
+            #[cfg(feature = "tls")]
+            http2: false,
             events: EventSet::ALL,
         }
     }

@@ -94,11 +94,22 @@ struct HandlerSlot {
     users: usize,
 }
 
+/// The clients of the HTTP component.
+#[derive(Debug)]
+pub(super) struct HttpRecords {
+    /// The record of each connection, by the index of its token.
+    connections: Vec<Token>,
+    /// The record of each stream of HTTP/2, likewise.
+    streams: Vec<Token>,
+    /// Clients under TLS may choose HTTP/2.
+    #[cfg(feature = "tls")]
+    pub(super) offers_http2: bool,
+}
+
 pub(super) struct ManagerApp {
     pub(super) records: Slab<Record>,
     by_id: HashMap<u64, Token, BuildHasherDefault<IdHasher>>,
-    /// The record of each connection of the HTTP component, by the index of its token.
-    http_records: Vec<Token>,
+    pub(super) http: HttpRecords,
     /// The record of each listener of the HTTP component.
     pub(super) http_listeners: Vec<(Token, Token)>,
     handlers: Vec<HandlerSlot>,
@@ -142,7 +153,12 @@ impl ManagerApp {
         Self {
             records: Slab::new(kind::RECORD, usize::MAX),
             by_id: HashMap::default(),
-            http_records: Vec::new(),
+            http: HttpRecords {
+                connections: Vec::new(),
+                streams: Vec::new(),
+                #[cfg(feature = "tls")]
+                offers_http2: options.http2,
+            },
             http_listeners: Vec::new(),
             handlers: vec![default],
             free_handlers: Vec::new(),
@@ -252,22 +268,32 @@ impl ManagerApp {
             .map(|(_, record)| *record)
     }
 
-    /// Remembers which record a connection of the HTTP component has.
-    pub(super) fn set_http_record(&mut self, connection: Token, record: Token) {
+    /// Remembers which record a connection or stream of the HTTP component has; returns the record
+    /// that stood there.
+    pub(super) fn set_http_record(&mut self, connection: Token, record: Token) -> Token {
         let index = connection.index() as usize;
-        if self.http_records.len() <= index {
-            let nobody = Token::new(kind::NOWHERE, 0, 0);
-            self.http_records.resize(index + 1, nobody);
+        let nobody = Token::new(kind::NOWHERE, 0, 0);
+        let records = match connection.kind() {
+            kind::HTTP2_STREAM => &mut self.http.streams,
+            _ => &mut self.http.connections,
+        };
+        if records.len() <= index {
+            records.resize(index + 1, nobody);
         }
-        self.http_records[index] = record;
+        let before = std::mem::replace(&mut records[index], record);
         if let Some(record) = self.records.get_mut(record) {
             record.place = connection;
         }
+        before
     }
 
-    /// The record of a connection of the HTTP component.
+    /// The record of a connection or stream of the HTTP component.
     pub(super) fn http_record(&self, connection: Token) -> Option<Token> {
-        let token = *self.http_records.get(connection.index() as usize)?;
+        let records = match connection.kind() {
+            kind::HTTP2_STREAM => &self.http.streams,
+            _ => &self.http.connections,
+        };
+        let token = *records.get(connection.index() as usize)?;
         (self.records.get(token)?.place == connection).then_some(token)
     }
 

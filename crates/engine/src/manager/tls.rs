@@ -4,7 +4,7 @@ use super::error::{ManagerError, UrlError};
 use super::event::Event;
 use super::{Conn, Manager, Scope};
 use crate::tls::{Tls, TlsClient};
-use dwell_evloop::Connector;
+use dwell_evloop::{Acceptor, Connector};
 
 impl Manager {
     /// Listens on `https://host:port` or `wss://host:port`; otherwise as [`listen`](Self::listen).
@@ -167,7 +167,7 @@ impl Scope<'_> {
     /// # Errors
     /// As [`Manager::listen`].
     pub fn listen_tls(&mut self, url: &str, tls: &Tls) -> Result<u64, ManagerError> {
-        self.listen_as(url, Some(tls.acceptor().clone()), None)
+        self.listen_as(url, Some(self.acceptor(tls)), None)
     }
 
     /// As [`Manager::listen_tls_with`].
@@ -180,7 +180,7 @@ impl Scope<'_> {
         tls: &Tls,
         handler: impl FnMut(&mut Conn<'_>, Event<'_>) + Send + 'static,
     ) -> Result<u64, ManagerError> {
-        self.listen_as(url, Some(tls.acceptor().clone()), Some(Box::new(handler)))
+        self.listen_as(url, Some(self.acceptor(tls)), Some(Box::new(handler)))
     }
 
     /// As [`Manager::connect_tls`].
@@ -213,6 +213,15 @@ impl Scope<'_> {
     pub fn ws_connect_tls(&mut self, url: &str, tls: &TlsClient) -> Result<u64, ManagerError> {
         let connector = self.connector(url, tls)?;
         self.connect_as(url, true, Some(connector), None)
+    }
+
+    /// The protocols that a listener offers are those that the manager speaks.
+    fn acceptor(&self, tls: &Tls) -> Acceptor {
+        if self.state.http.offers_http2 {
+            tls.acceptor().with_http2()
+        } else {
+            tls.acceptor().clone()
+        }
     }
 
     fn connector(&self, url: &str, tls: &TlsClient) -> Result<Connector, ManagerError> {

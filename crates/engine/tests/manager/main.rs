@@ -7,6 +7,7 @@ mod errors;
 mod events;
 mod faults;
 mod http;
+mod http2;
 mod lifecycle;
 mod outbound;
 mod raw;

@@ -29,11 +29,11 @@ struct Framed {
 }
 
 impl Framed {
-    fn new(options: Options) -> Self {
+    fn new() -> Self {
         let options = Options {
             h2c: true,
             reports_connections: true,
-            ..options
+            ..Options::default()
         };
         let mut pair = Pair::new(&options);
         pair.send(PREFACE);
@@ -83,7 +83,7 @@ impl Framed {
                 "{kind} on {stream}: {:?}",
                 self.frames
             );
-            let mut piece = [0; 65536];
+            let mut piece = [0; 8192];
             match self.pair.client.read(&mut piece) {
                 Ok(length) => self.input.extend_from_slice(&piece[..length]),
                 Err(_) => self.pair.turn(Duration::from_millis(1)),
@@ -128,7 +128,7 @@ fn begin(handle: u64) -> Command<'static> {
 
 #[test]
 fn streams_are_requests_of_one_connection() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     let connection = framed.pair.wait_for(EventKind::Opened).handle;
     let requests = [1, 3].map(|stream| framed.ask(stream, true));
     for request in requests {
@@ -168,7 +168,7 @@ fn streams_are_requests_of_one_connection() {
 
 #[test]
 fn a_request_says_what_it_came_by() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     framed.pair.turn(Duration::ZERO);
     let request = framed.ask(1, false);
     let view = framed.pair.batch.request(&request).unwrap();
@@ -179,7 +179,7 @@ fn a_request_says_what_it_came_by() {
 
 #[test]
 fn what_ends_a_request_ends_its_stream_alone() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     let handle = framed.ask(1, true).handle;
     framed.pair.order(&Operation::Abort.on(handle));
     assert_eq!(framed.reset_code(1), INTERNAL_ERROR);
@@ -216,7 +216,7 @@ fn what_ends_a_request_ends_its_stream_alone() {
 #[test]
 fn a_connection_that_is_closed_ends_all_of_its_streams() {
     for operation in [Operation::Close, Operation::Abort] {
-        let mut framed = Framed::new(Options::default());
+        let mut framed = Framed::new();
         let connection = framed.pair.wait_for(EventKind::Opened).handle;
         let mut handles: Vec<_> = [1, 3, 5]
             .map(|stream| framed.ask(stream, true).handle)
@@ -238,7 +238,7 @@ fn a_connection_that_is_closed_ends_all_of_its_streams() {
 
 #[test]
 fn a_reset_is_the_end_of_a_request() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     let handle = framed.ask(1, true).handle;
     framed.pair.send(&[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8]);
     assert_eq!(framed.pair.wait_for(EventKind::Gone).handle, handle);
@@ -247,7 +247,7 @@ fn a_reset_is_the_end_of_a_request() {
 
 #[test]
 fn a_host_is_told_when_a_window_has_taken_all() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     let handle = framed.ask(1, true).handle;
     framed.pair.order(&begin(handle));
     // More than the window of the stream has room for, so a part of it waits.
@@ -271,7 +271,7 @@ fn a_host_is_told_when_a_window_has_taken_all() {
 
 #[test]
 fn a_file_that_a_window_holds_up_is_told_of_when_it_is_out() {
-    let mut framed = Framed::new(Options::default());
+    let mut framed = Framed::new();
     let handle = framed.ask(1, true).handle;
     framed.pair.order(&begin(handle));
     let mut file = tempfile::tempfile().unwrap();

@@ -3,14 +3,11 @@
 use super::serve::Serve;
 use crate::app::{App, HttpEvent, Outcome};
 use crate::connection::{Phase, Unread};
+use crate::limits::STREAM_OUTPUT_SHARE;
 use crate::reply::{Framed, Outgoing, Reply};
 use dwell_evloop::{Context, Token};
 use dwell_proto::http2::{ErrorCode, encode, encode_status};
 use std::time::Duration;
-
-/// A stream may have this part of the output that a connection of HTTP/1.1 may have; all of them
-/// together this many times as much, beyond which no request begins.
-pub(super) const OUTPUT_SHARE: usize = 16;
 
 /// The use that an app has made of its [`Reply`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +30,7 @@ impl<A> Serve<'_, A> {
     ) -> Option<(T, Given)> {
         let stream = self.tables.streams.get_mut(token)?;
         let number = stream.number();
-        let bytes_max = (self.limits.output_bytes_max / OUTPUT_SHARE).max(1);
+        let bytes_max = (self.limits.output_bytes_max / STREAM_OUTPUT_SHARE).max(1);
         let has_unread = stream
             .upload
             .as_ref()

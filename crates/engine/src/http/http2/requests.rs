@@ -1,6 +1,5 @@
 //! From field sections to requests handed to the app.
 
-use super::answers::OUTPUT_SHARE;
 use super::head;
 use super::serve::Serve;
 use super::session::{Going, PutOff, STREAMS_MAX};
@@ -8,6 +7,7 @@ use super::stream::{Stream, Upload};
 use crate::app::{App, Request};
 use crate::connection::Taking;
 use crate::gathered::Gathered;
+use crate::limits::STREAM_OUTPUT_SHARE;
 use crate::reply::Framing;
 use dwell_evloop::Token;
 use dwell_proto::http1::{
@@ -68,7 +68,7 @@ impl<A: App> Serve<'_, A> {
     ) -> Result<(), ErrorCode> {
         // Work whose request was reset counts like a request, until it has ended.
         let is_full = self.session.open.len().max(self.session.work.count()) >= STREAMS_MAX
-            || self.session.sending.queued > OUTPUT_SHARE * self.limits.output_bytes_max;
+            || self.session.sending.queued > STREAM_OUTPUT_SHARE * self.limits.output_bytes_max;
         let mut stream = Stream::new(self.token, number, self.session.sending.stream_window);
         stream.marks.is_ended = ends_stream;
         // Known before anything refuses the request, as no refusal of a HEAD has a body.
@@ -85,6 +85,8 @@ impl<A: App> Serve<'_, A> {
             return self.send_reset(number, ErrorCode::REFUSED_STREAM);
         };
         self.session.open.add(number, token);
+        let (context, socket) = (&mut *self.context, &self.connection.peer.stream);
+        self.app.stream_opened(context, self.token, token, socket);
         if !self.tell_open() {
             self.reject(token, 429);
             return Ok(());

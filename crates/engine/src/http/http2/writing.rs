@@ -242,7 +242,7 @@ impl<A> Serve<'_, A> {
     /// Takes a stream out of the tables.
     pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
         self.context.disarm(token);
-        let stream = self.tables.streams.remove(token)?;
+        let stream = self.tables.remove(token)?;
         self.served = true;
         self.session.open.remove(stream.number());
         self.session.sending.requeue(stream.out.bytes(), 0);

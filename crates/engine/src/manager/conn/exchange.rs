@@ -53,7 +53,8 @@ impl Conn<'_> {
     /// a streamed body comes first, as it came.
     ///
     /// # Errors
-    /// [`ConnError::NoRequest`] where no request waits for an answer.
+    /// [`ConnError::NoRequest`] where no request waits for an answer; [`ConnError::Protocol`] on a
+    /// stream of HTTP/2.
     ///
     /// ```
     /// use dwell_engine::manager::{Conn, ConnError, Event};
@@ -79,12 +80,13 @@ impl Conn<'_> {
     /// # assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
     /// ```
     pub fn hijack(&mut self) -> Result<(), ConnError> {
-        self.answer_place()?;
+        expect_kind(Some(self.open_place()?), kind::HTTP)?;
+        self.note_answer();
         self.now_or_later(&(), |conn, ()| conn.leave_http())
     }
 
     fn leave_http(&mut self) -> Result<(), ConnError> {
-        let place = self.http_place()?;
+        let place = expect_kind(Some(self.open_place()?), kind::HTTP)?;
         let (state, context) = (&mut *self.scope.state, &mut *self.scope.context);
         if let Access::Reply(_) = &self.access {
             if let Some(record) = state.records.get_mut(self.token) {
@@ -250,7 +252,7 @@ impl Conn<'_> {
         &mut self,
         make: impl FnOnce(&mut Reply<'_>) -> T,
     ) -> Result<T, ConnError> {
-        let place = expect_kind(self.place(), kind::HTTP)?;
+        let place = expect_http(self.place())?;
         if let Access::Reply(access) = &mut self.access {
             let (mut make, mut result) = (Some(make), None);
             access.with(&mut |reply| result = make.take().map(|make| make(reply)));
@@ -269,7 +271,7 @@ impl Conn<'_> {
 
     /// Its name in the HTTP component, which has to have it.
     pub(super) fn http_place(&self) -> Result<Token, ConnError> {
-        expect_kind(Some(self.open_place()?), kind::HTTP)
+        expect_http(Some(self.open_place()?))
     }
 
     /// Its name in the component that has its socket, unless it is closing.
@@ -282,5 +284,13 @@ impl Conn<'_> {
             return Err(ConnError::Closed);
         }
         Ok(record.place)
+    }
+}
+
+/// Refuses what is neither a connection of HTTP/1.1 nor a stream of HTTP/2.
+fn expect_http(place: Option<Token>) -> Result<Token, ConnError> {
+    match place {
+        Some(place) if place.kind() == kind::HTTP2_STREAM => Ok(place),
+        place => expect_kind(place, kind::HTTP),
     }
 }

@@ -3,6 +3,7 @@
 use super::{Access, Conn, kind};
 use crate::Http;
 use crate::components::Components;
+use crate::limits::STREAM_OUTPUT_SHARE;
 use crate::manager::state::Origin;
 use crate::reply::Reply;
 use crate::streams::StreamRef;
@@ -53,6 +54,27 @@ impl Conn<'_> {
         place.is_some_and(|place| place.kind() == kind::WEBSOCKET)
     }
 
+    /// Returns true for a stream of HTTP/2: one request, on a connection that has others.
+    ///
+    /// ```
+    /// use dwell_engine::manager::Manager;
+    ///
+    /// /// Requests that have come on streams and are under way.
+    /// fn streams(manager: &mut Manager) -> usize {
+    ///     let ids = manager.connections();
+    ///     let mut is_stream = |id: &u64| manager.conn(*id).is_some_and(|conn| conn.is_stream());
+    ///     ids.iter().filter(|id| is_stream(id)).count()
+    /// }
+    /// #
+    /// # dwell_testkit::manage_then("tcp", "", |_, _| {}, |manager| {
+    /// #     assert_eq!(streams(manager), 0);
+    /// # });
+    /// ```
+    pub fn is_stream(&self) -> bool {
+        let place = self.place();
+        place.is_some_and(|place| place.kind() == kind::HTTP2_STREAM)
+    }
+
     /// Returns true if it is closed, or will be when its queued output is out.
     pub fn is_closing(&self) -> bool {
         self.record().is_none_or(|record| record.closing)
@@ -95,6 +117,7 @@ impl Conn<'_> {
         let limit = match self.place().map(Token::kind) {
             Some(kind::RAW) => state.stream_output_bytes_max,
             Some(kind::WEBSOCKET) => state.websocket_output_bytes_max,
+            Some(kind::HTTP2_STREAM) => state.http_output_bytes_max / STREAM_OUTPUT_SHARE,
             _ => state.http_output_bytes_max,
         };
         self.queued_bytes() >= limit
@@ -184,7 +207,7 @@ impl Conn<'_> {
                 } = self.scope.components.as_deref_mut()?;
                 let context = &mut *self.scope.context;
                 answer = match place.kind() {
-                    kind::HTTP => Some(question(&InHttp { http, place })),
+                    kind::HTTP | kind::HTTP2_STREAM => Some(question(&InHttp { http, place })),
                     kind::RAW => streams.with_stream(context, place, |own| question(own)),
                     kind::WEBSOCKET => websockets.with_socket(context, place, |own| question(own)),
                     _ => None,

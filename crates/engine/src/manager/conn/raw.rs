@@ -103,7 +103,9 @@ impl Conn<'_> {
 
     /// Sends as [`send`](Self::send) does, for bytes whose response is expected already.
     pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ConnError> {
-        self.open_place()?;
+        if self.open_place()?.kind() == kind::HTTP2_STREAM {
+            return Err(ConnError::Protocol);
+        }
         if self.is_deferred() {
             return self.send_shared_bytes(Bytes::copy_from_slice(bytes));
         }
