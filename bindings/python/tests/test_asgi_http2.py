@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from servers import Receive, RunAsgi, RunningAsgi, Scope, Send, read, respond
 from wire import TIMEOUT
 
 DATA = Path(__file__).parents[3] / "crates" / "tls" / "tests" / "data"
-INTERNAL_ERROR = 2
+INTERNAL_ERROR, REFUSED_STREAM = 2, 7
 
 
 def client(server: RunningAsgi, **options: Any) -> Http2:
@@ -329,3 +330,23 @@ def test_it_is_not_offered_by_default(run_asgi: RunAsgi, site: Site) -> None:
 def test_http2_needs_tls(run_asgi: RunAsgi, site: Site) -> None:
     with pytest.raises(ValueError, match="http2 is HTTP/2 under TLS: give ssl_certfile, or h2c"):
         run_asgi(site, http2=True)
+
+
+def test_resets_give_no_client_more_work(server: RunningAsgi, site: Site) -> None:
+    with client(server) as peer:
+        for _ in range(128):
+            peer.reset(peer.ask("/wait"))
+        for _ in range(128):
+            assert site.waiting.acquire(timeout=TIMEOUT)
+        refused = peer.ask("/")
+        stream = peer.until(refused, lambda stream: stream.reset is not None)
+        assert (stream.status, stream.reset) == (None, REFUSED_STREAM)
+        # When the application has returned, there is room again.
+        site.open(server)
+        while True:
+            asked = peer.ask("/")
+            stream = peer.until(asked, lambda stream: stream.has_ended or stream.reset is not None)
+            if stream.has_ended:
+                break
+            time.sleep(0.1)
+    assert stream.body == b"ok"

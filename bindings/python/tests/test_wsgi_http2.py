@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from servers import Environ, RunWsgi, Start, text, wire
 from wire import TIMEOUT
 
 DATA = Path(__file__).parents[3] / "crates" / "tls" / "tests" / "data"
-INTERNAL_ERROR = 2
+INTERNAL_ERROR, REFUSED_STREAM = 2, 7
 
 
 class Site:
@@ -195,3 +196,20 @@ def test_the_flag_excludes_certificates(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "h2c is HTTP/2 without TLS: give http2 instead" in done.stderr
+
+
+def test_resets_give_no_client_more_work(server: wsgi.Server, site: Site) -> None:
+    with client(server) as peer:
+        for _ in range(128):
+            peer.reset(peer.ask("/wait"))
+        refused = peer.ask("/")
+        stream = peer.until(refused, lambda stream: stream.reset is not None)
+        assert (stream.status, stream.reset) == (None, REFUSED_STREAM)
+        site.gate.set()
+        while True:
+            asked = peer.ask("/")
+            stream = peer.until(asked, lambda stream: stream.has_ended or stream.reset is not None)
+            if stream.has_ended:
+                break
+            time.sleep(0.1)
+    assert stream.body == b"HTTP/2.0"

@@ -13,7 +13,7 @@ use dwell_engine::websocket::{
     CloseCode, Delivery, EndCause, Message, OriginPolicy, UpgradeOptions, WebSocketApp,
     WebSocketEnd, WebSocketRef, is_upgrade, upgrade,
 };
-use dwell_engine::{BodyPlan, Outcome, Reply, Request};
+use dwell_engine::{BodyPlan, Outcome, Reply, Request, UnderWay};
 use dwell_evloop::{Context, Slab, Token};
 use dwell_proto::http1::RequestHead;
 use pyo3::prelude::*;
@@ -51,6 +51,8 @@ pub(super) struct Arrival {
     /// False for a request without a body.
     pub(super) has_body: bool,
     pub(super) web_socket: Option<Arc<Shared<WebSocketState>>>,
+    /// Counts the app's work for the request, which a reset does not end.
+    pub(super) under_way: Shared<Option<UnderWay>>,
 }
 
 /// The state beside a request.
@@ -198,6 +200,7 @@ impl Face for AsgiFace {
             secure: Secure::of(reply),
             has_body,
             web_socket,
+            under_way: Shared::new(Some(reply.under_way())),
         });
         Ok(token)
     }

@@ -11,6 +11,7 @@ use super::shared::{Parked, Shared};
 use crate::web::answer::{AnswerBody, AnswerHead, WebAnswer, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
+use dwell_engine::UnderWay;
 use dwell_engine::desk::{BodyRead, End, Fields, Order, Owed, Refusal};
 use dwell_evloop::FileSlice;
 use pyo3::exceptions::PyValueError;
@@ -32,6 +33,8 @@ pub(super) struct HttpExchange {
     has_body: bool,
     answer: Shared<Answer>,
     told: Shared<Told>,
+    /// Held until the app has returned.
+    under_way: Shared<Option<UnderWay>>,
     /// Tasks that wait in `receive`, and those that wait in `send`.
     receivers: OnceLock<Arc<Parked>>,
     senders: OnceLock<Arc<Parked>>,
@@ -108,6 +111,7 @@ impl HttpExchange {
     /// The app has returned: an answer that is missing is 500, half of one is cut off. Whether it
     /// was whole.
     fn end(&self, py: Python<'_>) -> PyResult<bool> {
+        drop(self.under_way.lock().take());
         let answer = std::mem::replace(&mut *self.answer.lock(), Answer::Complete);
         match answer {
             Answer::Complete => Ok(true),
@@ -142,6 +146,7 @@ impl HttpExchange {
             has_body: arrival.has_body,
             answer: Shared::default(),
             told: Shared::default(),
+            under_way: Shared::new(arrival.under_way.lock().take()),
             receivers: OnceLock::new(),
             senders: OnceLock::new(),
         }

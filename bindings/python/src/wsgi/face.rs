@@ -203,6 +203,7 @@ impl Face for WsgiFace {
             origin,
             secure: Secure::of(reply),
             body: JobBody::Streamed,
+            _under_way: reply.under_way(),
         };
         if !request.body_follows {
             job.body = JobBody::Whole(request.body.to_vec());

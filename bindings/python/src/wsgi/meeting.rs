@@ -14,6 +14,7 @@ use crate::web::answer::WebAnswer;
 use crate::web::head::Head;
 use crate::web::options::Options;
 use crate::web::tls::Secure;
+use dwell_engine::UnderWay;
 use dwell_engine::desk::{Attention, Line, Owed};
 use dwell_evloop::Sender;
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ pub(super) struct Job {
     pub(super) origin: Origin,
     pub(super) secure: Option<Secure>,
     pub(super) body: JobBody,
+    /// Counts until the app has returned, which a reset of the request does not bring about.
+    pub(super) _under_way: UnderWay,
 }
 
 /// The body of a request.
