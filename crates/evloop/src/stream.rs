@@ -6,7 +6,6 @@ mod descriptor;
 mod fault;
 mod file;
 mod handshakes;
-mod kept;
 mod outcome;
 mod queue;
 mod secure;
@@ -44,6 +43,7 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use queue::Queue;
 use socket::Socket;
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -546,6 +546,34 @@ impl Stream {
             queue.set_refused();
             queue
         })
+    }
+
+    /// Keeps something for as long as the stream lives, wherever that goes: it is dropped with the
+    /// socket, or when another takes its place. For counts of open sockets.
+    ///
+    /// ```
+    /// use dwell_evloop::Stream;
+    /// use std::os::unix::net::UnixStream;
+    /// use std::sync::Arc;
+    ///
+    /// let (client, _peer) = UnixStream::pair()?;
+    /// let mut stream = Stream::from_descriptor(client.into())?;
+    /// let open = Arc::new(());
+    /// stream.keep(Box::new(Arc::clone(&open)));
+    /// assert_eq!(Arc::strong_count(&open), 2);
+    /// let kept = stream.kept().and_then(|kept| kept.downcast_mut::<Arc<()>>());
+    /// assert!(kept.is_some_and(|kept| Arc::ptr_eq(kept, &open)));
+    /// drop(stream);
+    /// assert_eq!(Arc::strong_count(&open), 1);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn keep(&mut self, kept: Box<dyn Any + Send>) {
+        self.beside.keep(kept);
+    }
+
+    /// The value that was given to [`keep`](Self::keep), to be changed.
+    pub fn kept(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.beside.kept()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The beginnings of connections, and the end of the component.
 
-use super::Http;
 use super::moving::Leaving;
 use super::preface::HANDSHAKE_TIMEOUT;
 use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
+use super::{Http, Peers};
 use crate::Detached;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Phase};
@@ -19,6 +19,40 @@ pub(super) const LISTENERS_MAX: usize = 64;
 const LAST_BATCHES_MAX: usize = 64;
 
 impl Http {
+    /// Keeps the addresses of clients, so that each is asked of the system once.
+    ///
+    /// Shape: 20 bytes for each connection, for an app that asks with every request.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).keep_peers();
+    /// assert_eq!(http.connections(), 0);
+    /// ```
+    #[must_use]
+    pub fn keep_peers(mut self) -> Self {
+        self.beside.peers = Some(Peers::default());
+        self
+    }
+
+    /// As [`keep_peers`](Self::keep_peers), for an app that goes by the address of every client:
+    /// each is kept from when it connects. Connections from elsewhere that have failed before they
+    /// are adopted, so that nothing has their address any more, are closed.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).keep_all_peers();
+    /// assert_eq!(http.connections(), 0);
+    /// ```
+    #[must_use]
+    pub fn keep_all_peers(mut self) -> Self {
+        self.beside.peers = Some(Peers::of_all());
+        self
+    }
+
     /// Accepts the clients of `listener` from now on; returns its address, if it has one.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! Addresses of the clients, asked of the system once per connection.
 
-use super::Http;
 use dwell_evloop::{Stream, Token};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -87,42 +86,6 @@ impl Peers {
         if let Some(known) = self.0.get_mut().get_mut(connection.index() as usize) {
             *known = Packed::default();
         }
-    }
-}
-
-impl Http {
-    /// Keeps the addresses of clients, so that each is asked of the system once.
-    ///
-    /// Shape: 20 bytes for each connection, for an app that asks with every request.
-    ///
-    /// ```
-    /// use dwell_engine::{Http, Kinds, Limits};
-    ///
-    /// let kinds = Kinds { listener: 0, connection: 1 };
-    /// let http = Http::new(kinds, Limits::default()).keep_peers();
-    /// assert_eq!(http.connections(), 0);
-    /// ```
-    #[must_use]
-    pub fn keep_peers(mut self) -> Self {
-        self.beside.peers = Some(Peers::default());
-        self
-    }
-
-    /// As [`keep_peers`](Self::keep_peers), for an app that goes by the address of every client:
-    /// each is kept from when it connects. Connections from elsewhere that have failed before they
-    /// are adopted, so that nothing has their address any more, are closed.
-    ///
-    /// ```
-    /// use dwell_engine::{Http, Kinds, Limits};
-    ///
-    /// let kinds = Kinds { listener: 0, connection: 1 };
-    /// let http = Http::new(kinds, Limits::default()).keep_all_peers();
-    /// assert_eq!(http.connections(), 0);
-    /// ```
-    #[must_use]
-    pub fn keep_all_peers(mut self) -> Self {
-        self.beside.peers = Some(Peers::of_all());
-        self
     }
 }
 
