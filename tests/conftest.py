@@ -9,6 +9,7 @@ from support.browser import Browser
 from support.dwell import BINARY, Dwell
 from support.memcached import Memcached
 from support.raw_app import RawApp
+from support.redis import REDIS, Redis
 from support.secure import Secure
 from support.upstream import Upstream
 
@@ -82,6 +83,18 @@ def memcached(start_memcached):
 
 
 @pytest.fixture
+def start_redis(cleanup, tmp_path):
+    """Starts a Redis, or a Valkey, with the given options if there are any."""
+
+    def start(*extra, server=REDIS):
+        redis = Redis(tmp_path, *extra, server=server)
+        cleanup.callback(redis.stop)
+        return redis.start_ready()
+
+    return start
+
+
+@pytest.fixture
 def app(cleanup):
     """The application behind the edge."""
     upstream = Upstream().start()
@@ -109,12 +122,16 @@ def lone_edge(start_dwell):
     return start_dwell()
 
 
-@pytest.fixture(params=["embedded", "memcached"])
+@pytest.fixture(params=["embedded", "memcached", "redis"])
 def backend(request, start_dwell, app):
-    """The edge and a client that writes to its cache, for either kind of cache."""
+    """The edge and a client that writes to its cache, for each kind of cache."""
     if request.param == "embedded":
         dwell = start_dwell(upstream={"url": app.url})
         return dwell, dwell.store()
+    if request.param == "redis":
+        redis = request.getfixturevalue("start_redis")()
+        dwell = start_dwell(upstream={"url": app.url}, redis={"url": redis.url})
+        return dwell, redis.client()
     memcached = request.getfixturevalue("memcached")
     servers = {"servers": [memcached.name], "sweep_interval": "50ms"}
     dwell = start_dwell(upstream={"url": app.url}, memcached=servers)

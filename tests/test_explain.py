@@ -6,6 +6,7 @@ import subprocess
 from support import ports
 from support.dwell import BINARY
 from support.http import Connection
+from support.redis import RedisClient
 
 KEY = "/poll/a"
 
@@ -28,7 +29,7 @@ def gets(topics):
     return [answer["gets"] for answer in topics["answers"]["facts"]["answers"]]
 
 
-def test_a_value_is_described_for_either_kind_of_cache(backend):
+def test_a_value_is_described_for_each_kind_of_cache(backend):
     edge, store = backend
     store.set(KEY, b"value", expire=500)
     cursor = edge.get(KEY).etag.strip('"')
@@ -37,8 +38,10 @@ def test_a_value_is_described_for_either_kind_of_cache(backend):
     assert topics["key"]["facts"] == {"key": KEY, "template": "{path}"}
     value = topics["value"]["facts"]
     assert (value["there"], value["bytes"], value["cursor"]) == (True, 5, cursor)
-    assert 0 < value["ttl"] <= 500
-    assert value["cas"] > 0
+    # A reply of Redis has neither.
+    if not isinstance(store, RedisClient):
+        assert 0 < value["ttl"] <= 500
+        assert value["cas"] > 0
     assert gets(topics) == ["hit", "hit", "unchanged", "wait"]
 
 

@@ -8,7 +8,7 @@ from support.wait import until
 KEY = "/poll/alice"
 
 
-@pytest.fixture(params=["embedded", "memcached"])
+@pytest.fixture(params=["embedded", "memcached", "redis"])
 def filling(request, start_dwell, app):
     """An edge that fills its cache, and a client of that cache."""
 
@@ -18,6 +18,9 @@ def filling(request, start_dwell, app):
         if request.param == "embedded":
             dwell = start_dwell(**sections)
             return dwell, dwell.store()
+        if request.param == "redis":
+            redis = request.getfixturevalue("start_redis")()
+            return start_dwell(redis={"url": redis.url}, **sections), redis.client()
         memcached = request.getfixturevalue("memcached")
         servers = {"servers": [memcached.name], "sweep_interval": "50ms"}
         return start_dwell(memcached=servers, **sections), memcached.client()

@@ -15,11 +15,14 @@ def options(**sections):
     return {"route": [route], "publish": {"token": [TOKEN, OTHER]}, **sections}
 
 
-@pytest.fixture(params=["embedded", "memcached"])
+@pytest.fixture(params=["embedded", "memcached", "redis"])
 def edge(request, start_dwell):
-    """An edge of either kind on which the keys under /live/ are published."""
+    """An edge of each kind on which the keys under /live/ are published."""
     if request.param == "embedded":
         return start_dwell(**options())
+    if request.param == "redis":
+        redis = request.getfixturevalue("start_redis")()
+        return start_dwell(**options(redis={"url": redis.url}))
     memcached = request.getfixturevalue("memcached")
     servers = {"servers": [memcached.name], "sweep_interval": "50ms"}
     return start_dwell(**options(memcached=servers))

@@ -36,17 +36,18 @@ class Dwell(Process):
             "limits": {"drain_timeout": "2s"},
             "log": {"level": "debug"},
         }
-        if "memcached" not in sections:
+        remote = next((name for name in ("memcached", "redis") if name in sections), None)
+        if remote is None:
             defaults["store"] = {"listen": ports.text(self.store_address)}
         else:
-            # Long: a machine that halts for a moment must not look like a memcached that fails.
-            defaults["memcached"] = {"timeout": "5s", "connect_timeout": "5s"}
+            # Long: a machine that halts for a moment must not look like a server that fails.
+            defaults[remote] = {"timeout": "5s", "connect_timeout": "5s"}
         for name, default in defaults.items():
             sections[name] = {**default, **sections.get(name, {})}
         self.config = folder / f"dwell-{self.address[1]}.toml"
         self.sections = sections
         self.config.write_text(toml(sections))
-        self.has_store = "memcached" not in sections
+        self.has_store = remote is None
         arguments = [program, "serve", "--config", self.config]
         super().__init__(arguments, folder / f"dwell-{self.address[1]}.log")
 

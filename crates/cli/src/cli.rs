@@ -75,6 +75,9 @@ pub(crate) struct ServeArguments {
     /// A memcached server to read values from; repeat it for several [default: the embedded store]
     #[arg(long, value_name = "HOST:PORT[=WEIGHT]")]
     pub(crate) memcached: Vec<String>,
+    /// The Redis or Valkey server to read values from [default: the embedded store]
+    #[arg(long, value_name = "URL")]
+    pub(crate) redis: Option<String>,
     /// Requests under this path are polls; repeat it for several [default: /poll/]
     #[arg(long, value_name = "PATH")]
     pub(crate) poll_prefix: Vec<String>,
@@ -169,6 +172,7 @@ impl ServeArguments {
             "memcached.servers",
             &self.memcached,
         );
+        push(&mut flags, "--redis", "redis.url", self.redis.as_slice());
         push(
             &mut flags,
             "--poll-prefix",
@@ -283,6 +287,8 @@ Examples:
       Everything else, and polls without a value, go to the app on port 3000.
   dwell serve --memcached cache-1:11211 --memcached cache-2:11211=2
       Values come from the memcached servers you already run, the second with twice the share.
+  dwell serve --redis redis://127.0.0.1:6379
+      Values come from a Redis or Valkey server, which any number of edges may share.
   dwell serve --config dwell.toml --set limits.idle_timeout=30s
       The file, with one option changed.
   DWELL_SERVER_LISTEN=0.0.0.0:8080 dwell serve

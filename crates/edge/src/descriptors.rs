@@ -172,8 +172,12 @@ impl Reserved {
         if config.server.admin.is_some() {
             operation += ADMIN;
         }
-        // Each loop has a connection to each server, and the change feed has two per process.
+        // Each loop has a connection to each server, and the change feed has two per process. To
+        // Redis each loop has two.
         let loops = count(config.server.loops());
+        if config.redis.url.is_some() {
+            operation = operation.saturating_add(loops.saturating_mul(2));
+        }
         let servers = count(config.memcached.servers.len());
         operation = operation.saturating_add(servers.saturating_mul(loops.saturating_add(2)));
         operation = operation.saturating_add(rings(config));

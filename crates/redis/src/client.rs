@@ -117,7 +117,7 @@ impl Client {
         Self {
             plain,
             tracked: Link::new(Purpose::Tracking, endpoint, token(TRACKED), &options),
-            waits: Waits::new(kinds.key, metrics),
+            waits: Waits::new(kinds.key, options.is_tracking, metrics),
             options,
             kinds,
             failed: Vec::new(),
@@ -270,7 +270,7 @@ impl Client {
     /// The state of the server.
     pub fn status(&self) -> Status<'_> {
         let waits = &self.waits;
-        let tracking = if waits.refused_until.is_some() {
+        let tracking = if waits.is_refusing() {
             Tracking::Refused
         } else if self.tracked.is_up() {
             Tracking::On

@@ -7,6 +7,8 @@ use dwell_metrics::{Counter, CounterSet, Gauge, labels};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RedisMetrics {
+    /// 1 while the server announces changes to this client, 0 otherwise.
+    pub tracking_loops: Gauge,
     /// Keys that are waited for and whose next change the server announces.
     pub armed_keys: Gauge,
     /// Invalidations that the server has pushed.

@@ -32,6 +32,9 @@ pub struct ClientOptions {
     pub password: Option<String>,
     /// The number of the database.
     pub database: u32,
+    /// Keys that are waited for are tracked; without it
+    /// [`Status::tracking`](crate::Status::tracking) says that they are not.
+    pub is_tracking: bool,
     /// From the flush that takes an operation to its reply, waiting for the connection included.
     pub timeout: Duration,
     /// From the start of a connection attempt to the last reply of the greeting.
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             username: None,
             password: None,
             database: 0,
+            is_tracking: true,
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             probe: Duration::from_secs(1),

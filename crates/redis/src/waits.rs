@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 /// Keys that are waited for, and what is known of the server that tracks them.
 #[derive(Debug)]
 pub(crate) struct Waits {
+    /// The server is asked to track.
+    is_tracking: bool,
     pub(crate) waited: WaitedKeys,
     /// The lifetime that the server has replied for the key whose value comes next.
     lifetime: Option<Duration>,
@@ -50,8 +52,9 @@ pub(crate) fn send_read(
 
 impl Waits {
     /// No waits; deadlines of keys are of `kind`.
-    pub(crate) fn new(kind: u8, metrics: Arc<RedisMetrics>) -> Self {
+    pub(crate) fn new(kind: u8, is_tracking: bool, metrics: Arc<RedisMetrics>) -> Self {
         Self {
+            is_tracking,
             waited: WaitedKeys::new(kind),
             lifetime: None,
             refused_until: None,
@@ -63,7 +66,12 @@ impl Waits {
 
     pub(crate) fn is_refused(&mut self, context: &Context) -> bool {
         self.refused_until = self.refused_until.filter(|until| *until > context.now());
-        self.refused_until.is_some()
+        self.is_refusing()
+    }
+
+    /// Returns true if the server does not track, or is not asked to.
+    pub(crate) fn is_refusing(&self) -> bool {
+        !self.is_tracking || self.refused_until.is_some()
     }
 
     /// Notes that the server does not track, if the last greeting has ended so.

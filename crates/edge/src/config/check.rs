@@ -2,6 +2,7 @@
 
 use super::address::is_loopback;
 use super::load::{Draft, route_option};
+use super::options::{OptionSpec, single_options};
 use super::{ClientAuth, Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
 use dwell_proto::memcache::Protocols;
 use dwell_upstream::UPSTREAMS_MAX;
@@ -17,6 +18,7 @@ pub(super) fn check(draft: &mut Draft) {
     exposure(draft, &config);
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
+    sources(draft, &config);
     sizes(draft, &config);
     times(draft, &config);
     routes(draft, &config);
@@ -250,6 +252,35 @@ fn servers_differ(draft: &mut Draft, config: &Config) {
                 "use a weight for a larger share",
             );
         }
+    }
+}
+
+/// Values have one source.
+fn sources(draft: &mut Draft, config: &Config) {
+    if config.redis.url.is_none() {
+        return;
+    }
+    if !config.memcached.servers.is_empty() {
+        draft.conflict(
+            &["redis.url", "memcached.servers"],
+            "values come from one source: redis.url and memcached.servers exclude one another"
+                .to_owned(),
+            "remove one of the two",
+        );
+    }
+    // A file with every default, and a store that is off, contradict nothing.
+    let default = Config::default();
+    let differs = |spec: &&OptionSpec<Config>| {
+        let is_off = spec.name == "listen" && config.store.listen.is_none();
+        spec.section == "store" && !is_off && !(spec.is_same)(config, &default)
+    };
+    if let Some(spec) = single_options().find(differs) {
+        let option = spec.full_name();
+        draft.conflict(
+            &[&option, "redis.url"],
+            format!("values come from one source: redis.url and {option} exclude one another"),
+            "remove redis.url, or the options of the embedded store",
+        );
     }
 }
 

@@ -12,6 +12,7 @@ mod live;
 mod load;
 mod options;
 mod presence;
+mod redis;
 mod reference;
 mod report;
 mod route;
@@ -27,6 +28,7 @@ pub use address::{AddressError, PeerAddress, UpstreamUrl};
 pub use environment::{EnvironmentOptions, environment_options};
 pub use load::{FlagValue, load, parse};
 pub use presence::PresenceConfig;
+pub use redis::{RedisConfig, RedisTracking, RedisUrl};
 pub use reference::{example_file, reference_page, settings_file};
 pub use report::ConfigError;
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
@@ -53,10 +55,12 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Bounds on what a client may send, hold and wait for.
     pub limits: LimitsConfig,
-    /// The embedded store; used when [`MemcachedConfig::servers`] is empty.
+    /// The embedded store; used when no external server is named.
     pub store: StoreConfig,
     /// The external memcached servers.
     pub memcached: MemcachedConfig,
+    /// The external Redis server.
+    pub redis: RedisConfig,
     /// The application behind the edge.
     pub upstream: UpstreamConfig,
     /// Values stored and removed over HTTP.
@@ -79,6 +83,7 @@ impl Default for Config {
             limits: LimitsConfig::default(),
             store: StoreConfig::default(),
             memcached: MemcachedConfig::default(),
+            redis: RedisConfig::default(),
             upstream: UpstreamConfig::default(),
             publish: PublishConfig::default(),
             jwt: JwtConfig::default(),
@@ -90,9 +95,17 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns true if values come from the embedded store, and not from memcached servers.
+    /// Returns true if values come from the embedded store, and not from external servers.
     pub fn uses_embedded_store(&self) -> bool {
-        self.memcached.servers.is_empty()
+        self.memcached.servers.is_empty() && self.redis.url.is_none()
+    }
+
+    /// Interval of sweeps over the keys that polls wait for.
+    pub(crate) fn sweep_interval(&self) -> Duration {
+        match self.redis.url {
+            Some(_) => self.redis.sweep_interval,
+            None => self.memcached.sweep_interval,
+        }
     }
 
     /// Returns true if there is an application.
@@ -138,6 +151,8 @@ impl Config {
                 .listen
                 .map_or_else(String::new, |at| format!(" at {at}"));
             format!("the embedded store ({size}){listen}")
+        } else if let Some(url) = &self.redis.url {
+            format!("Redis {url}")
         } else {
             format!(
                 "memcached {}",

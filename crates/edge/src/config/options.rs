@@ -84,6 +84,7 @@ mod log;
 mod memcached;
 mod presence;
 mod publish;
+mod redis;
 mod route;
 mod server;
 mod store;
@@ -103,6 +104,7 @@ const ONCE: &[&[OptionSpec<Config>]] = &[
     tls::OPTIONS,
     store::OPTIONS,
     memcached::OPTIONS,
+    redis::OPTIONS,
     upstream::OPTIONS,
     publish::OPTIONS,
     jwt::OPTIONS,
@@ -138,13 +140,18 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "store",
-        about: "The embedded store and its memcached listener. Used when `memcached.servers` is \
-                empty.",
+        about: "The embedded store and its memcached listener. Used when neither \
+                `memcached.servers` nor `redis.url` is set.",
     },
     Section {
         name: "memcached",
         about: "External memcached servers. Named here, they hold the values instead of the \
                 embedded store.",
+    },
+    Section {
+        name: "redis",
+        about: "A Redis or Valkey server that holds the values instead of the embedded store, for \
+                any number of edges. Off until there is a `url`.",
     },
     Section {
         name: "upstream",

@@ -219,6 +219,7 @@ mod tests {
             "limits",
             "store",
             "memcached",
+            "redis",
             "upstream",
             "presence",
             "routes",

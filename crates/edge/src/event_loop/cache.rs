@@ -1,6 +1,7 @@
-//! The source of values on one loop: the embedded store, or a client of memcached servers.
+//! The source of values on one loop: the embedded store, or a client of memcached servers or Redis.
 
 use super::TokenEvent;
+use super::redis::RedisCache;
 use super::tokens::{EXPIRE, LEFT};
 use crate::ids::kind;
 use crate::metrics::{LoopMetrics, ServerCell, ServerState, add_handshakes};
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub(crate) struct Cache {
     source: Source,
     memcached: Option<Client>,
+    redis: Option<RedisCache>,
     /// Interval at which all watched keys are read again.
     recheck_interval: Duration,
     metrics: Arc<LoopMetrics>,
@@ -34,20 +36,21 @@ const EXPIRE_BUDGET: usize = 4096;
 /// Most versions that are queried at a time. It leaves lookups of new polls their room in the
 /// requests to memcached; the rest follows as replies arrive.
 const VERSIONS_AT_ONCE: usize = 2048;
-/// Tag of values that are stored in memcached.
-const FILL: Token = Token::new(kind::FILL, 0, 0);
+/// Tag of values that memcached or Redis is given.
+pub(super) const FILL: Token = Token::new(kind::FILL, 0, 0);
 
 impl Cache {
     /// Makes the cache; keys of memcached servers are read again by `sweep_interval`.
     pub(crate) fn new(
         source: Source,
-        memcached: Option<Client>,
+        (memcached, redis): (Option<Client>, Option<RedisCache>),
         sweep_interval: Duration,
         metrics: Arc<LoopMetrics>,
     ) -> Self {
         let mut cache = Self {
             source,
             memcached,
+            redis,
             recheck_interval: sweep_interval,
             metrics,
         };
@@ -58,26 +61,30 @@ impl Cache {
     pub(super) fn set_sweep_interval(&mut self, sweep_interval: Duration) {
         self.recheck_interval = match self.source {
             Source::Embedded(..) => EMBEDDED_RECHECK,
-            Source::Memcached => sweep_interval,
+            Source::Memcached | Source::Redis => sweep_interval,
         };
     }
 
     pub(super) fn recheck_interval(&self) -> Duration {
-        self.recheck_interval
+        let redis = self.redis.as_ref();
+        redis.map_or(self.recheck_interval, |redis| {
+            redis.recheck_interval(self.recheck_interval)
+        })
     }
 
     /// The embedded store, if it is the source.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         match &self.source {
             Source::Embedded(store, _) => Some(store),
-            Source::Memcached => None,
+            Source::Memcached | Source::Redis => None,
         }
     }
 
     /// Open operations of memcached.
     #[cfg(test)]
     pub(crate) fn operations(&self) -> usize {
-        self.memcached.as_ref().map_or(0, Client::operations)
+        let redis = self.redis.as_ref().map_or(0, RedisCache::operations);
+        redis + self.memcached.as_ref().map_or(0, Client::operations)
     }
 
     /// Schedules a sweep of the embedded store, since a client may have stored items that expire.
@@ -107,7 +114,7 @@ impl Cache {
         }
     }
 
-    /// Passes an event of one of its tokens to the client of memcached.
+    /// Passes an event of one of its tokens to the client of memcached or Redis.
     pub(super) fn token_event(
         &mut self,
         context: &mut Context,
@@ -116,6 +123,9 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
+        if let Some(redis) = &mut self.redis {
+            return redis.token_event(context, token, what, polls, http);
+        }
         let Some(client) = &mut self.memcached else {
             return;
         };
@@ -135,6 +145,9 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
+        if let Some(redis) = &mut self.redis {
+            return redis.send_lookups(context, polls, http);
+        }
         let Some(client) = &mut self.memcached else {
             return;
         };
@@ -163,6 +176,9 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
+        if let Some(redis) = &mut self.redis {
+            return redis.send_sweep(context, polls);
+        }
         let Some(client) = &mut self.memcached else {
             return;
         };
@@ -189,6 +205,9 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
+        if let Some(redis) = &mut self.redis {
+            return redis.send_publishes(context, polls, http);
+        }
         if let (Some(client), true) = (&mut self.memcached, polls.publisher.has_commands()) {
             polls.publisher.ask(client);
             flush(client, context, polls, http);
@@ -198,6 +217,9 @@ impl Cache {
     /// Stores fetched values in memcached. The application stores the values it depends on itself,
     /// so nothing waits for the outcome.
     pub(super) fn send_fills(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+        if let Some(redis) = &mut self.redis {
+            return redis.send_fills(context, polls, http);
+        }
         let fills = polls.lookups.take_fills();
         let Some(client) = self.memcached.as_mut().filter(|_| !fills.is_empty()) else {
             return;
@@ -221,6 +243,18 @@ impl Cache {
         flush(client, context, polls, http);
     }
 
+    /// Follows which keys have begun or ended to be waited for, where Redis announces changes.
+    pub(super) fn follow_waits(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        if let Some(redis) = &mut self.redis {
+            redis.flush(context, polls, http);
+        }
+    }
+
     /// The value of a key in the embedded store, for an explanation; it does not count as a use.
     pub(super) fn stored(&self, context: &Context, key: &[u8]) -> Option<Valued> {
         let options = MetaGet {
@@ -236,7 +270,8 @@ impl Cache {
         }))
     }
 
-    /// Looks a key up in memcached, for an explanation; returns the reason if that fails at once.
+    /// Looks a key up in memcached or Redis, for an explanation; returns the reason if that fails
+    /// at once.
     pub(super) fn look_up(
         &mut self,
         context: &mut Context,
@@ -245,6 +280,9 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) -> Option<Valued> {
+        if let Some(redis) = &mut self.redis {
+            return redis.look_up(context, key, tag, polls, http);
+        }
         let client = self.memcached.as_mut()?;
         let asked = client.meta(MetaCommand::Get, key, tag.to_bits(), |line| {
             line.flag(b'v').flag(b'f').flag(b'c').flag(b't')
@@ -258,6 +296,9 @@ impl Cache {
 
     /// Describes the place of a key.
     pub(super) fn place_of(&self, key: &[u8]) -> String {
+        if let Some(redis) = &self.redis {
+            return redis.place();
+        }
         let Some(client) = &self.memcached else {
             return "the embedded store".to_owned();
         };
@@ -291,6 +332,9 @@ impl Cache {
 
     /// Copies the states of the servers to the metrics, and logs changes.
     pub(super) fn keep_states(&mut self) {
+        if let Some(redis) = &mut self.redis {
+            return redis.keep_states();
+        }
         if let Some(client) = &mut self.memcached {
             let counts = client.take_handshakes();
             add_handshakes(&self.metrics.memcached_handshakes, &counts);

@@ -14,6 +14,7 @@ mod message;
 mod output;
 mod presence;
 mod queries;
+mod redis;
 mod servers;
 mod settings;
 mod supervise;
@@ -29,6 +30,7 @@ pub(crate) use ending::Ending;
 pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
 pub(crate) use presence::PresenceReports;
+pub(crate) use redis::RedisCache;
 pub(crate) use servers::Servers;
 pub(crate) use settings::{Listening, Settings, http_limits};
 pub(crate) use supervise::Supervise;
@@ -115,7 +117,7 @@ impl EdgeLoop {
                 servers.token_event(context, token, what, front);
                 self.cache.expect_expiry(context);
             }
-            kind::MEMCACHED => {
+            kind::MEMCACHED | kind::REDIS | kind::REDIS_KEY => {
                 let (polls, http) = (&mut front.polls, &mut servers.http);
                 self.cache.token_event(context, token, what, polls, http);
             }

@@ -21,6 +21,9 @@ pub(crate) mod kind {
     pub(crate) const TUNNEL: u8 = 21;
     pub(crate) const WEBHOOK: u8 = 23;
     pub(crate) const CHANGE_FEED: u8 = 24;
+    pub(crate) const REDIS: u8 = 25;
+    /// Deadlines of keys in Redis whose values have a lifetime.
+    pub(crate) const REDIS_KEY: u8 = 26;
     /// First kind of the application's servers; each has its own.
     pub(crate) const UPSTREAM: u8 = 127;
 }

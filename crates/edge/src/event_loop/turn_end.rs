@@ -194,6 +194,7 @@ impl EdgeLoop {
         self.cache.send_fills(context, polls, &mut servers.http);
         polls.multi_polls().answer_ready(context, &mut servers.http);
         polls.tell_changes(context, &mut servers.http, &mut servers.websockets);
+        self.cache.follow_waits(context, polls, &mut servers.http);
         polls.begin_turn();
         if self.front.has_left() {
             context.again(LEFT, Readiness::default());
@@ -312,8 +313,7 @@ impl EdgeLoop {
                 admin.reconfigure(config, &access.tokens);
             }
         }
-        self.cache
-            .set_sweep_interval(config.memcached.sweep_interval);
+        self.cache.set_sweep_interval(config.sweep_interval());
         self.ending.set_timeout(config.limits.drain_timeout);
         self.output.set_bytes_max(config.limits.output_bytes_max);
         if !self.ending.has_begun() {

@@ -16,7 +16,7 @@ pub(crate) struct Health {
 impl Health {
     /// Tells whether the process should be sent requests.
     ///
-    /// `status` is `ok`; `degraded` when a memcached server does not answer (polls still do, from
+    /// `status` is `ok`; `degraded` when an external server does not answer (polls still do, from
     /// the upstream); `draining` after SIGTERM.
     pub(crate) fn of(metrics: &Metrics, uptime: Duration, draining: bool) -> Self {
         let servers = metrics.servers();
@@ -26,23 +26,25 @@ impl Health {
             (false, true) => "degraded",
             (false, false) => "ok",
         };
-        let memcached = servers
-            .iter()
-            .map(|(server, state)| ServerBody {
-                server,
+        let bodies = |servers: &'_ [(String, ServerState)]| -> Vec<_> {
+            let body = |(server, state): &(String, ServerState)| ServerBody {
+                server: server.clone(),
                 state: state.as_str(),
-            })
-            .collect();
+            };
+            servers.iter().map(body).collect()
+        };
+        let redis = bodies(&metrics.redis_servers());
         let body = Body {
             status,
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: uptime.as_secs(),
-            values: if servers.is_empty() {
-                "embedded store"
-            } else {
-                "memcached"
+            values: match (redis.is_empty(), servers.is_empty()) {
+                (false, _) => "redis",
+                (true, false) => "memcached",
+                (true, true) => "embedded store",
             },
-            memcached,
+            memcached: bodies(&metrics.memcached_servers()),
+            redis,
         };
         // Fails only for maps with keys that are not strings, or when writing fails.
         let mut body = serde_json::to_string(&body).unwrap_or_default();
@@ -55,17 +57,19 @@ impl Health {
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct Body {
     status: &'static str,
     version: &'static str,
     uptime_seconds: u64,
     values: &'static str,
-    memcached: Vec<ServerBody<'a>>,
+    memcached: Vec<ServerBody>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    redis: Vec<ServerBody>,
 }
 
 #[derive(Serialize)]
-struct ServerBody<'a> {
-    server: &'a str,
+struct ServerBody {
+    server: String,
     state: &'static str,
 }
 

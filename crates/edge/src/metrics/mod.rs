@@ -49,6 +49,8 @@ pub(crate) struct Metrics {
     /// They change with the configuration.
     upstreams: Arc<Mutex<Arc<[String]>>>,
     started_unix_seconds: u64,
+    /// The external servers are Redis, and not memcached.
+    is_redis: bool,
 }
 
 impl Metrics {
@@ -83,7 +85,14 @@ impl Metrics {
             servers: servers.into(),
             upstreams: Arc::new(Mutex::new(upstreams.into())),
             started_unix_seconds,
+            is_redis: false,
         }
+    }
+
+    /// The external server is a Redis.
+    pub(crate) fn of_redis(mut self, is_redis: bool) -> Self {
+        self.is_redis = is_redis;
+        self
     }
 
     /// The cells of one loop.
@@ -109,7 +118,25 @@ impl Metrics {
         self.started_unix_seconds
     }
 
-    /// States of the memcached servers.
+    /// States of the memcached servers, if values come from there.
+    pub(crate) fn memcached_servers(&self) -> Vec<(String, ServerState)> {
+        if self.is_redis {
+            Vec::new()
+        } else {
+            self.servers()
+        }
+    }
+
+    /// State of the Redis server, if values come from there.
+    pub(crate) fn redis_servers(&self) -> Vec<(String, ServerState)> {
+        if self.is_redis {
+            self.servers()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// States of the external servers that have the values.
     ///
     /// A server is `Up` if any loop reaches it, and `Unknown` if none has tried.
     pub(crate) fn servers(&self) -> Vec<(String, ServerState)> {

@@ -14,6 +14,7 @@ use super::labels::{
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet};
+use dwell_redis::{PushKind, RedisMetrics, ResyncReason as RedisResync, UnusableValue};
 use dwell_store_server::{StoreCommand, StoreMetrics};
 use prometheus_client::registry::Unit;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ metrics! {
         pub config_generation: Gauge,
         /// Figures of the feed of changes, and of the hints that the loop has got.
         pub feed: Arc<WatchMetrics>,
+        /// Figures of the client of Redis.
+        pub redis: Arc<RedisMetrics>,
         /// Figures of the embedded store's server, and the most read keys of the store.
         pub store: Arc<StoreMetrics>,
         /// State of each memcached server, in the order of the configuration.
@@ -178,7 +181,7 @@ metrics! {
     memcached_sweeps: Counter = "Rounds of looking at the keys that polls wait for";
     "dwell_memcached_server_up": ByServer<Gauge> =
         "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
-        => |of| ups(of.metrics.servers());
+        => |of| ups(of.metrics.memcached_servers());
     "dwell_feed_watch_up": ByServer<Gauge> =
         "Whether the server tells of changes: 1 yes, 0 it refuses to; absent otherwise"
         => |of| ups(of.metrics.watches());
@@ -195,6 +198,24 @@ metrics! {
     "dwell_feed_resyncs": CounterSet<ResyncReason> =
         "Looks at everything on one server between sweeps by their reasons"
         => |of| of.metrics.total(|cells| &cells.feed.resyncs);
+
+    redis_lookups: CounterSet<LookupOutcome> = "Reads for requests by what they came to";
+    "dwell_redis_server_up": ByServer<Gauge> =
+        "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
+        => |of| ups(of.metrics.redis_servers());
+    "dwell_redis_tracking_loops": Gauge = "Loops that the server announces changes to"
+        => |of| of.metrics.total(|cells| &cells.redis.tracking_loops);
+    "dwell_redis_armed_keys": Gauge = "Keys whose next change the server announces, of all loops"
+        => |of| of.metrics.total(|cells| &cells.redis.armed_keys);
+    "dwell_redis_pushes": CounterSet<PushKind> = "Changes that the server has announced"
+        => |of| of.metrics.total(|cells| &cells.redis.pushes);
+    "dwell_redis_rereads": Counter = "Reads of keys that polls wait for"
+        => |of| of.metrics.total(|cells| &cells.redis.rereads);
+    "dwell_redis_resyncs": CounterSet<RedisResync> =
+        "Reads of all keys that polls wait for by their reasons"
+        => |of| of.metrics.total(|cells| &cells.redis.resyncs);
+    "dwell_redis_unusable_values": CounterSet<UnusableValue> = "Values that could not be used"
+        => |of| of.metrics.total(|cells| &cells.redis.unusable_values);
 
     upstream_requests: CounterSet<UpstreamOutcome> =
         "Requests to the upstream by what they came to";

@@ -197,6 +197,7 @@ fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
     let says = match live {
         Some(live) => live.place.clone(),
         None if config.uses_embedded_store() => "the embedded store".to_owned(),
+        None if config.redis.url.is_some() => redis_of(config),
         None => {
             let servers = config.memcached.servers.iter();
             let names: Vec<_> = servers.map(|server| server.address.to_string()).collect();
@@ -205,10 +206,17 @@ fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
     };
     let kind = if config.uses_embedded_store() {
         "embedded"
+    } else if config.redis.url.is_some() {
+        "redis"
     } else {
         "memcached"
     };
     Topic::new("store", says).fact("kind", json!(kind))
+}
+
+fn redis_of(config: &Config) -> String {
+    let url = config.redis.url.iter().map(ToString::to_string);
+    format!("Redis {}", url.collect::<String>())
 }
 
 fn value_topic(value: &Valued) -> Topic {

@@ -106,11 +106,16 @@ impl Value {
 }
 
 impl Valued {
-    /// Reads it from what memcached has answered to a meta get with `v f c t`.
+    /// Reads it from what memcached has answered to a meta get with `v f c t`, or Redis to `GET`.
     pub(super) fn of(outcome: &Outcome<'_>) -> Self {
         match outcome {
             Outcome::Miss => Self::Missing,
             Outcome::Failed(failure) => Self::Unknown(failure.to_string()),
+            Outcome::Hit {
+                value,
+                flags,
+                cas_unique,
+            } => Self::There(Value::new(value, *flags, *cas_unique, None)),
             Outcome::Answer(Answer::Meta {
                 flags,
                 value: Some(value),

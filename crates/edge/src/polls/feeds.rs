@@ -110,7 +110,7 @@ impl EventStreams<'_> {
             found
         } else {
             // memcached may have had a value since, of which others were told meanwhile.
-            self.waiters.keys.begin_uncompared(key);
+            self.lookups.begin_uncompared(&mut self.waiters.keys, key);
             stored.as_ref()
         };
         let lifetime = self.config.limits.stream_lifetime;

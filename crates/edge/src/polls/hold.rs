@@ -157,7 +157,7 @@ impl Holding<'_> {
             }
         }
         // memcached may have had one since, of which others were told meanwhile.
-        self.waiters.keys.begin_uncompared(key);
+        self.lookups.begin_uncompared(&mut self.waiters.keys, key);
         let exchange = Exchange::Held(http, poll.exchange);
         self.hold(context, poll, key, exchange);
     }
@@ -208,7 +208,9 @@ impl Holding<'_> {
         let Some(key) = self.waiters.keys.enter(arrival.name) else {
             return self.spread.refuse_busy(context, to);
         };
-        let Some(lookup) = self.lookups.ask(&mut self.waiters.keys, key) else {
+        let may_wait = arrival.ask.waits() || arrival.ask.is_stream;
+        let lookup = (self.lookups).ask_for(&mut self.waiters.keys, key, may_wait);
+        let Some(lookup) = lookup else {
             self.waiters.keys.release(key);
             return self.spread.refuse_busy(context, to);
         };

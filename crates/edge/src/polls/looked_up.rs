@@ -13,7 +13,7 @@ use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
 use dwell_engine::Http;
 use dwell_evloop::Context;
-use dwell_memcache::on_loop::{Completion, Outcome};
+use dwell_memcache::on_loop::{Answer, Completion, Failure, Outcome};
 
 impl Polls {
     /// memcached has answered, or failed to.
@@ -38,6 +38,66 @@ impl Polls {
                     .note_found(tag, Valued::of(&completion.outcome));
             }
         }
+    }
+
+    /// Redis has answered, or failed to, or has a new value of a key that is waited for.
+    pub(crate) fn redis_completed(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        completion: &dwell_redis::Completion<'_>,
+    ) {
+        let outcome = match completion.outcome {
+            dwell_redis::Outcome::Value(value) => Outcome::Hit {
+                value,
+                flags: 0,
+                cas_unique: 0,
+            },
+            dwell_redis::Outcome::Missing => Outcome::Miss,
+            dwell_redis::Outcome::Done | dwell_redis::Outcome::Unmet => {
+                Outcome::Answer(Answer::Touched)
+            }
+            dwell_redis::Outcome::Failed(failure) => Outcome::Failed(as_of_memcached(failure)),
+        };
+        match CacheOperation::of(completion.tag) {
+            CacheOperation::Publish(publish) => {
+                self.publisher.redis_completed(publish, &completion.outcome);
+            }
+            CacheOperation::Version(key) => self.waited_value_came(context, http, key, &outcome),
+            CacheOperation::Lookup(_) | CacheOperation::Fill | CacheOperation::Explained(_) => {
+                let completion = Completion {
+                    tag: completion.tag,
+                    server: 0,
+                    epoch: 0,
+                    outcome,
+                };
+                self.completed(context, http, &completion);
+            }
+        }
+    }
+
+    /// A key that is waited for was read again.
+    fn waited_value_came(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: KeyId,
+        outcome: &Outcome<'_>,
+    ) {
+        let found = match *outcome {
+            Outcome::Hit { value, flags, .. } => Some(Found::borrowed(value, flags)),
+            Outcome::Miss => None,
+            // Nothing is known of the key, so those who wait for it go on waiting.
+            _ => return,
+        };
+        let Some(record) = self.waiters.keys.get(key) else {
+            return;
+        };
+        let (came, has_upstream) = ((outcome, found.as_ref()), self.config.has_upstream());
+        self.misses
+            .note_lookup(&record.name, came, has_upstream, context.now());
+        let woken = self.settle(context, http, key, found);
+        self.count_sweep_wake(woken, true);
     }
 
     /// Decides what shared a lookup, and what waits for its key, by what memcached has.
@@ -160,7 +220,7 @@ impl Polls {
             to.ends(PollOutcome::Failed);
             return self
                 .spread
-                .refuse(context, &mut to, "memcached does not answer");
+                .refuse(context, &mut to, self.lookups.no_answer());
         }
         answers::conclude(
             &mut to,
@@ -217,5 +277,17 @@ impl Polls {
             self.answer_stale(context, http, poll, &name, &known, &StaleReason::Memory);
         }
         true
+    }
+}
+
+/// The failure of memcached that has the effects of one of Redis.
+fn as_of_memcached(failure: dwell_redis::Failure) -> Failure {
+    match failure {
+        dwell_redis::Failure::Unavailable => Failure::Unavailable,
+        dwell_redis::Failure::Connect => Failure::Connect,
+        dwell_redis::Failure::Timeout => Failure::Timeout,
+        dwell_redis::Failure::Closed => Failure::Closed,
+        dwell_redis::Failure::Protocol => Failure::Protocol,
+        _ => Failure::ErrorLine,
     }
 }

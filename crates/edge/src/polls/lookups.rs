@@ -26,6 +26,8 @@ pub(crate) enum Source {
     Embedded(Arc<Store>, WatcherId),
     /// memcached servers, asked at the end of each turn.
     Memcached,
+    /// A Redis server, asked in the same way; it announces changes of what is waited for.
+    Redis,
 }
 
 /// The reads of one loop from the cache.
@@ -58,6 +60,8 @@ pub(super) struct Lookup {
     others: Vec<Packed<LookupMember>>,
     /// It takes room among the reads.
     is_read: bool,
+    /// Something that waits for its answer may wait for a change of it next.
+    may_wait: bool,
 }
 
 impl Lookup {
@@ -114,8 +118,21 @@ impl Lookups {
     pub(super) fn store(&self) -> Option<&Store> {
         match &self.source {
             Source::Embedded(store, _) => Some(store),
-            Source::Memcached => None,
+            Source::Memcached | Source::Redis => None,
         }
+    }
+
+    /// The reason for which a poll is refused whose lookup has failed.
+    pub(super) fn no_answer(&self) -> &'static str {
+        match self.source {
+            Source::Redis => "Redis does not answer",
+            Source::Embedded(..) | Source::Memcached => "memcached does not answer",
+        }
+    }
+
+    /// True if a change of what is waited for is announced, so that no other read is needed.
+    pub(super) fn is_told(&self) -> bool {
+        matches!(self.source, Source::Redis)
     }
 
     /// True if every read is answered at once.
@@ -164,34 +181,69 @@ impl Lookups {
     /// The lookup of a key that goes out when this turn ends, for a request; `None` where there is
     /// no room.
     pub(super) fn ask(&mut self, keys: &mut Keys, key: KeyId) -> Option<LookupId> {
-        let record = keys.get(key)?;
-        if record.lookup.is_some() {
-            return record.lookup;
+        self.ask_for(keys, key, true)
+    }
+
+    /// As [`ask`](Self::ask), where nothing waits for a change next unless `may_wait` says so.
+    pub(super) fn ask_for(
+        &mut self,
+        keys: &mut Keys,
+        key: KeyId,
+        may_wait: bool,
+    ) -> Option<LookupId> {
+        if let Some(lookup) = keys.get(key)?.lookup {
+            self.expect_wait(lookup, may_wait);
+            return Some(lookup);
         }
         let has_room = self.table.len() - self.reads.under_way() < self.asked_max;
-        has_room.then(|| self.begin(keys, key, false))?
+        has_room.then(|| self.begin(keys, key, false, may_wait))?
+    }
+
+    fn expect_wait(&mut self, lookup: LookupId, may_wait: bool) {
+        if let Some(lookup) = self.table.get_mut(lookup) {
+            lookup.may_wait |= may_wait;
+        }
     }
 
     /// Has a key read for those who wait for it: when this turn ends, or as soon as there is room.
     pub(super) fn read(&mut self, keys: &mut Keys, key: KeyId) {
-        if keys.get(key).is_none_or(|record| record.lookup.is_some()) {
+        let Some(record) = keys.get(key) else {
             return;
+        };
+        if let Some(lookup) = record.lookup {
+            return self.expect_wait(lookup, true);
         }
         if !self.reads.has_room() {
             self.reads.put_off(keys, key);
-        } else if self.begin(keys, key, true).is_some() {
+        } else if self.begin(keys, key, true, true).is_some() {
             self.reads.begin();
         }
     }
 
+    /// Reads a key once more that a poll or a stream begins to wait for without having been
+    /// compared with its value, of which others may have been told.
+    pub(super) fn begin_uncompared(&mut self, keys: &mut Keys, key: KeyId) {
+        keys.begin_uncompared(key);
+        if self.is_told() {
+            self.read(keys, key);
+        }
+    }
+
     /// Makes a lookup that goes out when this turn ends.
-    fn begin(&mut self, keys: &mut Keys, key: KeyId, is_read: bool) -> Option<LookupId> {
+    fn begin(
+        &mut self,
+        keys: &mut Keys,
+        key: KeyId,
+        is_read: bool,
+        may_wait: bool,
+    ) -> Option<LookupId> {
         let record = keys.get_mut(key)?;
         let lookup = Lookup {
             key,
             first: None,
             others: Vec::new(),
             is_read,
+            may_wait,
         };
         let lookup = self.table.insert(lookup).ok()?;
         record.lookup = Some(lookup);
@@ -226,7 +278,7 @@ impl Lookups {
                 };
                 store.store(name, body, &options, now);
             }
-            Source::Memcached => self.fills.push(Fill {
+            Source::Memcached | Source::Redis => self.fills.push(Fill {
                 name: name.into(),
                 body: body.clone(),
                 exptime: i64::from(lifetime),
@@ -259,6 +311,11 @@ impl Lookups {
         self.table.get(lookup).is_some()
     }
 
+    /// True if something may wait for a change of what the lookup finds.
+    pub(crate) fn may_wait(&self, lookup: LookupId) -> bool {
+        self.table.get(lookup).is_some_and(|lookup| lookup.may_wait)
+    }
+
     /// The name of the key of a lookup that goes out now, which further polls share no more.
     pub(super) fn sent<'k>(&self, keys: &'k mut Keys, lookup: LookupId) -> Option<&'k [u8]> {
         let key = self.table.get(lookup)?.key;
@@ -275,9 +332,11 @@ impl Lookups {
         lookup: LookupId,
         completion: &Completion<'_>,
     ) -> Option<Lookup> {
-        self.metrics
-            .memcached_lookups
-            .increment(lookup_outcome(&completion.outcome));
+        let lookups = match self.source {
+            Source::Redis => &self.metrics.redis_lookups,
+            Source::Embedded(..) | Source::Memcached => &self.metrics.memcached_lookups,
+        };
+        lookups.increment(lookup_outcome(&completion.outcome));
         let lookup = self.table.remove(lookup)?;
         if lookup.is_read {
             self.reads.end();

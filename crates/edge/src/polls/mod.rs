@@ -71,7 +71,7 @@ use admit::AccessChecks;
 use delivery::Delivery;
 use dwell_evloop::Context;
 use dwell_memcache::watch::WaitedByLoop;
-use dwell_store::Item;
+use dwell_store::{Item, SharedKey};
 use feeds::EventStreams;
 use fetch::Fetching;
 use hold::Holding;
@@ -222,6 +222,12 @@ impl Polls {
     /// Takes what was noted of them.
     pub(crate) fn take_presence(&mut self) -> Vec<WatchChange> {
         self.waiters.take_presence()
+    }
+
+    /// Takes the keys that have begun or ended to be waited for since the last call, where Redis
+    /// announces changes, each with its id if it is waited for now.
+    pub(crate) fn take_changed_waits(&mut self) -> Vec<(SharedKey, Option<KeyId>)> {
+        self.waiters.take_changed_waits()
     }
 
     /// Reads the keys among these that polls wait for, as they may have changed.

@@ -278,7 +278,7 @@ impl MultiPolls<'_> {
             let who = if poll.is_fetched {
                 "the application does not answer"
             } else {
-                "memcached does not answer"
+                self.lookups.no_answer()
             };
             Some((PollOutcome::Failed, who))
         } else {

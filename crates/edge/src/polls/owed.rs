@@ -17,8 +17,12 @@ const SPARE: Duration = Duration::from_secs(5);
 /// Longest time for a response that depends on memcached and the application. The application may
 /// have to be asked twice, if its first response was for another client.
 pub(super) fn owed_time(config: &Config) -> Duration {
-    let (cache, upstream) = (&config.memcached, &config.upstream);
-    let cache = cache.connect_timeout.saturating_add(cache.timeout);
+    let (memcached, redis) = (&config.memcached, &config.redis);
+    let (connect_timeout, timeout) = match redis.url {
+        Some(_) => (redis.connect_timeout, redis.timeout),
+        None => (memcached.connect_timeout, memcached.timeout),
+    };
+    let (cache, upstream) = (connect_timeout.saturating_add(timeout), &config.upstream);
     let upstream = upstream.total_timeout.saturating_mul(2);
     cache.saturating_mul(3).saturating_add(upstream) + SPARE
 }

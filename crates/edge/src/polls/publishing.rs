@@ -234,7 +234,8 @@ impl Publications<'_> {
             finished.published,
             PublishResult::Created | PublishResult::Replaced | PublishResult::Deleted
         );
-        let key = self.keys.find(&finished.key).filter(|_| has_changed);
+        let is_news = has_changed && !self.lookups.is_told();
+        let key = self.keys.find(&finished.key).filter(|_| is_news);
         if let Some(key) = key.filter(|key| self.keys.waited_name(*key).is_some()) {
             self.lookups.read(self.keys, key);
         }

@@ -19,7 +19,7 @@ use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use dwell_evloop::Slab;
 use dwell_memcache::watch::WaitedByLoop;
-use dwell_store::Item;
+use dwell_store::{Item, SharedKey};
 use feeds::Feeds;
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ pub(super) struct Waiters {
     draining: bool,
     /// Keys that began or ended to be waited for, where a webhook is to be told.
     presence: Option<Vec<WatchChange>>,
+    /// Keys that began or ended to be waited for, where Redis announces changes.
+    changed_waits: Vec<SharedKey>,
 }
 
 /// The beginning of a wait for changes of a key.
@@ -73,6 +75,7 @@ impl Waiters {
             loops,
             draining: false,
             presence: None,
+            changed_waits: Vec::new(),
         }
     }
 
@@ -143,6 +146,18 @@ impl Waiters {
     pub(super) fn take_presence(&mut self) -> Vec<WatchChange> {
         let noted = self.presence.as_mut();
         noted.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes the keys that have begun or ended to be waited for, each with its id if it is waited
+    /// for now.
+    pub(super) fn take_changed_waits(&mut self) -> Vec<(SharedKey, Option<KeyId>)> {
+        let names = std::mem::take(&mut self.changed_waits).into_iter();
+        let now = |name: SharedKey| {
+            let key = self.keys.find(&name);
+            let key = key.filter(|key| self.keys.waited_name(*key).is_some());
+            (name, key)
+        };
+        names.map(now).collect()
     }
 
     /// Has the embedded store tell of changes of a key, if it is the first wait for it.
@@ -238,6 +253,9 @@ impl Waiters {
 
     fn count_waited(&mut self, key: KeyId, begins: bool) {
         self.keys.count_waited(begins);
+        if let (Source::Redis, Some(record)) = (&self.source, self.keys.get(key)) {
+            self.changed_waits.push(record.name.clone());
+        }
         if let (Some(noted), Some(record)) = (&mut self.presence, self.keys.get(key)) {
             let name = Box::from(&*record.name);
             noted.push(WatchChange { name, begins });

@@ -65,6 +65,13 @@ pub enum RunError {
         /// Error of the resolver.
         source: io::Error,
     },
+    /// The password of Redis cannot be read.
+    RedisPassword {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The memcached servers do not form a ring.
     Memcached(dwell_memcache::on_loop::Error),
     /// Credentials cannot be loaded.
@@ -132,6 +139,13 @@ impl fmt::Display for RunError {
                 option,
                 source,
             } => write!(f, "cannot resolve {name} ({option}): {source}"),
+            Self::RedisPassword { path, reason } => {
+                write!(
+                    f,
+                    "cannot use {} (redis.password_file): {reason}",
+                    path.display()
+                )
+            }
             Self::Memcached(error) => write!(f, "memcached servers: {error}"),
             Self::Access(reason) => f.write_str(reason),
             Self::Privileges(error) => write!(f, "{error} (server.user)"),
@@ -161,6 +175,7 @@ impl std::error::Error for RunError {
             Self::AuthFile { .. }
             | Self::Certificate { .. }
             | Self::SelfSigned(_)
+            | Self::RedisPassword { .. }
             | Self::ServerName { .. }
             | Self::Access(_) => None,
         }

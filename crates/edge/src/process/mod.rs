@@ -11,6 +11,7 @@ mod parts;
 mod plans;
 mod preflight;
 mod privileges;
+mod redis;
 mod reload;
 mod server;
 mod store;

@@ -5,6 +5,7 @@ use super::listeners::Bound;
 use super::notify::Notifier;
 use super::outward;
 use super::plans::resolve;
+use super::redis::RedisServer;
 use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::tls::Certificates;
@@ -14,7 +15,7 @@ use crate::config::{Config, IoUring};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
     ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
-    Message, OutputBound, PRESENCE, PresenceReports, Servers, Settings, UPSTREAM_KINDS,
+    Message, OutputBound, PRESENCE, PresenceReports, RedisCache, Servers, Settings, UPSTREAM_KINDS,
     http_limits, kind,
 };
 use crate::handoff::Handoff;
@@ -42,6 +43,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 const STORE_KINDS: StoreKinds = StoreKinds {
     listener: kind::STORE_LISTENER,
     connection: kind::STORE,
+};
+
+const REDIS_KINDS: dwell_redis::Kinds = dwell_redis::Kinds {
+    connection: kind::REDIS,
+    key: kind::REDIS_KEY,
 };
 
 /// Bytes of frames queued for one client, besides the last frame.
@@ -83,6 +89,7 @@ pub(super) struct LoopParts {
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
     pub(super) memcached: Vec<ServerOptions>,
+    pub(super) redis: Option<RedisServer>,
 }
 
 impl LoopParts {
@@ -116,6 +123,7 @@ impl LoopParts {
             (Some(service), Some(watcher)) => {
                 Source::Embedded(Arc::clone(service.store()), watcher)
             }
+            _ if self.redis.is_some() => Source::Redis,
             _ => Source::Memcached,
         };
         let seed = dwell_evloop::seed();
@@ -126,13 +134,13 @@ impl LoopParts {
         let mut servers = self.servers(index, context, bound, &mut front)?;
         let output = self.output();
         servers.account(|| output.account(index));
-        let sweep_interval = self.config.memcached.sweep_interval;
-        let memcached = self.memcached(context)?;
+        let sweep_interval = self.config.sweep_interval();
+        let remote = (self.memcached(context)?, self.redis(context, &metrics));
         let feed = self.change_feed(index);
         let mut edge_loop = EdgeLoop {
             servers,
             front,
-            cache: Cache::new(source, memcached, sweep_interval, Arc::clone(&metrics)),
+            cache: Cache::new(source, remote, sweep_interval, Arc::clone(&metrics)),
             hints: Hints::new(feed, self.waited.clone(), Arc::clone(&metrics)),
             upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.as_ref()),
             presence: self.presence(index, seed)?,
@@ -394,6 +402,18 @@ impl LoopParts {
         // Connects at once, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
+    }
+
+    /// Makes the client of Redis, if values come from there.
+    fn redis(&self, context: &mut Context, metrics: &Arc<LoopMetrics>) -> Option<RedisCache> {
+        let server = self.redis.as_ref()?;
+        let (endpoint, options) = (server.endpoint.clone(), server.options.clone());
+        let cells = Arc::clone(&metrics.redis);
+        let mut client = dwell_redis::Client::new(REDIS_KINDS, endpoint, options, cells);
+        // Connects at once, so that the first poll does not wait for it.
+        client.connect(context);
+        let endpoint = server.endpoint.clone();
+        Some(RedisCache::new(client, endpoint, Arc::clone(metrics)))
     }
 
     /// Makes the watch of the memcached servers, on the first loop.

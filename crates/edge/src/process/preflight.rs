@@ -2,6 +2,7 @@
 
 use super::error::RunError;
 use super::plans::resolve;
+use super::redis::redis_server;
 use super::{outward, privileges, store, tls};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
@@ -23,6 +24,7 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found.extend(outward::check(config));
     found.extend(tls::acceptor(config, &[], 1).err());
     found.extend(tls::read_tickets(config).err());
+    found.extend(redis_server(config).err());
     for (name, option) in names(config) {
         found.extend(resolve(name, option).err());
     }

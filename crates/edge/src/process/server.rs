@@ -6,6 +6,7 @@ use super::inherited::Inherited;
 use super::listeners::Bound;
 use super::parts::{LoopParts, memcached_servers};
 use super::plans::upstream_plan;
+use super::redis::redis_server;
 use super::reload::ConfigSource;
 use super::tls::Certificates;
 use super::upgrade::Predecessor;
@@ -145,6 +146,7 @@ impl EdgeServer {
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),
             memcached: memcached_servers(&config)?,
+            redis: redis_server(&config)?,
             config,
             metrics,
             service,
@@ -283,7 +285,7 @@ fn tell_of_sends(config: &Config) {
 
 /// The keys that are waited for, where memcached servers are asked to tell of their changes.
 fn waited_of(config: &Config, loops: usize) -> Option<Arc<WaitedKeys>> {
-    let watches = !config.uses_embedded_store() && config.memcached.watch;
+    let watches = !config.memcached.servers.is_empty() && config.memcached.watch;
     watches.then(|| WaitedKeys::new(loops))
 }
 
@@ -358,12 +360,16 @@ fn certificates_of(
 
 /// Makes zeroed metrics for these loops and peers.
 fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
-    let servers = config.memcached.servers.iter();
-    let servers = servers.map(|server| server.address.to_string()).collect();
+    let memcached = config.memcached.servers.iter();
+    let memcached = memcached.map(|server| server.address.to_string());
+    let redis = config.redis.url.iter().map(ToString::to_string);
+    let servers = memcached.chain(redis).collect();
+    let is_redis = config.redis.url.is_some();
     let upstreams = config.upstream.url.iter().map(ToString::to_string);
     let upstreams: Vec<_> = upstreams.collect();
     let now = u64::from(now);
-    Arc::new(Metrics::with_upstreams(loops, servers, &upstreams, now))
+    let metrics = Metrics::with_upstreams(loops, servers, &upstreams, now);
+    Arc::new(metrics.of_redis(is_redis))
 }
 
 /// Makes the only loop of a server, for tests.

@@ -1,4 +1,4 @@
-//! Requests of publishers that wait for memcached.
+//! Requests of publishers that wait for memcached or Redis.
 
 use super::request::exptime;
 use super::{Operation, Precondition, PublishRequest, PublishResult};
@@ -11,7 +11,9 @@ use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, MetaCo
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_proto::memcache::{MetaStatus, StoreVerb};
 
-/// The requests of one loop that wait for memcached.
+mod redis;
+
+/// The requests of one loop that wait for memcached or Redis.
 #[derive(Debug)]
 pub(crate) struct Publisher<A> {
     pending: Slab<Pending<A>, PublishId>,
@@ -54,6 +56,8 @@ struct Pending<A> {
     exptime: i64,
     cursor: Cursor,
     command: Command,
+    /// The value that the next command replaces or deletes, where Redis compares it.
+    expected: Box<[u8]>,
 }
 
 /// The next command for memcached.
@@ -123,6 +127,7 @@ impl<A> Publisher<A> {
             exptime: exptime(ttl, context.unix_seconds()),
             cursor,
             command: first_command(request),
+            expected: Box::default(),
         };
         // There is room: this was checked above.
         if let Ok(token) = self.pending.insert(pending) {
@@ -184,7 +189,7 @@ impl<A> Publisher<A> {
         let Some(pending) = self.pending.remove(token) else {
             return;
         };
-        self.bytes -= pending.value.len();
+        self.bytes -= pending.value.len() + pending.expected.len();
         self.finished.push(Finished {
             asker: pending.asker,
             key: pending.key,

@@ -118,6 +118,7 @@ const LAYERS: &[Layer] = &[
             "dwell-memcache",
             "dwell-metrics",
             "dwell-proto",
+            "dwell-redis",
             "dwell-store",
             "dwell-store-server",
             "dwell-timers",

@@ -1,7 +1,7 @@
 //! Codecs of network addresses.
 
 use super::{Codec, Count, Fault, Value, quoted, text};
-use crate::config::{MemcachedServer, PeerAddress, UpstreamUrl};
+use crate::config::{MemcachedServer, PeerAddress, RedisUrl, UpstreamUrl};
 use std::net::SocketAddr;
 use toml::de::DeValue;
 
@@ -135,6 +135,26 @@ impl Codec<UpstreamUrl> for Url {
 
     fn describe(&self) -> String {
         "`\"http://host:port\"`, `\"https://host:port\"`".to_owned()
+    }
+}
+
+/// The URL of a Redis server.
+pub(in crate::config) struct RedisServer;
+
+impl Codec<RedisUrl> for RedisServer {
+    fn read(&self, value: &Value<'_>) -> Result<RedisUrl, Fault> {
+        let text = text(value, "a url")?;
+        let help = "write a url such as \"redis://127.0.0.1:6379\" or \"unix:///run/redis.sock\"";
+        text.parse()
+            .map_err(|error: String| Fault::new(value, error).help(help))
+    }
+
+    fn show(&self, value: &RedisUrl) -> String {
+        quoted(&value.to_string())
+    }
+
+    fn describe(&self) -> String {
+        "`\"redis://host:port\"`, `\"unix:///path\"`".to_owned()
     }
 }
 

@@ -1,0 +1,36 @@
+//! Options of `[redis]`.
+
+use super::bounds::{GIB, KIB, MILLISECOND, MINUTE, TICK};
+use crate::config::codec::{Choice, Count, FilePath, Name, OrOff, RedisServer, Size, TimeSpan};
+use crate::config::{Config, RedisTracking};
+
+options! {
+    OPTIONS for Config:
+    "redis".redis.url ["--redis"] = OrOff(RedisServer);
+    "The server, Redis 6 or later or Valkey."
+    "redis".redis.username = OrOff(Name);
+    "The user of the server's ACL. `\"off\"` is the default user."
+    "redis".redis.password_file = OrOff(FilePath);
+    "File with the password. Line ends at its end do not count."
+    "redis".redis.database = Count(0, 65_535);
+    "The number of the database."
+    "redis".redis.tracking = Choice(TRACKING);
+    "How changes are found. With `\"keys\"` the server announces those of the keys that polls wait \
+     for (`CLIENT TRACKING`); a server that refuses is swept every 250 ms, as with `\"off\"`."
+    "redis".redis.timeout = TimeSpan(MILLISECOND, MINUTE);
+    "How long one command may take. Beyond it the poll is a miss."
+    "redis".redis.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
+    "How long one connection attempt may take, with the greeting."
+    "redis".redis.probe = TimeSpan(TICK, MINUTE);
+    "The silence after which the server is asked for a sign of life, while polls wait."
+    "redis".redis.sweep_interval = TimeSpan(TICK, MINUTE);
+    "How often the keys that polls wait for are read again while the server announces changes. It \
+     finds what no server announces, such as `SWAPDB`."
+    "redis".redis.failures_max = Count(1, 1000);
+    "Failures in a row after which commands fail at once until a new connection is greeted."
+    "redis".redis.value_bytes_max = Size(KIB, GIB);
+    "Bytes of the largest value that is read. A larger one is dropped as it comes, and counted."
+}
+
+const TRACKING: &[(&str, RedisTracking)] =
+    &[("keys", RedisTracking::Keys), ("off", RedisTracking::Off)];

@@ -1,0 +1,263 @@
+//! Redis as the source of values on one loop.
+
+use super::TokenEvent;
+use super::cache::FILL;
+use crate::ids::CacheOperation;
+use crate::metrics::{LoopMetrics, ServerState};
+use crate::polls::{Polls, Valued};
+use dwell_engine::Http;
+use dwell_evloop::{Context, Id, Token};
+use dwell_redis::{
+    Client, Completion, Endpoint, Failure, Outcome, SetCondition, SetOptions, Status, Tracking,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The client of a loop, and what was logged of it last.
+#[derive(Debug)]
+pub(crate) struct RedisCache {
+    client: Client,
+    server: Endpoint,
+    tracking: Tracking,
+    /// The code of the last error reply.
+    refused: Box<str>,
+    metrics: Arc<LoopMetrics>,
+}
+
+/// Interval of sweeps while the server announces no changes, as of memcached.
+const UNTOLD_SWEEP: Duration = Duration::from_millis(250);
+/// Most reads of a sweep that are under way at a time.
+const READS_AT_ONCE: usize = 2048;
+
+impl RedisCache {
+    pub(crate) fn new(client: Client, server: Endpoint, metrics: Arc<LoopMetrics>) -> Self {
+        Self {
+            client,
+            server,
+            tracking: Tracking::Idle,
+            refused: Box::default(),
+            metrics,
+        }
+    }
+
+    /// Interval at which all watched keys are read again; it is `sweep_interval` while the server
+    /// announces their changes.
+    pub(super) fn recheck_interval(&self, sweep_interval: Duration) -> Duration {
+        match self.client.status().tracking {
+            Tracking::On | Tracking::Idle => sweep_interval,
+            Tracking::Connecting | Tracking::Refused => UNTOLD_SWEEP.min(sweep_interval),
+        }
+    }
+
+    /// Passes an event of one of its tokens to the client.
+    pub(super) fn token_event(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        what: TokenEvent,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        let mut sink = |context: &mut Context, completion: Completion<'_>| {
+            polls.redis_completed(context, http, &completion);
+        };
+        match what {
+            TokenEvent::Ready(readiness) => {
+                self.client.ready(context, token, readiness, &mut sink);
+            }
+            TokenEvent::Expired => self.client.expired(context, token, &mut sink),
+        }
+    }
+
+    /// Sends the lookups of the turn.
+    pub(super) fn send_lookups(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        for lookup in polls.lookups.take_unsent() {
+            let may_wait = polls.lookups.may_wait(lookup);
+            let Some(name) = polls.lookup_sent(lookup) else {
+                continue;
+            };
+            let tag = lookup.to_bits();
+            let asked = if may_wait {
+                self.client.read(context, name, tag)
+            } else {
+                self.client.get(context, name, tag)
+            };
+            if asked.is_err() {
+                // The queue to the server is full, which counts as a failed server.
+                let outcome = Outcome::Failed(Failure::Unavailable);
+                polls.redis_completed(context, http, &Completion { tag, outcome });
+            }
+        }
+        self.flush(context, polls, http);
+    }
+
+    /// Reads the keys of a sweep, as many as may be under way.
+    pub(super) fn send_sweep(&mut self, context: &mut Context, polls: &mut Polls) {
+        while polls.lookups.is_sweeping() && self.client.operations() < READS_AT_ONCE {
+            let Some(key) = polls.lookups.next_version() else {
+                break;
+            };
+            if let Some(name) = polls.waited_name(key) {
+                // A read without room is made by the next sweep.
+                let _ = self.client.read(context, name, key.to_bits());
+            }
+        }
+    }
+
+    /// Sends the requests of publishers.
+    pub(super) fn send_publishes(
+        &mut self,
+        context: &mut Context,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) {
+        if polls.publisher.has_commands() {
+            polls.publisher.ask_redis(context, &mut self.client);
+            self.flush(context, polls, http);
+        }
+    }
+
+    /// Stores fetched values where there is none; nothing waits for the outcome.
+    pub(super) fn send_fills(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+        let fills = polls.lookups.take_fills();
+        if fills.is_empty() {
+            return;
+        }
+        for fill in fills {
+            let options = SetOptions {
+                lifetime: u64::try_from(fill.exptime).ok().map(Duration::from_secs),
+                condition: SetCondition::Absent,
+            };
+            // A value without room is not stored: the next miss fetches it again.
+            let tag = FILL.to_bits();
+            let _ = (self.client).set(context, &fill.name, &fill.body, options, tag);
+        }
+        self.flush(context, polls, http);
+    }
+
+    /// Looks a key up for an explanation; returns the reason if that fails at once.
+    pub(super) fn look_up(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        tag: Token,
+        polls: &mut Polls,
+        http: &mut Http,
+    ) -> Option<Valued> {
+        debug_assert!(matches!(
+            CacheOperation::of(tag.to_bits()),
+            CacheOperation::Explained(_)
+        ));
+        if let Err(error) = self.client.get(context, key, tag.to_bits()) {
+            return Some(Valued::Unknown(error.to_string()));
+        }
+        self.flush(context, polls, http);
+        None
+    }
+
+    /// Describes the server.
+    pub(super) fn place(&self) -> String {
+        let (server, status) = (&self.server, self.client.status());
+        let state = if status.is_up { "up" } else { "down" };
+        let changes = match status.tracking {
+            Tracking::On => "changes of keys that are waited for are announced",
+            Tracking::Idle => "no key is waited for",
+            Tracking::Connecting | Tracking::Refused => "keys that are waited for are swept",
+        };
+        match status.last_failure {
+            Some(failure) => format!("Redis {server}, {state}: {failure}; {changes}"),
+            None => format!("Redis {server}, {state}; {changes}"),
+        }
+    }
+
+    /// Operations without a completion.
+    #[cfg(test)]
+    pub(super) fn operations(&self) -> usize {
+        self.client.operations()
+    }
+
+    /// Copies the state of the server to the metrics, and logs changes.
+    pub(super) fn keep_states(&mut self) {
+        let (server, status) = (&self.server, self.client.status());
+        let state = state_of(&status);
+        if let Some(cell) = self.metrics.servers.first()
+            && cell.state() != state
+        {
+            cell.set(state);
+            log_state(server, &status, state);
+        }
+        let tracking = status.tracking;
+        if tracking != self.tracking {
+            log_tracking(server, &status);
+            self.tracking = tracking;
+        }
+        let is_on = tracking == Tracking::On;
+        self.metrics.redis.tracking_loops.set(i64::from(is_on));
+        let reply = self.client.take_error_reply().unwrap_or_default();
+        let code = reply.split(' ').next().unwrap_or_default();
+        // Metrics count them: a log of every one would be as long as their list.
+        if !code.is_empty() && *code != *self.refused {
+            self.refused = code.into();
+            tracing::warn!(%server, reply, "Redis refuses a command");
+        }
+    }
+
+    /// Tells the client which keys have begun or ended to be waited for, and sends what there is.
+    pub(super) fn flush(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+        for (name, key) in polls.take_changed_waits() {
+            match key {
+                Some(key) => self.client.wait(&name, key.to_bits()),
+                None => self.client.unwait(&name),
+            }
+        }
+        let mut sink = |context: &mut Context, completion: Completion<'_>| {
+            polls.redis_completed(context, http, &completion);
+        };
+        self.client.flush(context, &mut sink);
+    }
+}
+
+/// The state of a server in health and metrics.
+fn state_of(status: &Status<'_>) -> ServerState {
+    match (status.is_up, status.last_failure, status.connects) {
+        (true, ..) => ServerState::Up,
+        (false, None, 0) => ServerState::Unknown,
+        (false, ..) => ServerState::Down,
+    }
+}
+
+/// Logs a server that has come or gone for this loop.
+fn log_state(server: &Endpoint, status: &Status<'_>, state: ServerState) {
+    let reason = status.reason.unwrap_or_default();
+    match (state, status.last_failure) {
+        (ServerState::Up, _) => tracing::info!(%server, "Redis answers"),
+        (ServerState::Down, Some(failure)) if reason.is_empty() => {
+            tracing::warn!(%server, %failure, "Redis does not answer");
+        }
+        (ServerState::Down, Some(failure)) => {
+            tracing::warn!(%server, %failure, reason, "Redis does not answer");
+        }
+        (ServerState::Down, None) => tracing::warn!(%server, "Redis has closed the connection"),
+        (ServerState::Unknown, _) => {}
+    }
+}
+
+/// Logs that the server announces changes to this loop, or does not.
+fn log_tracking(server: &Endpoint, status: &Status<'_>) {
+    match (status.tracking, status.tracking_reason) {
+        (Tracking::On, _) => tracing::debug!(%server, "Redis announces changes"),
+        (Tracking::Refused, Some(reason)) => {
+            tracing::warn!(
+                %server,
+                reason,
+                "Redis does not announce changes: keys that polls wait for are swept"
+            );
+        }
+        _ => {}
+    }
+}

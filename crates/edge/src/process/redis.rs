@@ -1,0 +1,61 @@
+//! The Redis server of the configuration, whose name is looked up and whose password is read.
+
+use super::error::RunError;
+use super::plans::resolve;
+use crate::config::{Config, RedisTracking, RedisUrl};
+use dwell_redis::{ClientOptions, Endpoint};
+use std::fs;
+use std::path::Path;
+
+/// The server, and the options of the client of each loop.
+#[derive(Clone, Debug)]
+pub(super) struct RedisServer {
+    pub(super) endpoint: Endpoint,
+    pub(super) options: ClientOptions,
+}
+
+/// Reads what belongs to the server; `None` if values come from elsewhere.
+///
+/// # Errors
+/// A name that is not found, or a file that cannot be used.
+pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunError> {
+    let redis = &config.redis;
+    let Some(url) = &redis.url else {
+        return Ok(None);
+    };
+    let endpoint = match url {
+        RedisUrl::Tcp(address) => Endpoint::Tcp(resolve(address, "--redis")?),
+        RedisUrl::Unix(path) => Endpoint::Unix(path.clone()),
+    };
+    let default = ClientOptions::default();
+    let values = config.publish.value_bytes_max.saturating_mul(4);
+    let values = usize::try_from(values).unwrap_or(usize::MAX);
+    let options = ClientOptions {
+        username: redis.username.clone(),
+        password: redis.password_file.as_deref().map(password).transpose()?,
+        database: redis.database,
+        is_tracking: redis.tracking == RedisTracking::Keys,
+        timeout: redis.timeout,
+        connect_timeout: redis.connect_timeout,
+        probe: redis.probe,
+        failures_max: redis.failures_max,
+        request_bytes_max: default.request_bytes_max.max(values),
+        value_bytes_max: redis.value_bytes_max,
+        ..default
+    };
+    Ok(Some(RedisServer { endpoint, options }))
+}
+
+/// The first line of a file.
+fn password(path: &Path) -> Result<String, RunError> {
+    let refused = |reason: String| RunError::RedisPassword {
+        path: path.to_owned(),
+        reason,
+    };
+    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(refused("it is empty".to_owned()));
+    }
+    Ok(password.to_owned())
+}

@@ -1,0 +1,198 @@
+"""Values in Redis or Valkey: polls, waits that another client's write ends, and publishing.
+
+The sweep is set so far apart here that it cannot have woken anybody.
+"""
+
+import subprocess
+
+import pytest
+
+from support.dwell import BINARY
+from support.events import EventStream
+from support.redis import REDIS, VALKEY
+from support.wait import until
+
+KEY = "/poll/alice"
+TOKEN = "a-token-of-thirty-two-characters"
+
+
+@pytest.fixture(params=[REDIS, VALKEY])
+def redis(request, start_redis):
+    """Either server."""
+    return start_redis(server=request.param)
+
+
+@pytest.fixture
+def start_edge(start_dwell, redis):
+    """Starts an edge whose values are in the server."""
+
+    def start(**sections):
+        options = {"url": redis.url, "sweep_interval": "60s", **sections.pop("redis", {})}
+        return start_dwell(redis=options, **sections)
+
+    return start
+
+
+def hold(dwell, cleanup, key=KEY, others=0):
+    """A poll that is held, as it has the value that is there."""
+    connection = cleanup.enter_context(dwell.connect())
+    etag = dwell.get(key).etag
+    connection.ask(f"{key}?wait=50", fields={"If-None-Match": etag} if etag else ())
+    dwell.await_waiters(others + 1)
+    return connection
+
+
+def assert_not_swept(dwell):
+    assert dwell.metric("dwell_memcached_sweeps_total") == 0
+
+
+def test_a_hit_is_the_value_and_a_miss_is_the_applications(start_edge, redis, app):
+    edge, cache = start_edge(upstream={"url": app.url}), redis.client()
+    cache.set(KEY, b"5")
+    assert edge.get(KEY).body == b"5"
+    assert app.requests == []
+    assert edge.get("/poll/bob").body == b"from the app"
+    assert edge.metric("dwell_redis_lookups_total", outcome="hit") == 1
+    # Nobody waits, so the server tracks nothing.
+    assert edge.metric("dwell_redis_armed_keys") == 0
+
+
+def test_the_write_of_another_client_ends_a_wait(start_edge, redis, cleanup):
+    edge, cache = start_edge(), redis.client()
+    cache.set(KEY, b"0")
+    poll = hold(edge, cleanup)
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    for number in range(1, 30):
+        cache.set(KEY, b"%d" % number)
+        response = poll.answer()
+        assert (response.status, response.body) == (200, b"%d" % number)
+        poll.ask(f"{KEY}?wait=50", fields={"If-None-Match": response.etag})
+        edge.await_waiters(1)
+    assert_not_swept(edge)
+    assert edge.metric("dwell_redis_pushes_total", kind="all") == 0
+
+
+def test_a_wait_for_the_first_value_is_ended_by_it(start_edge, redis, cleanup):
+    edge, cache = start_edge(), redis.client()
+    poll = hold(edge, cleanup)
+    cache.set(KEY, b"first")
+    assert poll.answer().body == b"first"
+    assert_not_swept(edge)
+
+
+def test_a_change_is_read_once_however_many_wait(start_edge, redis, cleanup):
+    edge, cache = start_edge(server={"pollers": 1}), redis.client()
+    cache.set(KEY, b"0")
+    polls = [hold(edge, cleanup, others=place) for place in range(50)]
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    before = edge.metric("dwell_redis_rereads_total")
+    cache.set(KEY, b"1")
+    assert {poll.answer().body for poll in polls} == {b"1"}
+    assert edge.metric("dwell_redis_rereads_total") == before + 1
+
+
+def test_a_stream_that_the_application_begins_hears_what_others_heard_before(
+    start_edge, redis, app, cleanup
+):
+    edge, cache = start_edge(upstream={"url": app.url}, server={"pollers": 1}), redis.client()
+    app.hang()
+    late = cleanup.enter_context(EventStream(edge.address, KEY))
+    app.await_requests(1)
+    cache.set(KEY, b"stored")
+    early = cleanup.enter_context(EventStream(edge.address, KEY)).begin()
+    assert early.event().data == "stored"
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    app.release()
+    assert late.begin().event().data in ("from the app", "stored")
+    if late.id != early.id:
+        assert late.event().data == "stored"
+    assert_not_swept(edge)
+
+
+def test_the_same_value_again_wakes_nobody(start_edge, redis, cleanup):
+    edge, cache = start_edge(), redis.client()
+    cache.set(KEY, b"0")
+    poll = hold(edge, cleanup)
+    cache.set(KEY, b"0")
+    cache.ask("EXPIRE", KEY, 1000)
+    until(lambda: edge.metric("dwell_redis_pushes_total", kind="waited") > 0, "it is announced")
+    edge.await_waiters(1)
+    cache.set(KEY, b"1")
+    assert poll.answer().body == b"1"
+
+
+def test_several_keys_wait_together(start_edge, redis, cleanup):
+    edge, cache = start_edge(), redis.client()
+    poll = cleanup.enter_context(edge.connect())
+    poll.ask("/poll/?k=a&k=b&k=c&wait=50")
+    edge.await_metric(3, "dwell_redis_armed_keys")
+    cache.set("/poll/c", b"news")
+    response = poll.answer()
+    assert response.status == 200
+    assert b"news" in response.body
+    assert_not_swept(edge)
+
+
+def test_a_value_that_expires_ends_the_wait_on_time(start_edge, redis, cleanup):
+    edge, cache = start_edge(route=[{"prefix": "/poll/", "on_delete": "not-found"}]), redis.client()
+    # Expired keys that nobody reads go a little at a time: the edge does not wait for that.
+    cache.ask("CONFIG", "SET", "hz", 1)
+    cache.ask("SET", KEY, "5", "PX", 300)
+    poll = hold(edge, cleanup)
+    assert poll.answer().status == 404
+    assert_not_swept(edge)
+
+
+def test_two_edges_share_what_is_published_on_one(start_edge, redis, cleanup):
+    sections = {"publish": {"token": [TOKEN]}, "route": [{"prefix": "/poll/", "publish": True}]}
+    one, other = start_edge(**sections), start_edge(**sections)
+    fields = {"Authorization": f"Bearer {TOKEN}"}
+    cache = redis.client()
+
+    def put(value, target=KEY, **more):
+        return one.get(target, "PUT", {**fields, **more}, value).status
+
+    assert put(b"1") == 201
+    poll = hold(other, cleanup)
+    assert put(b"2") == 204
+    assert poll.answer().body == b"2"
+    assert (one.get(KEY).body, cache.get(KEY)) == (b"2", b"2")
+    etag = one.get(KEY).etag
+    assert put(b"3", **{"If-Match": '"AAAAAAAAAAA"'}) == 412
+    assert put(b"3", **{"If-Match": etag}) == 204
+    assert put(b"4", **{"If-None-Match": "*"}) == 412
+    assert put(b"4", f"{KEY}?ttl=100s") == 204
+    assert 0 < cache.ask("TTL", KEY) <= 100
+    assert one.get(KEY, "DELETE", {**fields, "If-Match": etag}).status == 412
+    assert one.get(KEY, "DELETE", fields).status == 204
+    assert one.get(KEY, "DELETE", fields).status == 404
+    assert cache.get(KEY) is None
+
+
+def test_health_says_where_the_values_are(start_edge, redis):
+    edge = start_edge()
+    until(lambda: b'"state":"up"' in edge.admin("/-/health").body, "the server answers")
+    body = edge.admin("/-/health").body.decode()
+    assert '"values":"redis","memcached":[]' in body
+    assert redis.url in body
+
+
+def run(*arguments):
+    return subprocess.run([BINARY, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--redis", "redis://a", "--memcached", "b:1"), "redis.url and memcached.servers"),
+        (("--redis", "redis://a", "--store", "127.0.0.1:1"), "redis.url and store.listen"),
+        (("--redis", "rediss://a"), "without TLS"),
+        (("--redis", "redis://:secret@a"), "redis.password_file"),
+    ],
+    ids=["memcached", "store", "tls", "password"],
+)
+def test_what_cannot_be_is_refused_at_the_start(flags, words):
+    ended = run("serve", *flags)
+    assert ended.returncode != 0
+    assert words in ended.stderr
+    assert "secret@" not in ended.stderr.replace(flags[1], "")
