@@ -13,7 +13,6 @@ from support.upgrade import upgrade
 from support.wait import until
 
 KEY = "/poll/alice"
-ENABLE_CONNECT_PROTOCOL = 8
 INTERNAL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 2, 7, 8, 11
 
 
@@ -169,12 +168,9 @@ def test_streams_that_take_nothing_are_reset_where_room_is_short(start_dwell):
         assert client.answer(left).body == b"%02d" % asked.index(left) * 400_000
 
 
-def test_a_websocket_is_not_offered(alone, client):
-    # RFC 8441 section 3: only a server that announces it takes it.
-    client.until(client.ask(KEY), lambda stream: stream.status)
-    assert client.h2.remote_settings.get(ENABLE_CONNECT_PROTOCOL, 0) == 0
-    for fields in ({"protocol": "websocket"}, {}):
-        assert client.get(KEY, "CONNECT", **fields).status == 501
+def test_nothing_but_websockets_connects(alone, client):
+    assert client.get(KEY, "CONNECT", protocol="connect-udp").status == 501
+    assert client.get(KEY, "CONNECT").status == 501
     head = [(":method", "CONNECT"), (":authority", "localhost:80")]
     assert client.answer(client.ask_by(head)).status == 501
     assert client.get(KEY).status == 404

@@ -12,26 +12,10 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-class WebSocket(Connection):
-    """One WebSocket; `response` is the answer to its handshake."""
+class Frames:
+    """Frames of a client over any way for bytes: `send(bytes)` and `_take(count)`."""
 
-    def __init__(self, address, target, fields=(), **options):
-        super().__init__(address, **options)
-        key = base64.b64encode(os.urandom(16))
-        handshake = {
-            "Connection": "Upgrade",
-            "Upgrade": "websocket",
-            "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": key.decode(),
-        }
-        self.send(request(target, fields={**handshake, **dict(fields)}))
-        self.response = self._head()
-        self.pings = 0
-        if self.response.status == 101:
-            digest = base64.b64encode(hashlib.sha1(key + _MAGIC).digest())
-            assert self.response.field("Sec-WebSocket-Accept") == digest.decode()
-        else:
-            self.response.body = self._body(self.response, "GET")
+    pings = 0
 
     def send_frame(self, payload, opcode=TEXT):
         mask = os.urandom(4)
@@ -72,3 +56,24 @@ class WebSocket(Connection):
             assert opcode == PING
             self.pings += 1
             self.send_frame(payload, PONG)
+
+
+class WebSocket(Frames, Connection):
+    """One WebSocket; `response` is the answer to its handshake."""
+
+    def __init__(self, address, target, fields=(), **options):
+        super().__init__(address, **options)
+        key = base64.b64encode(os.urandom(16))
+        handshake = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": key.decode(),
+        }
+        self.send(request(target, fields={**handshake, **dict(fields)}))
+        self.response = self._head()
+        if self.response.status == 101:
+            digest = base64.b64encode(hashlib.sha1(key + _MAGIC).digest())
+            assert self.response.field("Sec-WebSocket-Accept") == digest.decode()
+        else:
+            self.response.body = self._body(self.response, "GET")

@@ -122,7 +122,7 @@ impl Components {
         apps: &mut impl Apps,
     ) -> bool {
         match token.kind() {
-            kind::LISTENER | kind::CONNECTION => {
+            kind::LISTENER | kind::CONNECTION | kind::HTTP2_STREAM => {
                 self.http.ready(context, token, readiness, apps.http());
             }
             kind::STREAM_LISTENER | kind::STREAM => {

@@ -235,6 +235,9 @@ impl Http {
             return;
         }
         self.shed_bodies(context, app);
+        if self.is_stream(token) {
+            return self.tunnel_ready(context, token, app);
+        }
         if self.is_http2(token) {
             return self.http2_ready(context, token, readiness, app);
         }
@@ -376,8 +379,7 @@ impl Http {
     /// ```
     pub fn detach(&mut self, context: &mut Context, exchange: ExchangeId) -> Option<Detached> {
         if self.is_stream(exchange.token) {
-            self.abort_stream(context, exchange, ErrorCode::HTTP_1_1_REQUIRED);
-            return None;
+            return self.detach_stream(context, exchange);
         }
         if self.held(exchange)?.has_given_up_input() {
             context.again(exchange.token, Readiness::HANGUP);

@@ -21,7 +21,7 @@ use fields::Fields;
 
 pub use fields::SharedFields;
 pub(crate) use fields::append as append_fields;
-pub(crate) use framed::Framed;
+pub(crate) use framed::{Framed, encode_switch};
 use outgoing::Left;
 pub(crate) use outgoing::Outgoing;
 pub use piece::SharedPiece;

@@ -1,6 +1,7 @@
 //! The context that a driver's callbacks work with.
 
 use crate::again::Again;
+use crate::carried::table::{self, LoopNumber};
 use crate::clock::Clock;
 use crate::deadlines::Deadlines;
 use crate::{Readiness, Sends, Token};
@@ -25,6 +26,8 @@ pub struct Context {
     output: Vec<u8>,
     stopped: bool,
     is_repeating: bool,
+    /// The number of the loop among those that have carried streams, once it has one.
+    carried: Option<LoopNumber>,
     /// Sends to many, where the host has them gathered.
     sends: Option<Box<Sends>>,
     /// The loop on a simulated network.
@@ -45,6 +48,7 @@ impl Context {
             output: Vec::new(),
             stopped: false,
             is_repeating: false,
+            carried: None,
             sends: None,
             #[cfg(feature = "sim")]
             simulated: crate::sim::SimLoop::on_this_thread(),
@@ -252,6 +256,20 @@ impl Context {
     /// Gives the sends of this loop back.
     pub fn return_sends(&mut self, sends: Box<Sends>) {
         self.sends = Some(sends);
+    }
+
+    pub(crate) fn carried_loop(&mut self) -> LoopNumber {
+        *self.carried.get_or_insert_with(LoopNumber::next)
+    }
+
+    /// Puts the news of carried streams among what is delivered in the next turn.
+    pub(crate) fn tell_of_carried(&mut self) {
+        if let Some(event_loop) = self.carried {
+            let again = &mut self.again;
+            table::tell(event_loop, |token, readiness| {
+                again.push(token, readiness);
+            });
+        }
     }
 
     /// Asks the loop to end after this turn.

@@ -32,6 +32,8 @@
 #![deny(unsafe_code)]
 
 mod again;
+mod carried;
+mod carrier;
 mod clock;
 mod context;
 mod deadlines;
@@ -54,6 +56,8 @@ mod slab;
 mod stream;
 mod token;
 
+pub use carried::table::{CarriedEnd, CarriedWork};
+pub use carrier::Carrier;
 pub use clock::{now, steady_seconds};
 pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::{Backoff, Breaker, Random, TICK};

@@ -105,7 +105,7 @@ impl Stream {
         if matches!(self.socket, Socket::Sim(_)) {
             return true;
         }
-        self.as_fd().as_raw_fd() < bound
+        self.is_carried() || self.as_fd().as_raw_fd() < bound
     }
 
     /// Connects to the unix socket at `path`; as [`connect`](Self::connect) otherwise.
@@ -146,7 +146,7 @@ impl Stream {
     pub fn take_simulated(&mut self) -> Option<Self> {
         match &mut self.socket {
             Socket::Sim(socket) => Some(Self::from_sim(socket.take())),
-            Socket::Tcp(_) | Socket::Unix(_) => None,
+            Socket::Tcp(_) | Socket::Unix(_) | Socket::Carried(_) => None,
         }
     }
 
@@ -196,9 +196,10 @@ impl Stream {
     }
 
     /// Returns true if all there is to the stream is its socket, so that another process can go on
-    /// with it: it is not under TLS, and no address of its peer was [set](Self::set_peer_address).
+    /// with it: it is not under TLS, nor [carried](Self::is_carried), and no address of its peer
+    /// was [set](Self::set_peer_address).
     pub fn can_move(&self) -> bool {
-        !self.is_secure() && self.beside.origin().is_none()
+        !self.is_secure() && !self.is_carried() && self.beside.origin().is_none()
     }
 
     /// Copies what has come to the front of `buffer` and leaves it in the socket, beneath TLS.
@@ -470,9 +471,9 @@ impl Stream {
     ///
     /// # Errors
     /// When the connection has failed, or a queued file has become shorter; `Unsupported` for a
-    /// stream under TLS.
+    /// stream that is under TLS or [carried](Self::is_carried).
     pub fn into_blocking(mut self) -> io::Result<BlockingStream> {
-        if self.is_secure() {
+        if self.is_secure() || self.is_carried() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.socket.set_blocking()?;
@@ -510,7 +511,7 @@ impl Stream {
         match &self.socket {
             #[cfg(feature = "sim")]
             Socket::Sim(_) => None,
-            _ if is_sealed != self.is_secure() => None,
+            _ if self.is_carried() || is_sealed != self.is_secure() => None,
             socket => Some(socket.as_fd()),
         }
     }

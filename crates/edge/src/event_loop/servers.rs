@@ -56,7 +56,7 @@ impl Servers {
         front: &mut Front,
     ) {
         match token.kind() {
-            kind::CLIENT | kind::CLIENT_LISTENER => {
+            kind::CLIENT | kind::CLIENT_LISTENER | kind::CLIENT_STREAM => {
                 self.http.ready(context, token, readiness, front);
             }
             kind::WEBSOCKET => {

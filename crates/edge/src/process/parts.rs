@@ -280,6 +280,7 @@ impl LoopParts {
         if self.config.server.h2c {
             http = http.speak_h2c(kind::CLIENT_STREAM);
         }
+        http = http.take_connect();
         http.share_gathered(self.metrics.of_process().gathered.clone());
         context.set_sends((self.config.server.io_uring == IoUring::Auto).then(Sends::default));
         let mut listening = Vec::with_capacity(listeners.len());

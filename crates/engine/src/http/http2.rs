@@ -16,12 +16,14 @@ mod requests;
 mod serve;
 mod session;
 mod stream;
+mod tunnels;
 mod work;
 mod writing;
 
 use super::moving::Leaving;
 use super::visit;
 use super::{Beside, Http};
+use crate::Detached;
 use crate::app::{App, ExchangeId, Outcome, Request};
 use crate::connection::Phase;
 use crate::reply::Reply;
@@ -45,6 +47,8 @@ pub(super) struct Tables {
     pub(super) spare: Option<Box<FieldSection>>,
     /// Streams that have ended, where somebody [takes](Http::take_ended_streams) them.
     pub(super) ended: Option<Vec<Token>>,
+    /// Streams may leave HTTP.
+    pub(super) takes_connect: bool,
 }
 
 impl Tables {
@@ -144,11 +148,36 @@ impl Http {
                     streams: Slab::new(stream_kind, usize::MAX),
                     spare: None,
                     ended: None,
+                    takes_connect: false,
                 },
                 sessions: Vec::new(),
             })
         });
         &mut http2.ways
+    }
+
+    /// Lets streams of HTTP/2 leave HTTP for WebSocket by an extended CONNECT (RFC 8441), which is
+    /// announced to clients.
+    ///
+    /// Shape: it comes to the app as the request for an upgrade that it would be in HTTP/1.1, and
+    /// is accepted as that is, by a 101 and [`Outcome::Detach`](crate::Outcome::Detach), or by
+    /// [`detach`](Self::detach). The stream that leaves is [carried](dwell_evloop::Carrier) by the
+    /// connection. The driver gives [`ready`](Self::ready) the events of streams' tokens, too. To
+    /// be called behind those that let clients speak HTTP/2.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).speak_h2c(2).take_connect();
+    /// assert_eq!(http.connections(), 0);
+    /// ```
+    #[must_use]
+    pub fn take_connect(mut self) -> Self {
+        if let Some(http2) = &mut self.beside.http2 {
+            http2.tables.takes_connect = true;
+        }
+        self
     }
 
     /// Returns true if the token is one of a stream.
@@ -248,13 +277,13 @@ impl Http {
             section_bytes_max: self.limits.head.head_bytes_max,
             field_count_max: self.limits.head.field_count_max,
         };
-        let session = Session::new(limits, context.tick());
         let (Some(http2), Some(connection)) = (
             self.beside.http2.as_deref_mut(),
             self.connections.get_mut(token),
         ) else {
             return;
         };
+        let session = Session::new(limits, http2.tables.takes_connect, context.tick());
         connection.exchange.phase = Phase::Http2;
         let place = token.index() as usize;
         if place >= http2.sessions.len() {
@@ -278,6 +307,34 @@ impl Http {
         app: &mut A,
     ) {
         self.visit_http2(context, token, app, |serve| serve.ready(readiness));
+    }
+
+    /// The owner of a stream that has left HTTP has done something.
+    pub(super) fn tunnel_ready<A: App>(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        app: &mut A,
+    ) {
+        let Some(connection) = self.stream(token).map(|stream| stream.connection) else {
+            return;
+        };
+        self.visit_http2(context, connection, app, |serve| serve.carry(token));
+    }
+
+    /// Takes the stream of a held exchange out of HTTP; `None` where it cannot leave, and is reset.
+    pub(super) fn detach_stream(
+        &mut self,
+        context: &mut Context,
+        exchange: ExchangeId,
+    ) -> Option<Detached> {
+        if self.held_stream(exchange)?.carrier.is_none() {
+            self.abort_stream(context, exchange, ErrorCode::HTTP_1_1_REQUIRED);
+            return None;
+        }
+        let connection = self.stream(exchange.token)?.connection;
+        let switch = |serve: &mut Serve<'_, ()>| serve.switch(exchange.token);
+        self.serve(context, connection, &mut (), switch)?
     }
 
     /// The deadline of a connection, or of a stream, has passed.

@@ -15,6 +15,8 @@ pub(crate) struct Framed<'a> {
     /// Its number.
     pub(crate) stream: u32,
     pub(crate) out: &'a mut Outflow,
+    /// Its request is an extended CONNECT.
+    pub(crate) connects: bool,
     /// The reason to end the stream without the rest of its answer, if there is one.
     pub(crate) reset: Option<ErrorCode>,
     /// The app is to be told when all that waits was taken.
@@ -62,11 +64,39 @@ impl Reply<'_> {
         }
     }
 
+    /// Answers an extended CONNECT: 101 is its success. Any other would be taken for that, and says
+    /// that the app has not switched, as it need not in HTTP/1.1.
+    ///
+    /// Source: RFC 8441 section 5; RFC 9110 section 9.3.6.
+    fn send_connected(&mut self, status: u16, fields: Fields<'_>) {
+        let Some(framed) = &mut self.framed else {
+            return;
+        };
+        let mut block = Vec::with_capacity(BLOCK_BYTES);
+        let is_switched = status == 101;
+        encode_status(if is_switched { 200 } else { 501 }, &mut block);
+        if is_switched {
+            fields.append(status, self.output);
+            encode_switch(self.output, &mut block);
+            self.output.clear();
+        }
+        encode_lines(self.start.date(), &mut block);
+        *self.outgoing = if is_switched {
+            Outgoing::Framed
+        } else {
+            Outgoing::None
+        };
+        framed.out.push_head(framed.stream, &block, !is_switched);
+    }
+
     /// Sends the head of an answer, and its body if that is here.
     pub(super) fn send_framed(&mut self, status: u16, body: &Body<'_>, fields: Fields<'_>) {
         let Some(framed) = &mut self.framed else {
             return;
         };
+        if framed.connects && (status == 101 || (200..300).contains(&status)) {
+            return self.send_connected(status, fields);
+        }
         if status < 200 {
             // There is no switching of protocols on a stream (RFC 9113 section 8.6).
             framed.reset = Some(ErrorCode::HTTP_1_1_REQUIRED);
@@ -111,6 +141,25 @@ impl Reply<'_> {
             Body::File(slice) => framed.out.push_file(slice.clone()),
         }
         framed.finish(&[]);
+    }
+}
+
+/// Adds the fields of a 101, which are the lines of `text`, to the block that answers an extended
+/// CONNECT: all but those that switch a connection of HTTP/1.1.
+pub(crate) fn encode_switch(text: &[u8], block: &mut Vec<u8>) {
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let is_of_connection = [
+            "connection",
+            "keep-alive",
+            "sec-websocket-accept",
+            "upgrade",
+        ]
+        .iter()
+        .any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+        if !is_of_connection {
+            encode_lines(line, block);
+        }
     }
 }
 

@@ -128,7 +128,8 @@ impl<H: Handler> Face for ServerApp<H> {
         // Closing the descriptor ends the registration even where this fails.
         let _ = context.deregister(&mut detached.stream);
         // A thread would read records in the place of bytes.
-        if matches!(takeover, Takeover::Thread(_)) && detached.stream.is_secure() {
+        let has_no_socket = detached.stream.is_secure() || detached.stream.is_carried();
+        if matches!(takeover, Takeover::Thread(_)) && has_no_socket {
             let refusal = answer.map_or_else(Vec::new, |_| head_of(&Answer::new(501)));
             if detached.stream.write(&refusal).is_ok() {
                 detached.stream.close_notify();

@@ -94,6 +94,7 @@ impl<H: Handler> ServerLoop<H> {
         if link.settings().http2 {
             components.http = components.http.speak_http2(HTTP2_STREAM);
         }
+        components.http = components.http.take_connect();
         let host = Host::new(Arc::clone(link), Arc::clone(server));
         let ledger = host.ledger();
         Self {

@@ -132,11 +132,12 @@ pub enum Rejection {
 
 /// Returns true if a request is for WebSocket; otherwise it is an ordinary one.
 ///
-/// Shape: in HTTP/1.0 none does, whatever its fields say.
+/// Shape: in HTTP/1.0 none does, whatever its fields say. One that comes on a stream of HTTP/2
+/// (RFC 8441) has the form that it would have in HTTP/1.1, and its 101 becomes a 200 there.
 ///
 /// Source: RFC 9110 section 7.8.
 pub fn is_upgrade(head: &RequestHead<'_, '_>) -> bool {
-    head.version == Version::Http11 && head.fields.has_token("upgrade", "websocket")
+    head.version != Version::Http10 && head.fields.has_token("upgrade", "websocket")
 }
 
 /// Judges the handshake in the head of a request.

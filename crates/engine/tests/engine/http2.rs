@@ -3,6 +3,7 @@
 mod cuts;
 mod held;
 mod peer;
+mod sockets;
 
 use crate::support::Fixture;
 use bytes::Bytes;

@@ -86,6 +86,7 @@ impl From<Socket> for BlockingStream {
         match socket {
             Socket::Tcp(socket) => Self::Tcp(OwnedFd::from(socket).into()),
             Socket::Unix(socket) => Self::Unix(OwnedFd::from(socket).into()),
+            Socket::Carried(_) => panic!("a carried stream has no descriptor"),
             #[cfg(feature = "sim")]
             Socket::Sim(_) => panic!("a simulated socket has no descriptor"),
         }

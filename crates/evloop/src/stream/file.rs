@@ -107,6 +107,9 @@ fn send_once(socket: &Socket, slice: &FileSlice, count: usize) -> io::Result<usi
     if let Socket::Sim(_) = socket {
         return send_by_copy(socket, slice, count);
     }
+    if let Socket::Carried(_) = socket {
+        return send_by_copy(socket, slice, count);
+    }
     send_by_kernel(socket, slice, count)
 }
 

@@ -1,9 +1,10 @@
-//! Streams under TLS.
+//! Streams under TLS, and those that another connection carries.
 
-use super::beside::Place;
+use super::beside::{Beside, Place};
 use super::socket::Socket;
 use super::tls::{Acceptor, ClientNames, Connector, PeerCertificates, Tls, failure};
 use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream, TlsFacts};
+use crate::carried::socket::CarriedSocket;
 use std::io;
 
 /// The state of a handshake.
@@ -21,6 +22,19 @@ pub enum Handshaking {
 }
 
 impl Stream {
+    pub(crate) fn from_carried(socket: CarriedSocket) -> Self {
+        Self {
+            socket: Socket::Carried(socket),
+            beside: Beside::default(),
+        }
+    }
+
+    /// Returns true if it is [carried](crate::Carrier) by another connection, and has no descriptor
+    /// that could be given away.
+    pub fn is_carried(&self) -> bool {
+        matches!(self.socket, Socket::Carried(_))
+    }
+
     /// Puts TLS between this stream and its socket, as the server of a handshake that the client
     /// begins.
     ///

@@ -1,6 +1,7 @@
 //! The system's socket beneath a stream.
 
 use super::outcome::ReadOutcome;
+use crate::carried::socket::CarriedSocket;
 #[cfg(feature = "sim")]
 use crate::sim::SimSocket;
 use mio::event::Source;
@@ -13,11 +14,12 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// A non-blocking socket of either family.
+/// A non-blocking socket of either family, or what is in the place of one.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Carried(CarriedSocket),
     #[cfg(feature = "sim")]
     Sim(SimSocket),
 }
@@ -30,6 +32,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => (&*socket).read(buffer),
             Socket::Unix(socket) => (&*socket).read(buffer),
+            Socket::Carried(socket) => socket.read(buffer),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket.read(buffer),
         }
@@ -60,6 +63,9 @@ impl Socket {
         if let Socket::Sim(socket) = self {
             return socket.peek(buffer);
         }
+        if let Socket::Carried(socket) = self {
+            return socket.peek(buffer);
+        }
         loop {
             match recv(self, &mut *buffer, RecvFlags::PEEK) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -73,6 +79,9 @@ impl Socket {
         if let Socket::Sim(socket) = self {
             return socket.write(&[bytes]);
         }
+        if let Socket::Carried(socket) = self {
+            return socket.write(&[bytes]);
+        }
         Ok(send(self, bytes, flags::QUIET)?)
     }
 
@@ -80,6 +89,10 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => SockRef::from(socket).set_linger(Some(Duration::ZERO)),
             Socket::Unix(_) => Ok(()),
+            Socket::Carried(socket) => {
+                socket.reset_on_drop();
+                Ok(())
+            }
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => {
                 socket.reset_on_drop();
@@ -111,6 +124,9 @@ impl Socket {
         if let Socket::Sim(socket) = self {
             return socket.write(parts);
         }
+        if let Socket::Carried(socket) = self {
+            return socket.write(parts);
+        }
         let mut slices = [IoSlice::new(&[]); PARTS_PER_WRITE];
         for (slice, part) in slices.iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
@@ -125,6 +141,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.take_error(),
             Socket::Unix(socket) => socket.take_error(),
+            Socket::Carried(_) => Ok(None),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => Ok(socket.take_error()),
         }
@@ -134,6 +151,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.peer_addr().map(Some),
             Socket::Unix(socket) => socket.peer_addr().map(|_| None),
+            Socket::Carried(socket) => Ok(socket.addresses()[0]),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket.peer_address().map(Some),
         }
@@ -143,6 +161,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.local_addr().map(Some),
             Socket::Unix(socket) => socket.local_addr().map(|_| None),
+            Socket::Carried(socket) => Ok(socket.addresses()[1]),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket.local_address().map(Some),
         }
@@ -152,6 +171,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
             Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
+            Socket::Carried(socket) => socket.shutdown_write(),
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket.shutdown_write(),
         }
@@ -161,6 +181,7 @@ impl Socket {
         match self {
             Socket::Tcp(socket) => socket,
             Socket::Unix(socket) => socket,
+            Socket::Carried(socket) => socket,
             #[cfg(feature = "sim")]
             Socket::Sim(socket) => socket,
         }
@@ -172,6 +193,7 @@ impl AsFd for Socket {
         match self {
             Socket::Tcp(socket) => socket.as_fd(),
             Socket::Unix(socket) => socket.as_fd(),
+            Socket::Carried(_) => panic!("a carried stream has no descriptor"),
             #[cfg(feature = "sim")]
             Socket::Sim(_) => panic!("a simulated socket has no descriptor"),
         }

@@ -69,7 +69,7 @@ impl<'f, 'b> UpgradeRequest<'f, 'b> {
     ///
     /// Source: RFC 6455 section 4.2.1.
     pub fn check(head: &RequestHead<'f, 'b>) -> Result<Self, HandshakeError> {
-        if head.method != "GET" || head.version != Version::Http11 {
+        if head.method != "GET" || head.version == Version::Http10 {
             return Err(HandshakeError::Method);
         }
         if !matches!(head.framing, BodyFraming::None | BodyFraming::Length(0)) {
@@ -235,7 +235,7 @@ impl<'a> ClientHandshake<'a> {
     pub fn encode_fields(&self, out: &mut Vec<u8>) {
         encode::field(out, "Upgrade", b"websocket");
         encode::field(out, "Connection", b"Upgrade");
-        encode::field(out, KEY, &self.key());
+        self.encode_key(out);
         encode::field(out, VERSION, VERSION_NUMBER);
         if !self.subprotocols.is_empty() {
             encode::field(out, PROTOCOL, self.subprotocols.join(", ").as_bytes());
@@ -245,6 +245,19 @@ impl<'a> ClientHandshake<'a> {
             options.encode_offer(&mut value);
             encode::field(out, EXTENSIONS, &value);
         }
+    }
+
+    /// Appends the field with the key alone, for a request of which the others are there.
+    ///
+    /// ```
+    /// use dwell_proto::websocket::ClientHandshake;
+    ///
+    /// let mut request = Vec::new();
+    /// ClientHandshake::new(*b"the sample nonce").encode_key(&mut request);
+    /// assert_eq!(request, b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
+    /// ```
+    pub fn encode_key(&self, out: &mut Vec<u8>) {
+        encode::field(out, KEY, &self.key());
     }
 
     /// Checks the server's response, and returns the result of the handshake.

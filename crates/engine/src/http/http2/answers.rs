@@ -1,6 +1,8 @@
 //! One exchange: the app's callbacks with the place for the answer, and what follows from them.
 
 use super::serve::Serve;
+use super::stream::Way;
+use crate::Detached;
 use crate::app::{App, HttpEvent, Outcome};
 use crate::connection::{Phase, Unread};
 use crate::limits::STREAM_OUTPUT_SHARE;
@@ -60,6 +62,7 @@ impl<A> Serve<'_, A> {
             framed: Some(Framed {
                 stream: number,
                 out: &mut stream.out,
+                connects: stream.carrier.is_some(),
                 reset: None,
                 is_awaited: false,
                 work: &mut self.session.work,
@@ -166,6 +169,9 @@ impl<A> Serve<'_, A> {
         if let Some(upload) = stream.upload.take() {
             self.session.used(upload.ahead.len());
         }
+        if let Some(carrier) = stream.carrier.take() {
+            self.session.used(carrier.unread());
+        }
         if !stream.marks.is_stalled {
             self.context.disarm(token);
         }
@@ -192,6 +198,48 @@ impl<A> Serve<'_, A> {
     pub(super) fn count_reset(&mut self) -> Result<(), ErrorCode> {
         let counted = self.session.calm.reset(self.context.tick());
         counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
+    }
+
+    /// The request of a stream asks for it to leave HTTP, and its client may send more already.
+    pub(super) fn offer(&mut self, token: Token) {
+        let carrier = self.context.carry(token);
+        carrier.grant(self.session.receiving.stream_window() as usize);
+        if let Some(stream) = self.tables.streams.get_mut(token) {
+            if stream.marks.is_ended {
+                carrier.end_input();
+            }
+            stream.carrier = Some(carrier);
+        }
+    }
+
+    /// Takes a stream out of HTTP, whose owner is to write the head of the answer if none was sent.
+    pub(super) fn switch(&mut self, token: Token) -> Option<Detached> {
+        let stream = self.tables.streams.get_mut(token)?;
+        let connection = &self.connection.peer.stream;
+        let peer = match self.peers {
+            Some(peers) => peers.find(self.token, connection),
+            None => connection.peer_address().ok().flatten(),
+        };
+        let local = connection.local_address().ok().flatten();
+        let carried = stream.carrier.as_ref()?.stream([peer, local])?;
+        stream.exchange.phase = Phase::Writing;
+        let is_answered = stream.exchange.outgoing.is_open();
+        stream.exchange.outgoing = Outgoing::None;
+        stream.marks.way = if is_answered {
+            Way::Out
+        } else {
+            Way::AwaitsHead
+        };
+        if !stream.marks.is_stalled {
+            self.context.disarm(token);
+        }
+        self.session.calm.answered();
+        stream.give_room(self.session.sending.window.room());
+        self.make_ready(token);
+        Some(Detached {
+            stream: carried,
+            input: Vec::new(),
+        })
     }
 }
 
@@ -220,6 +268,12 @@ impl<A: App> Serve<'_, A> {
             }
             // Answered and held at once: it is answered, and the hold is over as it begins.
             (Outcome::Held { tag, .. }, _) => self.app.abandoned(self.context, id, tag),
+            (Outcome::Detach { tag }, Given::Nothing | Given::Open) if stream.carrier.is_some() => {
+                if let Some(detached) = self.switch(token) {
+                    self.app.detached(self.context, id, tag, detached);
+                }
+                return Ok(());
+            }
             // A stream has no connection of its own that could leave.
             (Outcome::Detach { tag }, _) => {
                 self.app.abandoned(self.context, id, tag);

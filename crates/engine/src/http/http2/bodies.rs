@@ -1,10 +1,10 @@
-//! Request bodies: gathered, handed on in pieces, or dropped.
+//! Request bodies: gathered, handed on in pieces, or dropped. The bytes of streams that leave HTTP.
 
-use super::serve::Serve;
+use super::serve::{Fate, Serve};
 use super::stream::Upload;
 use crate::app::{App, HttpEvent};
 use crate::connection::Taking;
-use dwell_evloop::Token;
+use dwell_evloop::{Readiness, Token};
 use dwell_proto::http1::Trailers;
 use dwell_proto::http2::{ErrorCode, encode};
 use std::time::Duration;
@@ -33,6 +33,9 @@ impl<A: App> Serve<'_, A> {
         if stream.marks.is_ended {
             self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::STREAM_CLOSED);
+        }
+        if stream.carrier.is_some() {
+            return self.tunnel_data(token, padding_bytes, data, ends_stream);
         }
         let Some(upload) = stream.upload.as_deref_mut() else {
             // Its answer is given, and what still comes is dropped.
@@ -257,6 +260,78 @@ impl<A: App> Serve<'_, A> {
         self.call(token, |context, app, reply| {
             app.expired(context, id, tag, reply)
         })
+    }
+
+    /// A piece of a DATA frame has come for a stream that leaves HTTP.
+    pub(super) fn tunnel_data(
+        &mut self,
+        token: Token,
+        padding_bytes: u32,
+        data: &[u8],
+        ends_stream: bool,
+    ) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        let number = stream.number();
+        let Some(carrier) = &stream.carrier else {
+            return Ok(());
+        };
+        if !carrier.put(data) {
+            self.session.used(data.len());
+            return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
+        }
+        if padding_bytes > 0 {
+            let control = &mut self.session.sending.control;
+            encode::window_update(number, padding_bytes, control);
+        }
+        if ends_stream {
+            stream.marks.is_ended = true;
+            carrier.end_input();
+            if stream.out.is_out() {
+                self.over(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// The owner of a stream has done something: takes over what that was.
+    pub(super) fn carry(&mut self, token: Token) -> Fate {
+        match self.carry_over(token) {
+            Ok(()) => {
+                // The other streams of the connection have their turns first, and one write.
+                self.context.again(self.token, Readiness::default());
+                Fate::Keep
+            }
+            Err(code) => self.fail(code),
+        }
+    }
+
+    fn carry_over(&mut self, token: Token) -> Result<(), ErrorCode> {
+        let Some(stream) = self.tables.streams.get_mut(token) else {
+            return Ok(());
+        };
+        let Some(carrier) = &stream.carrier else {
+            return Ok(());
+        };
+        let mut output = self.context.take_output();
+        let work = carrier.take(&mut output);
+        self.session.used(work.read);
+        stream.grant_input(&mut self.session.sending.control);
+        let waited = stream.out.bytes();
+        let moved = stream.take_output(&output, work.end);
+        let (waits, is_out) = (stream.out.bytes(), stream.out.is_out());
+        self.session.sending.requeue(waited, waits);
+        self.context.return_output(output);
+        if let Err(code) = moved {
+            return self.reset(token, code);
+        }
+        if is_out {
+            self.over(token);
+        } else {
+            self.make_ready(token);
+        }
+        Ok(())
     }
 }
 

@@ -174,9 +174,13 @@ impl<A: App> Serve<'_, A> {
             return;
         }
         for token in self.session.open.tokens().collect::<Vec<_>>() {
-            if let Some(stream) = self.tables.streams.get_mut(token)
-                && let Some(upload) = &mut stream.upload
-            {
+            let Some(stream) = self.tables.streams.get_mut(token) else {
+                continue;
+            };
+            if let Some(carrier) = &stream.carrier {
+                carrier.take_back(less as usize);
+                stream.grant_input(&mut self.session.sending.control);
+            } else if let Some(upload) = &mut stream.upload {
                 upload.window -= i64::from(less);
                 self.grant_window(token);
             }

@@ -22,6 +22,13 @@ pub(super) struct Brought<'a> {
     pub(super) trailers: Trailers<'a>,
 }
 
+/// The wish of a request.
+enum Asked {
+    Answer,
+    /// The stream is to leave HTTP.
+    Switch,
+}
+
 /// The fault of a section that is no request.
 enum Fault {
     /// It is answered by this status.
@@ -92,13 +99,15 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         }
         let mut text = Vec::with_capacity(TEXT_BYTES);
-        match read(
-            section,
-            ends_stream,
-            self.limits.head.target_bytes_max,
-            &mut text,
-        ) {
-            Ok(()) => {}
+        let target_bytes_max = self.limits.head.target_bytes_max;
+        match read(section, ends_stream, target_bytes_max, &mut text) {
+            Ok(Asked::Answer) => {}
+            Ok(Asked::Switch) if self.tables.takes_connect => self.offer(token),
+            Ok(Asked::Switch) => {
+                // It was not announced.
+                self.reject(token, 501);
+                return Ok(());
+            }
             Err(Fault::Malformed) => return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR),
             Err(Fault::Status(status)) => {
                 self.reject(token, status);
@@ -133,7 +142,8 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         }
         self.begun = true;
-        if ends_stream {
+        let stream = self.tables.streams.get(token);
+        if ends_stream || stream.is_some_and(|stream| stream.carrier.is_some()) {
             return self.hand_over(token, &head, &text, &Brought::NOTHING);
         }
         self.begin_body(token, &head, &text)
@@ -315,17 +325,20 @@ fn read(
     ends_stream: bool,
     target_bytes_max: usize,
     text: &mut Vec<u8>,
-) -> Result<(), Fault> {
+) -> Result<Asked, Fault> {
     let mut storage = FieldStorage::new();
     let head = request_head(section, &mut storage, target_bytes_max);
     let head = head.map_err(|error| error.status().map_or(Fault::Malformed, Fault::Status))?;
-    if head.protocol.is_some() {
-        // It was not announced.
-        return Err(Fault::Status(501));
+    if let Some(protocol) = head.protocol {
+        if !protocol.eq_ignore_ascii_case("websocket") {
+            return Err(Fault::Status(501));
+        }
+        head::write(&head, false, text);
+        return Ok(Asked::Switch);
     }
     if ends_stream && head.content_length.is_some_and(|length| length > 0) {
         return Err(Fault::Malformed);
     }
     head::write(&head, !ends_stream, text);
-    Ok(())
+    Ok(Asked::Answer)
 }

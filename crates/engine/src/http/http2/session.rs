@@ -140,7 +140,7 @@ pub(super) enum Wait {
 
 impl Session {
     /// Begins a connection: its preface is the first thing to be sent.
-    pub(super) fn new(section: SectionLimits, now: Tick) -> Self {
+    pub(super) fn new(section: SectionLimits, takes_connect: bool, now: Tick) -> Self {
         let mut control = Vec::new();
         let list = u32::try_from(section.section_bytes_max).unwrap_or(u32::MAX);
         encode::settings(
@@ -149,6 +149,7 @@ impl Session {
                 (settings::MAX_CONCURRENT_STREAMS, STREAMS_MAX as u32),
                 (settings::INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
                 (settings::MAX_HEADER_LIST_SIZE, list),
+                (settings::ENABLE_CONNECT_PROTOCOL, takes_connect.into()),
                 (settings::NO_RFC7540_PRIORITIES, 1),
             ],
             &mut control,

@@ -6,7 +6,7 @@ use crate::app::ExchangeId;
 use crate::body_pace::BodyPace;
 use crate::budget::{Budget, Charge};
 use crate::connection::{Exchange, Phase, Taking};
-use dwell_evloop::Token;
+use dwell_evloop::{Carrier, Token};
 use dwell_proto::http2::{ErrorCode, Window};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ pub(crate) struct Stream {
     pub(crate) exchange: Exchange,
     /// The body of the request, until its end was handed over or nobody wants it.
     pub(super) upload: Option<Box<Upload>>,
+    /// The stream that leaves HTTP, of an extended CONNECT that was not refused.
+    pub(super) carrier: Option<Carrier>,
     /// Bytes of the body that the client takes.
     pub(super) window: Window,
     pub(crate) out: Outflow,
@@ -52,6 +54,20 @@ pub(super) struct Marks {
     pub(super) is_marked: bool,
     /// The app is to be told that its output was taken.
     pub(super) is_drained: bool,
+    pub(super) way: Way,
+}
+
+/// The way of a stream out of HTTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Way {
+    /// It is in HTTP.
+    #[default]
+    In,
+    /// It is out of HTTP, and its owner writes the head of the answer first.
+    AwaitsHead,
+    Out,
+    /// Its owner has let go of it.
+    Left,
 }
 
 /// A body on the way.
@@ -85,6 +101,7 @@ impl Stream {
             connection,
             exchange,
             upload: None,
+            carrier: None,
             window: Window::new(window),
             out: Outflow::default(),
             marks: Marks::default(),

@@ -2,13 +2,13 @@
 
 use super::serve::Serve;
 use super::session::Going;
-use super::stream::Stream;
+use super::stream::{Stream, Way};
 use dwell_evloop::{Readiness, Token, WritePace};
 use dwell_proto::http2::{ErrorCode, encode};
 use std::time::Duration;
 
 /// Bytes of its body that a stream writes in its turn.
-const TURN_BYTES: usize = 16 * 1024;
+pub(super) const TURN_BYTES: usize = 16 * 1024;
 /// Output of a connection that is gathered in one turn.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
@@ -46,6 +46,8 @@ impl<A> Serve<'_, A> {
             sending.ready.push(token);
         } else if stream.out.has_body() {
             self.pace(token);
+        } else {
+            stream.give_room(sending.window.room());
         }
     }
 
@@ -157,7 +159,10 @@ impl<A> Serve<'_, A> {
                 sending.ready.push(token);
                 self.pace(token);
             }
-            Turn::Waits => self.pace(token),
+            Turn::Waits => {
+                stream.give_room(sending.window.room());
+                self.pace(token);
+            }
             Turn::Over => self.over(token),
             Turn::Broken => self.doom(token, ErrorCode::INTERNAL_ERROR),
         }
@@ -214,11 +219,15 @@ impl<A> Serve<'_, A> {
 
     /// The answer of a stream is out. What the client still sends of its request is not wanted
     /// (RFC 9113 section 8.1).
-    fn over(&mut self, token: Token) {
+    pub(super) fn over(&mut self, token: Token) {
         let Some(stream) = self.tables.streams.get(token) else {
             return;
         };
         let (number, is_ended) = (stream.number(), stream.marks.is_ended);
+        if matches!(stream.marks.way, Way::AwaitsHead | Way::Out) && !is_ended {
+            // Its owner has ended its side, and reads on.
+            return;
+        }
         if !is_ended {
             encode::reset(
                 number,
@@ -248,6 +257,10 @@ impl<A> Serve<'_, A> {
         self.session.sending.requeue(stream.out.bytes(), 0);
         if let Some(upload) = &stream.upload {
             self.session.used(upload.ahead.len());
+        }
+        if let Some(carrier) = &stream.carrier {
+            let read = carrier.take(&mut Vec::new()).read;
+            self.session.used(read + carrier.unread());
         }
         if self.session.going == Going::No
             && self.session.open.requests >= self.limits.requests_per_connection_max

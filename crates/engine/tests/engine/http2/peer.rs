@@ -11,6 +11,7 @@ use dwell_proto::http2::{
 use dwell_testkit::{Rig, Serving, loopback_listener};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The kind of the tokens of streams.
@@ -23,6 +24,7 @@ pub(super) const WIDE: u32 = 1 << 30;
 pub(super) struct Answer {
     /// Of the last head that is not one of trailer fields.
     pub(super) status: String,
+    pub(super) fields: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
     pub(super) has_ended: bool,
     pub(super) reset: Option<ErrorCode>,
@@ -35,6 +37,9 @@ pub(super) struct Peer {
     received: Vec<u8>,
     pub(super) answers: BTreeMap<u32, Answer>,
     pub(super) go_away: Option<ErrorCode>,
+    pub(super) settings: Vec<(u16, u32)>,
+    /// Bytes that it may send behind the first window of each stream.
+    pub(super) granted: BTreeMap<u32, u32>,
 }
 
 /// A server that speaks HTTP/2, too.
@@ -101,24 +106,34 @@ pub(super) fn window(stream: u32, increment: u32) -> Vec<u8> {
 impl Peer {
     /// One whose preface is sent, with an initial window of streams and one of the connection.
     pub(super) fn connect(network: &SimNet, fixture: &Fixture, stream: u32, all: u32) -> Self {
+        Self::opened(network, fixture.address, stream, all)
+    }
+
+    pub(super) fn opened(network: &SimNet, address: SocketAddr, stream: u32, all: u32) -> Self {
         let mut opening = PREFACE.to_vec();
         encode::settings(&[(settings::INITIAL_WINDOW_SIZE, stream)], &mut opening);
         if all > 65_535 {
             opening.extend(window(0, all - 65_535));
         }
-        let mut peer = Self::silent(network, fixture);
+        let mut peer = Self::at(network, address);
         peer.send(opening);
         peer
     }
 
     pub(super) fn silent(network: &SimNet, fixture: &Fixture) -> Self {
+        Self::at(network, fixture.address)
+    }
+
+    fn at(network: &SimNet, address: SocketAddr) -> Self {
         Self {
-            socket: network.connect(fixture.address),
+            socket: network.connect(address),
             frames: FrameDecoder::of_server(BlockLimits::default()),
             fields: HpackDecoder::new(4096),
             received: Vec::new(),
             answers: BTreeMap::new(),
             go_away: None,
+            settings: Vec::new(),
+            granted: BTreeMap::new(),
         }
     }
 
@@ -165,6 +180,11 @@ impl Peer {
                         if let Some((_, status)) = status {
                             answer.status = String::from_utf8(status.to_vec()).unwrap();
                         }
+                        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                        let fields = section
+                            .lines()
+                            .map(|(name, value)| (text(name), text(value)));
+                        answer.fields.extend(fields);
                         answer.has_ended |= ends_stream;
                         section.clear();
                     }
@@ -183,6 +203,10 @@ impl Peer {
                     self.answers.entry(stream).or_default().reset = Some(code);
                 }
                 Some(Frame::GoAway { code, .. }) => self.go_away = Some(code),
+                Some(Frame::Setting { id, value }) => self.settings.push((id, value)),
+                Some(Frame::WindowUpdate { stream, increment }) => {
+                    *self.granted.entry(stream).or_default() += increment;
+                }
                 Some(_) => {}
             }
         }
