@@ -174,6 +174,7 @@ def test_a_successor_that_fails_changes_nothing(start_dwell, tmp_path, cleanup, 
         program.chmod(0o755)
         begin(edge, cleanup).wait()
         edge.await_metric(1, "dwell_upgrades_failed_total")
+        edge.await_output("the upgrade is given up")
         poll(idle, b"old")
         edge.store().set("/poll/b", "new")
         assert answer(waiting) == b"new"
