@@ -32,6 +32,8 @@ use std::time::Duration;
 use visit::{Fate, Visit};
 
 pub use driver::HttpDriver;
+#[cfg(feature = "sim")]
+pub use http2::Http2Load;
 pub use http2::UnderWay;
 pub(crate) use http2::{Outflow, Work};
 pub(crate) use peers::Peers;

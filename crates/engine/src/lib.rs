@@ -61,6 +61,8 @@ pub mod websocket;
 pub use app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, ProxyHeaderFailure, Request};
 pub use budget::Budget;
 pub use dwell_evloop::{ClientNames, Detached, PeerCertificates, TlsFacts};
+#[cfg(feature = "sim")]
+pub use http::Http2Load;
 pub use http::{Http, HttpDriver, Kinds, UnderWay};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};

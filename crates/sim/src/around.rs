@@ -6,7 +6,8 @@ use crate::bounds::Refused;
 use crate::connection::Connection;
 use crate::keys::Key;
 use crate::report::Counts;
-use crate::tls::{Side, Who};
+use crate::tls::Who;
+use crate::transports::Transports;
 use dwell_evloop::sim::SimNet;
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -41,8 +42,7 @@ pub(crate) struct Around<'a> {
     pub(crate) is_calm: bool,
     /// Bounds may strike clients, who note it here.
     pub(crate) refused: Option<&'a mut Refused>,
-    /// The clients' side of TLS, if the edge listens under it.
-    pub(crate) side: Option<&'a Side>,
+    pub(crate) transports: &'a Transports,
     /// Writes are refused although there is room, or have been.
     pub(crate) refuses_writes: bool,
     /// Until then handshakes may give way to those of a flood.
@@ -50,15 +50,9 @@ pub(crate) struct Around<'a> {
 }
 
 impl Around<'_> {
-    /// Begins the connection of a client, under TLS or not.
+    /// Begins the connection of a client.
     pub(crate) fn connect(&self, who: Who) -> Connection {
-        match self.side.filter(|side| side.has(who)) {
-            Some(side) => {
-                let (stream, tls) = side.connect(self.network);
-                Connection::secure(stream, tls)
-            }
-            None => Connection::plain(self.network.connect(self.edge)),
-        }
+        self.transports.connect(who, self.network, self.edge)
     }
 
     /// Returns true if a process may end waits and connections.

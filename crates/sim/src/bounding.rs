@@ -1,6 +1,6 @@
 //! The bounds that the process keeps to, and what clients have seen of them.
 
-use crate::bounds::{Bounds, Excess, Refused};
+use crate::bounds::{self, Bounds, Excess, Refused};
 use crate::keys::Broken;
 use dwell_edge::process::{LoopLoad, Refusals};
 use std::time::Duration;
@@ -51,6 +51,7 @@ impl Bounding {
 
     /// Checks that a loop has no more than its share of anything.
     pub(crate) fn check_load(&self, load: Option<LoopLoad>, loops: usize) -> Result<(), Broken> {
+        load.map_or(Ok(()), bounds::check_http2)?;
         match (self.bounds, load) {
             (Some(bounds), Some(load)) => bounds.check(load, loops),
             _ => Ok(()),

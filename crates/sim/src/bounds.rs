@@ -22,6 +22,25 @@ pub struct Bounds {
     pub upstream_queue: usize,
 }
 
+/// Checks that no connection of HTTP/2 keeps more than its streams may.
+pub(crate) fn check_http2(load: LoopLoad) -> Result<(), Broken> {
+    for (name, has, most) in [
+        ("queued for", load.http2_queued, HTTP2_QUEUED_MAX),
+        ("kept of", load.http2_kept, HTTP2_KEPT_MAX),
+    ] {
+        if has > most {
+            let reason = format!("{has} bytes are {name} a connection of HTTP/2, {most} may be");
+            return Err((Oracle::Bounds, reason));
+        }
+    }
+    Ok(())
+}
+
+/// An answer with the longest value for each of the streams that a client may have.
+const HTTP2_QUEUED_MAX: usize = 128 * 36 * 1024;
+/// A field section, the window of the connection, and frames that are to be answered.
+const HTTP2_KEPT_MAX: usize = 384 * 1024;
+
 impl Bounds {
     /// The bounds of a seed, which most have not.
     pub(crate) fn of(seed: u64, loops: usize) -> Option<Self> {

@@ -165,7 +165,9 @@ impl Client {
         self.write(now, is_paced);
         let is_open = self.read(now, is_paced);
         self.pace.go_on(now);
+        let of_stream = self.stream.as_ref().map(Connection::clear_since);
         let hindered_until = around.hindered_until.max(self.pace.slow_until());
+        let hindered_until = hindered_until.max(of_stream.unwrap_or_default());
         self.clear_since = self.clear_since.max(hindered_until);
         if let Some(stream) = &self.stream {
             let is_read = self.owed.is_empty() && self.output.is_empty();
@@ -193,7 +195,10 @@ impl Client {
     }
 
     fn send_asks(&mut self, around: &mut Around<'_>, now: Duration) {
-        while self.owed.len() < around.pipeline
+        // Streams are answered in any order.
+        let has_streams = self.stream.as_ref().is_some_and(Connection::has_streams);
+        let most = if has_streams { 1 } else { around.pipeline };
+        while self.owed.len() < most
             && !self.may_be_cut
             && self.stream.is_some()
             && let Some(ask) = self.asks.pop_front()
@@ -352,16 +357,7 @@ impl Client {
                 );
                 return Err((Oracle::OneAnswer, reason));
             };
-            let is_head = matches!(
-                first.ask,
-                Ask::Poll {
-                    method: Method::Head,
-                    ..
-                } | Ask::Several {
-                    method: Method::Head,
-                    ..
-                }
-            );
+            let is_head = first.is_head();
             let taken = answer::take(&mut self.input, is_head);
             let taken = taken.map_err(|reason| (Oracle::OneAnswer, reason))?;
             let Some(answer) = taken else {
@@ -397,22 +393,30 @@ impl Client {
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
         let is_so = |is: fn(&Connection) -> bool| self.stream.as_ref().is_some_and(is);
+        if is_so(Connection::is_own_end) {
+            self.leave(SimStream::close);
+            return Ok(());
+        }
         let stays_behind = around.ending.hands_over && is_so(Connection::stays_behind);
-        if stays_behind || around.is_flooded() && is_so(Connection::is_unconfirmed) {
+        let is_refused = is_so(Connection::is_refused);
+        if is_refused || stays_behind || around.is_flooded() && is_so(Connection::is_unconfirmed) {
             // Its handshake has given way to another one, or its request has crossed the end of a
             // connection that does not go over to a successor: it asks again. Where a bound may be
             // why, it would be told so again and again.
             let asks = self.owed.drain(..).rev().map(|owed| owed.ask);
-            let asks = asks.filter(|_| around.refused.is_none());
+            let asks = asks.filter(|_| is_refused || around.refused.is_none());
             asks.for_each(|ask| self.asks.push_front(ask));
             self.leave(SimStream::close);
             return Ok(());
         }
         let waits = !self.owed.is_empty() || !self.input.is_empty();
+        // Where bounds may be why, the end of a connection that is shared is told once.
+        let is_told = around.refused.is_some() && is_so(Connection::is_end_told);
         // Where the application cuts an answer short, that is told by the end of the connection.
         let first = self.owed.front().map(|owed| owed.ask);
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
-        let is_excused = self.may_be_cut || around.ending.ends || is_cut && !around.is_calm;
+        let is_excused =
+            self.may_be_cut || is_told || around.ending.ends || is_cut && !around.is_calm;
         if waits && !is_excused && !around.refuses_connection() {
             let reason = format!("client {}: its connection ends instead", self.reader.number);
             return Err((Oracle::OneAnswer, reason));

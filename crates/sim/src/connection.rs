@@ -1,99 +1,167 @@
-//! The connection of a client: a simulated socket, perhaps with TLS on it.
+//! The connection of a client: a simulated socket, perhaps with TLS on it, or a place on a
+//! connection of HTTP/2.
 
+use crate::h2::Requests;
 use crate::keys::Broken;
 use crate::tls::Tls;
 use dwell_evloop::sim::SimStream;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 /// One connection to the edge.
-pub(crate) struct Connection {
-    stream: SimStream,
-    tls: Option<Box<Tls>>,
+pub(crate) struct Connection(Way);
+
+/// The way of bytes to the edge and back.
+enum Way {
+    Plain(SimStream),
+    Secure(SimStream, Box<Tls>),
+    Streams(Requests),
 }
 
 impl Connection {
     pub(crate) fn plain(stream: SimStream) -> Self {
-        Self { stream, tls: None }
+        Self(Way::Plain(stream))
     }
 
-    pub(crate) fn secure(stream: SimStream, tls: Tls) -> Self {
-        let mut connection = Self {
-            stream,
-            tls: Some(Box::new(tls)),
-        };
+    pub(crate) fn secure(mut stream: SimStream, mut tls: Tls) -> Self {
         // The first flight of the handshake.
-        if let Some(tls) = &mut connection.tls {
-            tls.flush(&mut connection.stream);
-        }
-        connection
+        tls.flush(&mut stream);
+        Self(Way::Secure(stream, Box::new(tls)))
+    }
+
+    /// Has each request on a stream of HTTP/2.
+    pub(crate) fn streams(requests: Requests) -> Self {
+        Self(Way::Streams(requests))
     }
 
     /// Writes what is taken of these bytes now.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            Some(tls) => Ok(tls.write(&mut self.stream, bytes)),
-            None => self.stream.write(bytes),
+        match &mut self.0 {
+            Way::Plain(stream) => stream.write(bytes),
+            Way::Secure(stream, tls) => Ok(tls.write(stream, bytes)),
+            Way::Streams(requests) => Ok(requests.write(bytes)),
         }
     }
 
     /// Returns true if a read would give something, or has something to send.
     pub(crate) fn is_readable(&self) -> bool {
-        let owes = |tls: &Tls| tls.has_pending();
-        self.stream.is_readable() || self.tls.as_deref().is_some_and(owes)
+        match &self.0 {
+            Way::Plain(stream) => stream.is_readable(),
+            Way::Secure(stream, tls) => stream.is_readable() || tls.has_pending(),
+            Way::Streams(requests) => requests.is_readable(),
+        }
     }
 
     /// Reads all that has come; returns false at the end of the connection.
     pub(crate) fn read_all(&mut self, into: &mut Vec<u8>) -> bool {
-        let Some(tls) = &mut self.tls else {
-            return self.stream.read_all(into);
-        };
-        let is_open = self.stream.read_all(&mut tls.received);
-        tls.take_received(&mut self.stream, into);
-        is_open
+        match &mut self.0 {
+            Way::Plain(stream) => stream.read_all(into),
+            Way::Secure(stream, tls) => {
+                let is_open = stream.read_all(&mut tls.received);
+                tls.take_received(stream, into);
+                is_open
+            }
+            Way::Streams(requests) => requests.read(into, usize::MAX),
+        }
     }
 
     /// Reads at most `most` bytes of what has come; returns false at the end of the connection.
     pub(crate) fn read_little(&mut self, into: &mut Vec<u8>, most: usize) -> bool {
-        let Some(tls) = &mut self.tls else {
-            return self.stream.read_little(into, most);
-        };
-        let is_open = self.stream.read_little(&mut tls.received, most);
-        tls.take_received(&mut self.stream, into);
-        is_open
+        match &mut self.0 {
+            Way::Plain(stream) => stream.read_little(into, most),
+            Way::Secure(stream, tls) => {
+                let is_open = stream.read_little(&mut tls.received, most);
+                tls.take_received(stream, into);
+                is_open
+            }
+            Way::Streams(requests) => requests.read(into, most),
+        }
     }
 
     pub(crate) fn set_window(&self, bytes: usize) {
-        self.stream.set_window(bytes);
+        match &self.0 {
+            Way::Plain(stream) | Way::Secure(stream, _) => stream.set_window(bytes),
+            Way::Streams(requests) => requests.set_window(bytes),
+        }
     }
 
     /// Ends the sending side: under TLS by its own means, by those of the socket, or by both.
+    ///
+    /// # Errors
+    /// A stream has none, as its request is whole.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
-        let Some(tls) = &mut self.tls else {
-            return self.stream.shutdown_write();
-        };
-        if tls.finish(&mut self.stream) {
-            return Ok(());
+        match &mut self.0 {
+            Way::Plain(stream) => stream.shutdown_write(),
+            Way::Secure(stream, tls) => {
+                if tls.finish(stream) {
+                    return Ok(());
+                }
+                stream.shutdown_write()
+            }
+            Way::Streams(_) => Err(ErrorKind::Unsupported.into()),
         }
-        self.stream.shutdown_write()
     }
 
-    /// Ends the connection in this way; under TLS the peer is told of it or not.
-    pub(crate) fn leave(mut self, leave: impl FnOnce(&SimStream)) {
-        if let Some(tls) = &mut self.tls {
-            tls.say_goodbye(&mut self.stream);
+    /// Ends the connection in this way; under TLS the peer is told of it or not. A stream is reset.
+    pub(crate) fn leave(self, leave: impl FnOnce(&SimStream)) {
+        match self.0 {
+            Way::Plain(stream) => leave(&stream),
+            Way::Secure(mut stream, mut tls) => {
+                tls.say_goodbye(&mut stream);
+                leave(&stream);
+            }
+            Way::Streams(requests) => drop(requests),
         }
-        leave(&self.stream);
+    }
+
+    fn requests(&self) -> Option<&Requests> {
+        match &self.0 {
+            Way::Streams(requests) => Some(requests),
+            Way::Plain(_) | Way::Secure(..) => None,
+        }
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        match &self.0 {
+            Way::Secure(_, tls) => Some(tls),
+            Way::Plain(_) | Way::Streams(_) => None,
+        }
+    }
+
+    /// Returns true if each of its requests has a stream.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.requests().is_some()
+    }
+
+    /// Returns true if the server has not begun with its request, and says so.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.requests().is_some_and(Requests::is_refused)
+    }
+
+    /// Returns true if its client has ended the connection under it.
+    pub(crate) fn is_own_end(&self) -> bool {
+        self.requests().is_some_and(Requests::is_own_end)
+    }
+
+    /// Returns true if another client has told of the end of the connection under it.
+    pub(crate) fn is_end_told(&self) -> bool {
+        self.requests().is_some_and(Requests::is_end_told)
+    }
+
+    /// The last moment at which the connection under it has hindered what comes.
+    pub(crate) fn clear_since(&self) -> Duration {
+        let since = self.requests().map(Requests::clear_since);
+        since.unwrap_or_default()
     }
 
     /// Returns true if the server may have given up its handshake, and has read no request then.
     pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.tls.as_deref().is_some_and(Tls::is_unconfirmed)
+        self.tls().is_some_and(Tls::is_unconfirmed)
     }
 
     /// Returns true if it ends with the process that has it: under TLS 1.2 it goes to no successor.
     pub(crate) fn stays_behind(&self) -> bool {
-        self.tls.as_deref().is_some_and(Tls::is_tls12)
+        self.tls().is_some_and(Tls::is_tls12)
     }
 
     /// Checks that the server follows TLS, and that nothing of it is late. `is_read` says that the
@@ -104,7 +172,7 @@ impl Connection {
         clear_since: Duration,
         is_read: bool,
     ) -> Result<(), Broken> {
-        let tls = self.tls.as_deref();
-        tls.map_or(Ok(()), |tls| tls.check(now, clear_since, is_read))
+        self.tls()
+            .map_or(Ok(()), |tls| tls.check(now, clear_since, is_read))
     }
 }

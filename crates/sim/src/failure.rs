@@ -26,6 +26,8 @@ pub enum Oracle {
     Order,
     /// Under TLS, records follow the protocol, and nothing is delivered of a broken one.
     Record,
+    /// Over HTTP/2, frames follow the protocol, and keep to the windows.
+    Frame,
     /// A loop that has nothing to do does nothing.
     Silence,
     /// Nothing panics.

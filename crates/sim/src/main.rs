@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] | \
-                     --minutes COUNT [--from SEED] | --seed SEED | --planted COUNT";
+                     --minutes COUNT [--from SEED] | --seed SEED | --planted COUNT [--bug NAME]";
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -23,7 +23,11 @@ fn main() -> ExitCode {
         [Some(count), None, None, None] => seeds(&mut out, from, Bound::Seeds(count)),
         [None, Some(count), None, None] => seeds(&mut out, from, Bound::Minutes(count)),
         [None, None, Some(seed), None] => one(&mut out, seed),
-        [None, None, None, Some(count)] => planted(&mut out, count),
+        [None, None, None, Some(count)] => {
+            let place = words.iter().position(|word| word == "--bug");
+            let only = place.and_then(|place| words.get(place + 1));
+            planted(&mut out, count, only.map(String::as_str))
+        }
         _ => writeln!(out, "{USAGE}").map(|()| false),
     };
     match done {
@@ -161,10 +165,11 @@ fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> io::Result<(
     Ok(())
 }
 
-/// Plants each bug, and counts the seeds until it is found.
-fn planted(out: &mut impl Write, count: u64) -> io::Result<bool> {
+/// Plants each bug, or the one that is named, and counts the seeds until it is found.
+fn planted(out: &mut impl Write, count: u64, only: Option<&str>) -> io::Result<bool> {
     let mut all = true;
-    for bug in Planted::ALL {
+    let is_meant = |bug: &Planted| only.is_none_or(|name| format!("{bug:?}") == name);
+    for bug in Planted::ALL.into_iter().filter(is_meant) {
         plant(Some(bug));
         let found = (0..count).find_map(|seed| Some((seed, play(&Plan::of(seed)).failure?)));
         match &found {

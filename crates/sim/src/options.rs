@@ -2,6 +2,7 @@
 
 use crate::bounds::Bounds;
 use crate::chance::random;
+use crate::h2::H2Options;
 use crate::memcached::MemcachedOptions;
 use crate::outward::OutwardOptions;
 use crate::pick::SEVERAL_MAX;
@@ -152,6 +153,8 @@ pub struct Options {
     pub bounds: Option<Bounds>,
     /// TLS, in some runs.
     pub tls: Option<TlsOptions>,
+    /// HTTP/2, in some runs.
+    pub h2: Option<H2Options>,
     /// TLS towards servers, in some runs.
     pub outward: Option<OutwardOptions>,
     /// The memcached servers that have the values, if the store in the process has not.
@@ -181,6 +184,9 @@ impl Options {
         if memcached.is_some() {
             sockets.publish_nothing();
         }
+        let has_store = memcached.is_none();
+        let publishers = sockets.publishers.clone().into_iter();
+        let may_publish = publishers.map(|one| has_store && one.is_none());
         let upgrades = upgrades_of(seed);
         Self {
             seed,
@@ -199,11 +205,17 @@ impl Options {
             sockets,
             bounds,
             tls: TlsOptions::of(seed),
+            h2: H2Options::of(seed, may_publish),
             outward: OutwardOptions::of(seed),
             memcached,
             // Two processes have twice the room of one.
             upgrades: if bounds.is_none() { upgrades } else { 0 },
         }
+    }
+
+    /// The publisher that writes a key over HTTP.
+    pub(crate) fn publisher(&self, key: usize) -> Option<usize> {
+        self.h2.as_ref()?.publishers[key]
     }
 
     /// Returns true if the run has faults of this kind.

@@ -2,8 +2,10 @@
 
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
+use crate::h2::Browsers;
 use crate::options::Options;
 use crate::plan::Plan;
+use crate::publisher::Publisher;
 use crate::reload::DRAIN;
 use crate::report::Counts;
 use crate::socket::Socket;
@@ -138,9 +140,17 @@ fn settle(world: &mut World) -> Result<(), Failure> {
     let is_idle = |world: &World| {
         let clients = world.clients.iter().all(Client::is_idle);
         let sockets = world.followers.sockets.iter().all(Socket::is_idle);
-        world.intrusions.is_empty()
+        let publishers = world.followers.publishers.iter().all(Publisher::is_idle);
+        let is_quiet = world
+            .transports
+            .browsers
+            .as_ref()
+            .is_none_or(Browsers::is_quiet);
+        is_quiet
+            && world.intrusions.is_empty()
             && clients
             && sockets
+            && publishers
             && world.writers.iter().all(Writer::is_idle)
     };
     while !is_idle(world) {
@@ -258,8 +268,12 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     for (number, client) in world.clients.iter_mut().enumerate() {
         client.leave([SimStream::close, SimStream::reset][number % 2]);
     }
+    if let Some(browsers) = &world.transports.browsers {
+        browsers.leave();
+    }
     world.followers.streams.clear();
     world.followers.sockets.clear();
+    world.followers.publishers.clear();
     for writer in &mut world.writers {
         writer.leave();
     }

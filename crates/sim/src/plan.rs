@@ -3,6 +3,7 @@
 mod retake;
 
 use crate::chance::random;
+use crate::h2::h2_steps;
 use crate::memcached::memcached_steps;
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
@@ -42,6 +43,10 @@ impl Plan {
                 let place = place.min(steps.len());
                 steps.insert(place, (pause, Step::Intrude(fault, intrusion, count)));
             }
+        }
+        for (place, pause, browser, act) in h2_steps(seed, options.h2.as_ref(), steps.len()) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Browser(browser, act)));
         }
         for (place, pause, server, act) in memcached_steps(&options) {
             let place = place.min(steps.len());

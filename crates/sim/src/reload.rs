@@ -99,12 +99,15 @@ pub(crate) fn config(
         }
         None => format!("store.listen = \"{store}\"\n"),
     };
+    let h2c = options.h2.is_some();
+    let put = put(options);
     let fills = (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills);
     let text = format!(
         "server.listen = [\"{clients}\"{also}]\nserver.admin = \"off\"\nserver.pollers = {}\n\
+         server.h2c = {h2c}\n\
          server.io_uring = \"off\"\n{values}\
          limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
-         {limits}{upstream}{tls}{route}\
+         {limits}{upstream}{tls}{put}{route}\
          [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n\
          fill = {fills}\n",
         options.loops,
@@ -119,6 +122,19 @@ pub(crate) fn config(
     config
 }
 
+/// The route over which values are published, in runs with HTTP/2.
+fn put(options: &Options) -> String {
+    if options.h2.is_none() {
+        return String::new();
+    }
+    format!(
+        "publish.token = \"{TOKEN}\"\n\n\
+         [[route]]\nprefix = \"/put/\"\nkey = \"/poll/{{query.k}}\"\npublish = true\n"
+    )
+}
+
+/// The token of publishers.
+pub(crate) const TOKEN: &str = "publish-publish-publish";
 /// The address under TLS.
 pub(crate) const SECURE: ([u8; 4], u16) = ([127, 0, 0, 1], 8443);
 

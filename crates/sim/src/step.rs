@@ -1,5 +1,6 @@
 //! One step of a run: a request, a command of a writer, or a fault.
 
+use crate::h2::BrowserAct;
 use crate::memcached::MemcachedAct;
 use crate::outward::WrongCertificate;
 use crate::pick::{Pick, SEVERAL_MAX};
@@ -138,6 +139,8 @@ pub enum Step {
     Socket(usize, Act),
     /// So many connections come that break TLS in this way.
     Intrude(TlsFault, Intrusion, usize),
+    /// Something befalls a connection of HTTP/2.
+    Browser(usize, BrowserAct),
     /// Something befalls a memcached server.
     Memcached(usize, MemcachedAct),
     /// Servers show a wrong certificate for a while.

@@ -98,6 +98,11 @@ impl Streamer {
         self.clear_since = self
             .clear_since
             .max(around.hindered_until)
+            .max(
+                self.stream
+                    .as_ref()
+                    .map_or(Duration::ZERO, Connection::clear_since),
+            )
             .max(self.slow_until);
         let is_open = self.read(now);
         if let Some(stream) = &self.stream {

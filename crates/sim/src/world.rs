@@ -8,6 +8,7 @@ use crate::bounding::Bounding;
 use crate::chance::random;
 use crate::client::Client;
 use crate::failure::{Failure, Oracle};
+use crate::h2::{BrowserAct, PUBLISHERS};
 use crate::hindrances::Hindrances;
 use crate::intrusions::Intrusions;
 use crate::keys::{Broken, Key};
@@ -15,12 +16,14 @@ use crate::memcached::{RECOVERY, Servers};
 use crate::options::{Fault, Options};
 use crate::outward::{Behind, seal};
 use crate::patience::PROMPT;
+use crate::publisher::Publisher;
 use crate::reload::{self, Reload};
 use crate::report::Counts;
 use crate::socket::{Act, Socket};
 use crate::step::{Order, Step};
 use crate::streamer::Streamer;
-use crate::tls::{Intruder, Side};
+use crate::tls::Intruder;
+use crate::transports::Transports;
 use crate::writer::Writer;
 use dwell_edge::process::Simulated;
 use dwell_evloop::Random;
@@ -57,7 +60,7 @@ pub(crate) struct World {
     network: SimNet,
     /// A `flush_all` waits until no command is under way.
     is_flush_wanted: bool,
-    side: Option<Side>,
+    pub(crate) transports: Transports,
     pub(crate) intrusions: Intrusions,
 }
 
@@ -65,6 +68,7 @@ pub(crate) struct World {
 pub(crate) struct Followers {
     pub(crate) streams: Vec<Streamer>,
     pub(crate) sockets: Vec<Socket>,
+    pub(crate) publishers: Vec<Publisher>,
 }
 
 impl Followers {
@@ -76,7 +80,23 @@ impl Followers {
         Self {
             streams: streams.collect(),
             sockets: sockets.collect(),
+            publishers: (0..PUBLISHERS).map(Publisher::new).collect(),
         }
+    }
+}
+
+impl Followers {
+    fn attend(&mut self, around: &mut Around<'_>, is_paused: bool) -> Result<(), Broken> {
+        for streamer in &mut self.streams {
+            streamer.attend(around)?;
+        }
+        for socket in &mut self.sockets {
+            socket.attend(around, is_paused)?;
+        }
+        for publisher in &mut self.publishers {
+            publisher.attend(around, is_paused)?;
+        }
+        Ok(())
     }
 }
 
@@ -128,7 +148,7 @@ impl World {
             bounding: Bounding::new(options.bounds),
             network,
             is_flush_wanted: false,
-            side: Side::new(options, reload::SECURE.into()),
+            transports: Transports::new(options),
             intrusions: Intrusions::default(),
         }
     }
@@ -194,9 +214,7 @@ impl World {
         self.network.remark(|| format!("step {step:?}"));
         let now = self.now();
         let name = match step {
-            Step::Ask(client, ask) => {
-                return self.clients[client].ask(ask);
-            }
+            Step::Ask(client, ask) => return self.clients[client].ask(ask),
             Step::Write(key, order) => return self.write(key, order),
             Step::Socket(socket, act) => {
                 self.followers.sockets[socket].act(act, &mut self.keys, now)
@@ -205,6 +223,7 @@ impl World {
                 self.intrusions.add(fault, intrusion, count, now);
                 return self.counts.strike(fault.name());
             }
+            Step::Browser(place, act) => return self.browse(place, act),
             Step::Flush => return self.drop_all(),
             Step::Memcached(server, act) => return self.befall(server, act),
             Step::Reset(client) => self.leave(client, SimStream::reset).then_some(Fault::Reset),
@@ -261,6 +280,14 @@ impl World {
         }
     }
 
+    /// Has something befall a connection of HTTP/2.
+    fn browse(&mut self, place: usize, act: BrowserAct) {
+        let browsers = self.transports.browsers.as_ref();
+        if browsers.is_some_and(|browsers| browsers.act((place, act), &self.network, self.at[0])) {
+            self.counts.strike(act.name());
+        }
+    }
+
     /// Has the configuration read again, which does not change until a successor serves.
     fn reload(&self, changes: Reload) -> bool {
         let bounds = self.bounding.bounds();
@@ -291,6 +318,9 @@ impl World {
             // It stores values, and nothing else.
             (Some(_), _) => {}
             (None, order) => {
+                if let Some(publisher) = self.options.publisher(key) {
+                    return self.followers.publishers[publisher].order(key, order);
+                }
                 let writer = key % self.writers.len();
                 self.writers[writer].order(key, order);
             }
@@ -398,12 +428,20 @@ impl World {
         let writers = self.writers.iter().filter_map(Writer::next_at);
         let streamers = self.followers.streams.iter().map(Streamer::next_at);
         let sockets = self.followers.sockets.iter().map(Socket::next_at);
+        let publishers = self.followers.publishers.iter().map(Publisher::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
         let memcached = self.memcached.iter().filter_map(|it| it.next_at(now));
+        let browsers = self
+            .transports
+            .browsers
+            .iter()
+            .filter_map(|it| it.next_at(now));
         let later = clients
+            .chain(browsers)
             .chain(streamers)
             .chain(sockets)
+            .chain(publishers)
             .chain(writers)
             .chain(keys)
             .chain(memcached)
@@ -444,21 +482,18 @@ impl World {
             app: self.options.has_app.then_some(&*self.app_record),
             is_calm: self.is_calm,
             refused: self.bounding.refused(now),
-            side: self.side.as_ref(),
+            transports: &self.transports,
             refuses_writes: self.options.has(Fault::Refuse),
             flooded_until: self.intrusions.flooded_until(),
         };
+        self.transports.attend(hindered_until, around.counts)?;
         for client in &mut self.clients {
             client.attend(&mut around)?;
         }
-        for streamer in &mut self.followers.streams {
-            streamer.attend(&mut around)?;
-        }
         let is_paused = self.is_flush_wanted || self.writers.iter().any(Writer::is_flushing);
-        for socket in &mut self.followers.sockets {
-            socket.attend(&mut around, is_paused)?;
-        }
-        if let Some(side) = &self.side {
+        self.followers.attend(&mut around, is_paused)?;
+        self.transports.flush();
+        if let Some(side) = &self.transports.side {
             let begin = |intrusion| Intruder::new(intrusion, side, &around);
             let attend = |intruder: &mut Intruder| intruder.attend(&around);
             self.intrusions.attend(begin, attend)?;
@@ -506,7 +541,8 @@ impl World {
         let now = self.now();
         for (number, key) in self.keys.iter().enumerate() {
             let is_of_socket = self.options.sockets.publishers[number].is_some();
-            if is_of_socket && key.is_unsure && now >= key.sure_at {
+            let is_published = is_of_socket || self.options.publisher(number).is_some();
+            if is_published && key.is_unsure && now >= key.sure_at {
                 self.writers[0].look(number);
             }
         }
@@ -515,7 +551,8 @@ impl World {
     /// Sends `flush_all` where that is wanted, when nothing is under way.
     fn flush(&mut self) {
         let is_clear = self.writers.iter().all(Writer::is_clear)
-            && self.followers.sockets.iter().all(Socket::is_clear);
+            && self.followers.sockets.iter().all(Socket::is_clear)
+            && self.followers.publishers.iter().all(Publisher::is_clear);
         if !self.is_flush_wanted || !is_clear {
             return;
         }

@@ -156,8 +156,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: SIMULATOR,
         inside: &["dwell-edge", "dwell-evloop", "dwell-memcache", TESTKIT],
-        // Its clients under TLS.
-        outside: Some(&["aws-lc-rs", "rustls"]),
+        // Its clients under TLS and of HTTP/2.
+        outside: Some(&["aws-lc-rs", "loona-hpack", "rustls"]),
     },
     Layer {
         name: "dwell-tidy",

@@ -11,6 +11,8 @@ mod bodies;
 mod calm;
 mod frames;
 mod head;
+#[cfg(feature = "sim")]
+mod load;
 mod outflow;
 mod requests;
 mod serve;
@@ -35,6 +37,8 @@ use session::Session;
 use std::time::{Duration, Instant};
 use stream::Stream;
 
+#[cfg(feature = "sim")]
+pub use load::Http2Load;
 pub(crate) use outflow::Outflow;
 pub use work::UnderWay;
 pub(crate) use work::Work;
@@ -178,6 +182,21 @@ impl Http {
             http2.tables.takes_connect = true;
         }
         self
+    }
+
+    /// The most that any connection of HTTP/2 keeps, of either.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Http2Load, Kinds, Limits};
+    ///
+    /// let kinds = Kinds { listener: 0, connection: 1 };
+    /// let http = Http::new(kinds, Limits::default()).speak_h2c(2);
+    /// assert_eq!(http.http2_load(), Http2Load::default());
+    /// ```
+    #[cfg(feature = "sim")]
+    pub fn http2_load(&self) -> Http2Load {
+        let http2 = self.beside.http2.as_deref();
+        http2.map(Http2::load).unwrap_or_default()
     }
 
     /// Returns true if the token is one of a stream.

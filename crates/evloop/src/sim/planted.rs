@@ -69,11 +69,24 @@ pub enum Planted {
     FailureIsGone,
     /// A server is trusted whose certificate lies beside the file of those that are.
     TrustNeighbour,
+    /// The window of a stream of HTTP/2 is opened twice by one frame.
+    WindowTwice,
+    /// Answers on a stream of HTTP/2 take nothing from the window of its connection.
+    OwnWindowAlone,
+    /// The app is not told of a stream of HTTP/2 that its client has reset.
+    ForgetStream,
+    /// An event stream over HTTP/2 whose window was closed is not told the newest value when it
+    /// opens.
+    ForgetNewest,
+    /// The last stream that GOAWAY names is the one before.
+    ForgetLast,
+    /// Frames of HTTP/2 that only cost work are not counted.
+    NeverCalm,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 35] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -103,6 +116,12 @@ impl Planted {
         Self::ForgetInput,
         Self::FailureIsGone,
         Self::TrustNeighbour,
+        Self::WindowTwice,
+        Self::OwnWindowAlone,
+        Self::ForgetStream,
+        Self::ForgetNewest,
+        Self::ForgetLast,
+        Self::NeverCalm,
     ];
 
     /// Returns true if it is planted in this thread.

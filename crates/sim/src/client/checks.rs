@@ -22,6 +22,12 @@ impl Client {
         if answer.status == 503 && around.refuses_answer(answer) {
             return Ok(());
         }
+        let is_of_the_end = answer.body.starts_with(b"shutting down") || owed.is_head();
+        if answer.status == 503 && around.may_end() && is_of_the_end {
+            // A connection of HTTP/2 stays with a process that another one follows.
+            around.counts.reach("refused by a process that ends");
+            return Ok(());
+        }
         let (key, method, has, wait) = match owed.ask {
             Ask::Fixed(number) => {
                 around.counts.reach("answer to no poll");

@@ -6,7 +6,7 @@ use crate::around::Around;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
 use crate::patience::APP_PATIENCE;
-use crate::step::Ask;
+use crate::step::{Ask, Method};
 use std::time::Duration;
 
 /// The time for which a value stands in for one that cannot be had (`stale_if_error`), and a
@@ -26,6 +26,20 @@ impl Owed {
     pub(super) fn may_be_stale(&self, around: &Around<'_>) -> bool {
         let app_fails = around.app.is_some() && !around.is_calm;
         self.may_fail(around) || around.fails_until.is_some() && app_fails
+    }
+
+    /// Returns true if its answer has no body.
+    pub(super) fn is_head(&self) -> bool {
+        matches!(
+            self.ask,
+            Ask::Poll {
+                method: Method::Head,
+                ..
+            } | Ask::Several {
+                method: Method::Head,
+                ..
+            }
+        )
     }
 
     /// Returns true if it waits.

@@ -29,6 +29,19 @@ pub(crate) enum Who {
     Client(usize),
     Stream(usize),
     Socket(usize),
+    Publisher(usize),
+}
+
+impl Who {
+    /// The number among its kind.
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Client(number)
+            | Self::Stream(number)
+            | Self::Socket(number)
+            | Self::Publisher(number) => number,
+        }
+    }
 }
 
 impl Side {
@@ -61,6 +74,7 @@ impl Side {
             Who::Client(number) => number,
             Who::Stream(number) => 20 + number,
             Who::Socket(number) => 40 + number,
+            Who::Publisher(number) => 60 + number,
         };
         (self.clients >> (place % 64)) & 1 == 1
     }

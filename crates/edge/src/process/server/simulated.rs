@@ -51,6 +51,10 @@ pub struct LoopLoad {
     pub upstream_connections: usize,
     /// Requests to the application, under way or waiting for a connection.
     pub upstream_requests: usize,
+    /// Bytes of answers that one connection of HTTP/2 has waiting, at most.
+    pub http2_queued: usize,
+    /// Bytes of frames and of requests that one of these keeps, at most.
+    pub http2_kept: usize,
 }
 
 /// Counts of clients that bounds have struck.
@@ -178,12 +182,15 @@ impl Simulated {
         let turned = self.place(index)?.as_mut()?;
         let upstream = turned.edge.upstreams.take_figures(|_, _| {});
         let (servers, polls) = (&turned.edge.servers, &turned.edge.front.polls);
+        let http2 = servers.http.http2_load();
         Some(LoopLoad {
             connections: servers.http.connections() + servers.websockets.connections(),
             waits: polls.waiting(),
             watched_keys: polls.watched_keys(),
             upstream_connections: upstream.connections,
             upstream_requests: upstream.outstanding,
+            http2_queued: http2.queued,
+            http2_kept: http2.kept,
         })
     }
 

@@ -84,6 +84,10 @@ impl<A: App> Serve<'_, A> {
 
     /// Counts a frame that only costs work.
     fn calm(&mut self) -> Result<(), ErrorCode> {
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::NeverCalm.is_in() {
+            return Ok(());
+        }
         let counted = self.session.calm.frame(self.context.tick());
         counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
     }
@@ -208,6 +212,10 @@ impl<A: App> Serve<'_, A> {
         let Some(entry) = self.tables.streams.get_mut(token) else {
             return Ok(());
         };
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::WindowTwice.is_in() {
+            let _ = entry.window.grow(stream, increment);
+        }
         if let Err(error) = entry.window.grow(stream, increment) {
             return self.fail_stream(token, error.code());
         }
@@ -221,6 +229,10 @@ impl<A: App> Serve<'_, A> {
             return self.calm();
         };
         self.count_reset()?;
+        #[cfg(feature = "sim")]
+        if dwell_evloop::sim::Planted::ForgetStream.is_in() {
+            self.remove(token);
+        }
         self.abandon(token);
         Ok(())
     }

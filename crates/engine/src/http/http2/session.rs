@@ -225,7 +225,14 @@ impl Session {
         if self.going == Going::Announced {
             self.going = Going::Last;
             let control = &mut self.sending.control;
-            encode::go_away(self.open.last, ErrorCode::NO_ERROR, control);
+            let last = self.open.last;
+            #[cfg(feature = "sim")]
+            let last = if dwell_evloop::sim::Planted::ForgetLast.is_in() {
+                last.saturating_sub(2)
+            } else {
+                last
+            };
+            encode::go_away(last, ErrorCode::NO_ERROR, control);
         }
     }
 }

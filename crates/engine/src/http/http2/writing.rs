@@ -137,6 +137,8 @@ impl<A> Serve<'_, A> {
         let turn = match written {
             Ok(sent) => {
                 stream.window.take(sent);
+                #[cfg(feature = "sim")]
+                let sent = sent * usize::from(!dwell_evloop::sim::Planted::OwnWindowAlone.is_in());
                 sending.window.take(sent);
                 if sent > 0 {
                     sending.served = stream.number();
@@ -189,6 +191,10 @@ impl<A> Serve<'_, A> {
         }
         if std::mem::take(&mut stream.marks.is_blocked) && stream.exchange.is_held() {
             stream.marks.is_drained = true;
+            #[cfg(feature = "sim")]
+            if dwell_evloop::sim::Planted::ForgetNewest.is_in() {
+                stream.marks.is_drained = false;
+            }
             self.mark(token);
         }
     }

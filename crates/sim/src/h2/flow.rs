@@ -1,0 +1,192 @@
+//! One stream of a connection: a request, and the answer as the text of HTTP/1.1.
+
+use super::fields::Head;
+use super::frames::{code, size};
+use std::time::Duration;
+
+/// The end of a stream before its answer is whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cut {
+    /// The server has said that it did not begin with it.
+    Refused,
+    /// The server has reset it, with this code.
+    Reset(u32),
+    /// The connection has ended.
+    Ended,
+    /// The client has ended the connection itself.
+    Given,
+}
+
+/// The answer, as far as it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    /// Its head is to come.
+    Awaited,
+    /// Its body comes, in chunks where the head does not say how long it is.
+    Body {
+        is_chunked: bool,
+    },
+    Whole,
+}
+
+/// One stream.
+pub(super) struct Flow {
+    is_head: bool,
+    answer: Answer,
+    cut: Option<Cut>,
+    /// Bytes of the body that are still to come, where the head says how long it is.
+    left: Option<usize>,
+    /// The part that the client has not read yet.
+    text: Vec<u8>,
+    /// The body of the request, as far as no window has taken it.
+    pub(super) upload: Vec<u8>,
+    /// The end of the request is not sent yet.
+    pub(super) is_uploading: bool,
+    /// Bytes that the server lets the client send.
+    pub(super) send_window: i64,
+    /// Bytes that the client lets the server send.
+    pub(super) window: i64,
+    /// Frames of the body so far.
+    pub(super) frames: usize,
+    /// The window that the client keeps open, and the moment at which something came last.
+    pub(super) wanted: i64,
+    pub(super) came_at: Duration,
+}
+
+impl Flow {
+    pub(super) fn new(
+        is_head: bool,
+        upload: Vec<u8>,
+        [send_window, window]: [i64; 2],
+        now: Duration,
+    ) -> Self {
+        Self {
+            is_head,
+            answer: Answer::Awaited,
+            cut: None,
+            left: None,
+            text: Vec::new(),
+            is_uploading: !upload.is_empty(),
+            upload,
+            send_window,
+            window,
+            frames: 0,
+            wanted: window,
+            came_at: now,
+        }
+    }
+
+    /// Returns true if the server may send nothing more on it.
+    pub(super) fn is_over(&self) -> bool {
+        self.answer == Answer::Whole || self.cut.is_some()
+    }
+
+    pub(super) fn cut(&self) -> Option<Cut> {
+        self.cut
+    }
+
+    /// Returns true if the client has something to read, or an end to notice.
+    pub(super) fn is_readable(&self) -> bool {
+        !self.text.is_empty() || self.is_over()
+    }
+
+    /// The client reads at most so much; returns true if all is read.
+    pub(super) fn read(&mut self, most: usize, into: &mut Vec<u8>) -> bool {
+        let length = self.text.len().min(most);
+        into.extend(self.text.drain(..length));
+        self.text.is_empty()
+    }
+
+    /// The increment by which the window is to be opened now, if that is worth a frame.
+    pub(super) fn increment(&mut self) -> Option<u32> {
+        // What was read makes room; a head takes none of it.
+        let unread = size(self.text.len());
+        let missing = self.wanted - self.window - unread;
+        let is_worth = missing > 0 && (missing * 2 >= self.wanted || self.window <= 0);
+        if !is_worth || self.is_over() {
+            return None;
+        }
+        self.window += missing;
+        u32::try_from(missing).ok()
+    }
+
+    /// The stream ends, unless its answer is whole.
+    pub(super) fn end(&mut self, cut: Cut) {
+        if !self.is_over() {
+            self.cut = Some(cut);
+        }
+        self.upload.clear();
+        self.is_uploading = false;
+    }
+
+    /// The server has reset it.
+    pub(super) fn reset(&mut self, code: u32) {
+        self.end(match code {
+            code::REFUSED_STREAM if self.answer == Answer::Awaited => Cut::Refused,
+            code => Cut::Reset(code),
+        });
+    }
+
+    /// The fields of its answer have come.
+    ///
+    /// # Errors
+    /// The rule that they break.
+    pub(super) fn head(&mut self, head: &Head, ends: bool, now: Duration) -> Result<(), String> {
+        self.came_at = now;
+        match self.answer {
+            Answer::Awaited if (100..200).contains(&head.status) && !ends => return Ok(()),
+            Answer::Awaited => {}
+            Answer::Body { .. } | Answer::Whole => return Err("a second head".to_owned()),
+        }
+        self.text.extend_from_slice(head.text.as_bytes());
+        let has_none = self.is_head || matches!(head.status, 204 | 304);
+        let is_chunked = head.length.is_none() && !has_none && !ends;
+        if is_chunked {
+            self.text
+                .extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        if ends && !has_none && head.length.is_none() {
+            self.text.extend_from_slice(b"Content-Length: 0\r\n");
+        }
+        self.text.extend_from_slice(b"\r\n");
+        self.left = if has_none { Some(0) } else { head.length };
+        self.answer = Answer::Body { is_chunked };
+        if ends { self.whole() } else { Ok(()) }
+    }
+
+    /// A part of its answer has come.
+    ///
+    /// # Errors
+    /// The rule that it breaks.
+    pub(super) fn data(&mut self, data: &[u8], ends: bool, now: Duration) -> Result<(), String> {
+        let Answer::Body { is_chunked } = self.answer else {
+            return Err("a body without a head".to_owned());
+        };
+        self.came_at = now;
+        self.frames += 1;
+        if let Some(left) = &mut self.left {
+            let less = left.checked_sub(data.len());
+            *left = less.ok_or("more of a body than its head says")?;
+        }
+        if !is_chunked {
+            self.text.extend_from_slice(data);
+        } else if !data.is_empty() {
+            let line = format!("{:x}\r\n", data.len());
+            self.text.extend_from_slice(line.as_bytes());
+            self.text.extend_from_slice(data);
+            self.text.extend_from_slice(b"\r\n");
+        }
+        if ends { self.whole() } else { Ok(()) }
+    }
+
+    fn whole(&mut self) -> Result<(), String> {
+        if self.left.is_some_and(|left| left > 0) {
+            return Err("less of a body than its head says".to_owned());
+        }
+        if (self.answer == Answer::Body { is_chunked: true }) {
+            self.text.extend_from_slice(b"0\r\n\r\n");
+        }
+        self.answer = Answer::Whole;
+        Ok(())
+    }
+}

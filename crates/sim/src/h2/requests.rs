@@ -1,0 +1,129 @@
+//! The place of one client on a connection of HTTP/2.
+
+use super::fields::Request;
+use super::flow::Cut;
+use super::frames::size;
+use super::session::Session;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The requests of one client, each on a stream of the connection that it shares.
+pub(crate) struct Requests {
+    session: Rc<RefCell<Session>>,
+    /// The part of the next request that was written.
+    output: Vec<u8>,
+    streams: VecDeque<u32>,
+    window: usize,
+    cut: Option<Cut>,
+}
+
+impl Requests {
+    pub(super) fn new(session: Rc<RefCell<Session>>) -> Self {
+        Self {
+            session,
+            output: Vec::new(),
+            streams: VecDeque::new(),
+            window: WINDOW,
+            cut: None,
+        }
+    }
+
+    /// Takes all of these bytes; what is whole of them is sent.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        self.output.extend_from_slice(bytes);
+        while let Some(request) = Request::take(&mut self.output) {
+            let begun = self.session.borrow_mut().begin(request, size(self.window));
+            match begun {
+                Ok(number) => self.streams.push_back(number),
+                // It crosses the end of the connection.
+                Err(_) => self.cut = Some(Cut::Refused),
+            }
+        }
+        bytes.len()
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        let mut session = self.session.borrow_mut();
+        let flow = self
+            .streams
+            .front()
+            .and_then(|number| session.flow(*number));
+        let is_idle = self.streams.is_empty();
+        flow.is_some_and(|flow| flow.is_readable())
+            || self.cut.is_some()
+            || is_idle && session.is_ending()
+    }
+
+    /// Reads at most so much of what has come; returns false where no more comes.
+    pub(crate) fn read(&mut self, into: &mut Vec<u8>, most: usize) -> bool {
+        let mut session = self.session.borrow_mut();
+        while let Some(number) = self.streams.front().copied() {
+            let Some(flow) = session.flow(number) else {
+                break;
+            };
+            if !flow.read(most, into) || !flow.is_over() {
+                return true;
+            }
+            self.cut = self.cut.or(flow.cut());
+            session.forget(number);
+            self.streams.pop_front();
+            if self.cut.is_some() {
+                return false;
+            }
+        }
+        if self.cut.is_none() && session.is_ending() {
+            // What was written of a request was not sent.
+            self.cut = Some(Cut::Refused);
+        }
+        self.cut.is_none()
+    }
+
+    /// Has so much of a window open for each answer.
+    pub(crate) fn set_window(&self, bytes: usize) {
+        let mut session = self.session.borrow_mut();
+        for number in &self.streams {
+            session.want(*number, size(bytes));
+        }
+    }
+
+    /// Returns true if the server has not begun with its request, which may be sent again.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.cut == Some(Cut::Refused)
+    }
+
+    /// Returns true if the connection was ended on this side.
+    pub(crate) fn is_own_end(&self) -> bool {
+        self.cut == Some(Cut::Given) || self.session.borrow().is_own_end()
+    }
+
+    /// Returns true if the server has ended the connection, and another client has told so.
+    pub(crate) fn is_end_told(&self) -> bool {
+        self.cut == Some(Cut::Ended) && !self.session.borrow_mut().tells_end()
+    }
+
+    /// The last moment at which something has hindered answers.
+    pub(crate) fn clear_since(&self) -> Duration {
+        let mut session = self.session.borrow_mut();
+        let since = session.clear_since();
+        let flow = self
+            .streams
+            .front()
+            .and_then(|number| session.flow(*number));
+        flow.map_or(since, |flow| since.max(flow.came_at))
+    }
+}
+
+/// A client that leaves resets its streams.
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let mut session = self.session.borrow_mut();
+        for number in &self.streams {
+            session.forget(*number);
+        }
+    }
+}
+
+/// The window of one that is not slow.
+const WINDOW: usize = 64 * 1024;
