@@ -8,7 +8,9 @@ from support.http import Connection
 from support.wait import Stopwatch, until
 
 KEY = "/poll/alice"
-SAMPLE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.eE]+(Inf)?( .*)?')
+SAMPLE = re.compile(
+    r'[a-z_][a-z0-9_]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.eE]+(Inf)?( .*)?'
+)
 
 
 def test_health_says_ok(edge):

@@ -97,6 +97,31 @@ def test_a_poll_of_several_keys_is_held(alone, client):
     assert {key: value["v"] for key, value in values.items()} == {"b": "two"}
 
 
+def test_metrics_tell_of_connections_and_streams(start_dwell):
+    dwell = start_dwell(server={"h2c": True}, limits={"connections_per_address": 4})
+    with Http2Connection(dwell.address) as client, dwell.connect() as other:
+        assert other.get("/none").status == 404
+        held = [client.ask(f"{KEY}?wait=50") for _ in range(2)]
+        dwell.await_waiters(2)
+        # The other connection has one place, and this one those of its requests.
+        assert client.answer(client.ask("/none")).status == 404
+        third = client.ask(f"{KEY}?wait=50")
+        assert client.answer(client.ask("/none")).status == 429
+        client.h2.reset_stream(held[0], CANCEL)
+        client.flush()
+        dwell.await_metric(2, "dwell_http2_streams_open")
+        by_protocol = "dwell_connections_by_protocol"
+        for protocol, count in [("http/1.1", 1), ("h2", 1), ("websocket", 0), ("tunnel", 0)]:
+            dwell.await_metric(count, by_protocol, protocol=protocol)
+        assert dwell.metric("dwell_http2_streams_total") == 5
+        refused = "dwell_http2_streams_refused_total"
+        assert dwell.metric(refused, reason="connections_per_address") == 1
+        assert dwell.metric("dwell_http2_resets_received_total", code="CANCEL") == 1
+        assert dwell.metric("dwell_http2_goaways_sent_total") == 0
+        dwell.signal(signal.SIGTERM)
+        assert client.answer(third).status in BODILESS
+
+
 def test_polls_beyond_the_bound_are_refused(start_dwell):
     dwell = start_dwell(server={"h2c": True, "pollers": 1}, limits={"waiters_max": 10})
     with Http2Connection(dwell.address) as client:

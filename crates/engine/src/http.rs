@@ -34,7 +34,7 @@ use visit::{Fate, Visit};
 pub use driver::HttpDriver;
 #[cfg(feature = "sim")]
 pub use http2::Http2Load;
-pub use http2::UnderWay;
+pub use http2::{CodeCounts, Http2Figures, StreamRefusals, UnderWay};
 pub(crate) use http2::{Outflow, Work};
 pub(crate) use peers::Peers;
 

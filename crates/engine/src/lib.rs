@@ -63,7 +63,7 @@ pub use budget::Budget;
 pub use dwell_evloop::{ClientNames, Detached, PeerCertificates, TlsFacts};
 #[cfg(feature = "sim")]
 pub use http::Http2Load;
-pub use http::{Http, HttpDriver, Kinds, UnderWay};
+pub use http::{CodeCounts, Http, Http2Figures, HttpDriver, Kinds, StreamRefusals, UnderWay};
 pub use limits::Limits;
 pub use reply::{Body, Reply, Response, SharedFields, SharedPiece, WriteError};
 pub use server::{Running, Server, ServerBuilder, ServerError, Shutdown, Statistics};

@@ -10,6 +10,7 @@ mod cache;
 mod challenges;
 mod change_feed;
 mod ending;
+mod http2_figures;
 mod message;
 mod output;
 mod presence;

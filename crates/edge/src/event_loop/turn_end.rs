@@ -5,7 +5,7 @@ use super::ending::DrainStep;
 use super::queries::QueryContext;
 use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
-use super::{EdgeLoop, Message, upstream_figures};
+use super::{EdgeLoop, Message, http2_figures, upstream_figures};
 use crate::ids::Requested;
 use crate::metrics::{Histogram, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
@@ -329,6 +329,9 @@ impl EdgeLoop {
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);
         cells.connections_open.set(figure(servers.connections()));
+        http2_figures::keep(&servers.http, cells);
+        let websockets = servers.websockets.connections();
+        cells.websocket_connections.set(figure(websockets));
         cells.tunnels_open.set(figure(servers.tunnels.len()));
         cells.websockets_open.set(figure(polls.sockets()));
         cells.waits_held.set(figure(polls.waiting()));

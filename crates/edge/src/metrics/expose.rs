@@ -171,6 +171,18 @@ impl<K: Kind> Kind for ByName<K> {
     }
 }
 
+/// One total for each protocol.
+pub(super) struct ByProtocol<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for ByProtocol<K> {
+    type Total = Vec<(&'static str, K::Total)>;
+    const TYPE: MetricType = K::TYPE;
+
+    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        labelled::<K>("protocol", totals, encoder)
+    }
+}
+
 fn labelled<K: Kind>(
     label: &str,
     totals: &[(impl AsRef<str>, K::Total)],

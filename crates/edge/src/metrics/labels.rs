@@ -108,6 +108,54 @@ labels! {
 }
 
 labels! {
+    /// Reason why a request of HTTP/2 was refused before anything was done for it.
+    pub(crate) StreamRefusal, "reason":
+    /// Its connection had 128 requests under way.
+    StreamsMax = "streams_max",
+    /// Work of 128 requests of its connection was under way, for some that were reset.
+    Work = "work",
+    /// Too many bytes waited for the client on its connection.
+    Output = "output",
+    /// Its address has `limits.connections_per_address` connections and requests.
+    ConnectionsPerAddress = "connections_per_address",
+}
+
+labels! {
+    /// Error code of HTTP/2, in the order of the numbers (RFC 9113 section 7).
+    pub(crate) Http2Code, "code":
+    /// No error.
+    NoError = "NO_ERROR",
+    /// A rule was broken.
+    ProtocolError = "PROTOCOL_ERROR",
+    /// The sender failed.
+    InternalError = "INTERNAL_ERROR",
+    /// More was sent than a window allowed.
+    FlowControlError = "FLOW_CONTROL_ERROR",
+    /// Settings were not acknowledged in time.
+    SettingsTimeout = "SETTINGS_TIMEOUT",
+    /// A frame for a stream that had ended.
+    StreamClosed = "STREAM_CLOSED",
+    /// A frame of a wrong size.
+    FrameSizeError = "FRAME_SIZE_ERROR",
+    /// Nothing was done for the request.
+    RefusedStream = "REFUSED_STREAM",
+    /// The stream was not needed any more.
+    Cancel = "CANCEL",
+    /// The compression was out of step.
+    CompressionError = "COMPRESSION_ERROR",
+    /// The connection of a CONNECT failed.
+    ConnectError = "CONNECT_ERROR",
+    /// Too much work was caused.
+    EnhanceYourCalm = "ENHANCE_YOUR_CALM",
+    /// TLS is not good enough.
+    InadequateSecurity = "INADEQUATE_SECURITY",
+    /// HTTP/1.1 is needed.
+    Http11Required = "HTTP_1_1_REQUIRED",
+    /// A code without a name.
+    Other = "other",
+}
+
+labels! {
     /// Reason why the admin listener rejected a request.
     pub(crate) AdminRefusal, "reason":
     /// Its `Host` is not a name of the listener: 421.
@@ -380,6 +428,18 @@ impl RefusedStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dwell_engine::CodeCounts;
+    use dwell_proto::http2::ErrorCode;
+
+    #[test]
+    fn codes_of_http2_are_named_as_in_the_registry() {
+        for (number, code) in Http2Code::ALL.iter().enumerate() {
+            let registered = ErrorCode(number as u32).name();
+            assert_eq!(registered.unwrap_or("other"), code.as_str());
+        }
+        let counts = CodeCounts::default();
+        assert_eq!(counts.by_number().len(), Http2Code::ALL.len());
+    }
 
     #[test]
     fn a_status_is_found_under_its_own_digits() {

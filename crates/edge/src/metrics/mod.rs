@@ -14,8 +14,9 @@ pub(crate) use dwell_metrics::{Counter, Gauge, Histogram, HistogramSum, SharedCo
 pub(crate) use health::Health;
 pub(crate) use labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
-    LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus, StatusClass,
-    StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome, add_handshakes,
+    Http2Code, LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus,
+    StatusClass, StreamEnd, StreamRefusal, UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    add_handshakes,
 };
 pub(crate) use process::ProcessFigures;
 pub(crate) use table::LoopMetrics;
@@ -216,6 +217,19 @@ impl Metrics {
     pub(crate) fn total<C: Cell>(&self, of: fn(&LoopMetrics) -> &C) -> C::Total {
         let cells: Vec<&C> = self.loops.iter().map(|cells| of(cells)).collect();
         C::total(&cells)
+    }
+
+    /// The connections of clients by what they speak.
+    fn protocols(&self) -> Vec<(&'static str, i64)> {
+        vec![
+            ("http/1.1", self.total(|cells| &cells.http1_connections)),
+            ("h2", self.total(|cells| &cells.http2_connections)),
+            (
+                "websocket",
+                self.total(|cells| &cells.websocket_connections),
+            ),
+            ("tunnel", self.total(|cells| &cells.tunnels_open)),
+        ]
     }
 
     /// The oldest configuration that a loop has.

@@ -5,11 +5,12 @@
 //! literal is computed when it is asked for; without a total it is left out. The kind tells the
 //! labels, and the unit in brackets becomes a part of the name.
 
-use super::expose::{ByName, ByServer, Family, Info, Scrape, Time};
+use super::expose::{ByName, ByProtocol, ByServer, Family, Info, Scrape, Time};
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
-    LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus, ReloadOutcome,
-    StatusClass, StreamEnd, UpstreamOutcome, WakeOutcome, WebhookOutcome,
+    Http2Code, LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus,
+    ReloadOutcome, StatusClass, StreamEnd, StreamRefusal, UpstreamOutcome, WakeOutcome,
+    WebhookOutcome,
 };
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
@@ -77,6 +78,14 @@ metrics! {
         /// Number of the configuration that the loop has; 0 before its first turn, which counts as
         /// 1, the one of the start.
         pub config_generation: Gauge,
+        /// Connections that speak HTTP/1.1, or have not begun to speak.
+        pub http1_connections: Gauge,
+        /// Connections that speak HTTP/2.
+        pub http2_connections: Gauge,
+        /// Resets, refusals and frames of GOAWAY of HTTP/2 that the counts by reason have.
+        pub http2_faults: Counter,
+        /// Connections that speak WebSocket.
+        pub websocket_connections: Gauge,
         /// Figures of the feed of changes, and of the hints that the loop has got.
         pub feed: Arc<WatchMetrics>,
         /// Figures of the client of Redis.
@@ -119,6 +128,9 @@ metrics! {
         => |of| figure(of.metrics.reloads().last_taken.load(Relaxed));
 
     connections_open: Gauge = "Client connections open now";
+    "dwell_connections_by_protocol": ByProtocol<Gauge> =
+        "Client connections open now by what they speak"
+        => |of| of.metrics.protocols();
     connections: Counter = "Client connections accepted";
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
@@ -140,6 +152,17 @@ metrics! {
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
         "Unix time at which the certificate expires"
         => |of| of.metrics.certificates();
+
+    http2_streams_open: Gauge = "Requests of HTTP/2 under way now";
+    http2_streams: Counter = "Requests of HTTP/2 begun";
+    http2_streams_refused: CounterSet<StreamRefusal> =
+        "Requests of HTTP/2 refused by why nothing was done for them";
+    http2_resets_sent: CounterSet<Http2Code> =
+        "Streams of HTTP/2 that were reset by the server, by error code";
+    http2_resets_received: CounterSet<Http2Code> =
+        "Streams of HTTP/2 that were reset by clients, by error code";
+    http2_goaways_sent: CounterSet<Http2Code> = "GOAWAY frames sent, by error code";
+    http2_goaways_received: CounterSet<Http2Code> = "GOAWAY frames of clients, by error code";
 
     http_requests: CounterSet<StatusClass> = "Answers by the class of their status";
     bad_requests: CounterSet<RefusedStatus> = "Requests refused for their form, size or a limit";

@@ -9,6 +9,7 @@
 mod answers;
 mod bodies;
 mod calm;
+mod figures;
 mod frames;
 mod head;
 #[cfg(feature = "sim")]
@@ -37,6 +38,7 @@ use session::Session;
 use std::time::{Duration, Instant};
 use stream::Stream;
 
+pub use figures::{CodeCounts, Http2Figures, StreamRefusals};
 #[cfg(feature = "sim")]
 pub use load::Http2Load;
 pub(crate) use outflow::Outflow;
@@ -53,6 +55,7 @@ pub(super) struct Tables {
     pub(super) ended: Option<Vec<Token>>,
     /// Streams may leave HTTP.
     pub(super) takes_connect: bool,
+    pub(super) figures: Http2Figures,
 }
 
 impl Tables {
@@ -153,6 +156,7 @@ impl Http {
                     spare: None,
                     ended: None,
                     takes_connect: false,
+                    figures: Http2Figures::default(),
                 },
                 sessions: Vec::new(),
             })
@@ -197,6 +201,12 @@ impl Http {
     pub fn http2_load(&self) -> Http2Load {
         let http2 = self.beside.http2.as_deref();
         http2.map(Http2::load).unwrap_or_default()
+    }
+
+    /// The figures of HTTP/2, where that is spoken.
+    pub fn http2_figures(&self) -> Option<&Http2Figures> {
+        let http2 = self.beside.http2.as_deref();
+        http2.map(|http2| &http2.tables.figures)
     }
 
     /// Returns true if the token is one of a stream.
@@ -309,6 +319,7 @@ impl Http {
             http2.sessions.resize_with(place + 1, || None);
         }
         http2.sessions[place] = Some(Box::new(session));
+        http2.tables.figures.connections += 1;
         let first = self.waits.first_request_timeout;
         context.arm(token, first.unwrap_or(self.limits.idle_timeout));
         // While connections go over to another process, this one stays, and ends here.
@@ -481,7 +492,11 @@ impl Http {
             context.disarm(token);
             Some((token, http2.tables.remove(token)?))
         };
-        session.streams().filter_map(take).collect()
+        let streams: Vec<_> = session.streams().filter_map(take).collect();
+        let figures = &mut http2.tables.figures;
+        figures.connections -= 1;
+        figures.streams_open -= streams.len();
+        streams
     }
 
     /// As [`with_reply`](Self::with_reply), on a stream.

@@ -7,9 +7,9 @@ mod sockets;
 
 use crate::support::Fixture;
 use bytes::Bytes;
-use dwell_engine::{Budget, HttpEvent, Limits};
+use dwell_engine::{Budget, CodeCounts, HttpEvent, Limits};
 use dwell_evloop::sim::SimNet;
-use dwell_proto::http2::ErrorCode;
+use dwell_proto::http2::{ErrorCode, encode};
 use dwell_testkit::Rig;
 use peer::{Peer, WIDE, data, fixture, head, pass, request, reset, window};
 use std::time::Duration;
@@ -285,6 +285,45 @@ fn requests_behind_the_end_are_few() {
     assert_eq!(peer.go_away, Some(ErrorCode::ENHANCE_YOUR_CALM));
     assert_eq!(fixture.server.app.seen.len(), 2);
     assert_eq!(fixture.server.app.abandoned, [0]);
+}
+
+#[test]
+fn figures_tell_what_connections_do_and_have_done() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    fixture.server.app.streams_max = Some(3);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    for stream in [1, 3, 5] {
+        peer.send(request(stream, "GET", "/hold", true));
+    }
+    peer.send(request(7, "GET", "/", true)).send(reset(1));
+    // An increment of nothing.
+    peer.send(window(3, 0));
+    let mut go_away = Vec::new();
+    encode::go_away(0, ErrorCode(0x77), &mut go_away);
+    peer.send(go_away);
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    let figures = fixture.server.http.http2_figures().unwrap();
+    assert_eq!((figures.connections, figures.streams_open), (1, 1));
+    assert_eq!((figures.streams, figures.refused.app), (4, 1));
+    let of = |counts: &CodeCounts, code: ErrorCode| {
+        (counts.by_number()[code.0 as usize], counts.total())
+    };
+    assert_eq!(of(&figures.resets_received, ErrorCode::CANCEL), (1, 1));
+    assert_eq!(of(&figures.resets_sent, ErrorCode::PROTOCOL_ERROR), (1, 1));
+    assert_eq!(figures.go_aways_received.by_number().last(), Some(&1));
+    assert_eq!(figures.go_aways_sent.total(), 0);
+    // Streams that end with their connection are open no longer.
+    let mut ping = Vec::new();
+    encode::ping([0; 8], &mut ping);
+    peer.send(ping.repeat(200));
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    let figures = fixture.server.http.http2_figures().unwrap();
+    assert_eq!((figures.connections, figures.streams_open), (0, 0));
+    assert_eq!(
+        of(&figures.go_aways_sent, ErrorCode::ENHANCE_YOUR_CALM),
+        (1, 1)
+    );
 }
 
 #[test]

@@ -67,6 +67,8 @@ struct Numbers {
     connections_open: i64,
     connections: u64,
     connections_refused: u64,
+    http2_connections: i64,
+    http2_streams_open: i64,
     polls_held: i64,
     waits_held: i64,
     streams_open: i64,
@@ -162,6 +164,8 @@ impl Numbers {
                 .iter()
                 .map(|(_, count)| count)
                 .sum(),
+            http2_connections: metrics.total(|of| &of.http2_connections),
+            http2_streams_open: metrics.total(|of| &of.http2_streams_open),
             polls_held: metrics.total(|of| &of.polls_held),
             waits_held: metrics.total(|of| &of.waits_held),
             streams_open: metrics.total(|of| &of.streams_open),

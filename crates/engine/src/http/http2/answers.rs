@@ -189,9 +189,15 @@ impl<A> Serve<'_, A> {
 
     /// Resets a stream that is in no table.
     pub(super) fn send_reset(&mut self, number: u32, code: ErrorCode) -> Result<(), ErrorCode> {
+        self.write_reset(number, code);
+        self.count_reset()
+    }
+
+    /// Sends the frame that resets a stream.
+    pub(super) fn write_reset(&mut self, number: u32, code: ErrorCode) {
         encode::reset(number, code, &mut self.session.sending.control);
         self.session.open.note_reset(number);
-        self.count_reset()
+        self.tables.figures.resets_sent.count(code);
     }
 
     /// Counts a stream that was reset, by either side.

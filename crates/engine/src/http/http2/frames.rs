@@ -60,7 +60,14 @@ impl<A: App> Serve<'_, A> {
                 ends_block,
                 ends_stream,
             } => self.block(stream, is_first, fragment, ends_block, ends_stream),
-            Frame::Reset { stream, .. } => self.reset_by_peer(stream),
+            Frame::Reset { stream, code } => {
+                self.tables.figures.resets_received.count(code);
+                self.reset_by_peer(stream)
+            }
+            Frame::GoAway { code, .. } => {
+                self.tables.figures.go_aways_received.count(code);
+                self.calm()
+            }
             Frame::Setting { id, value } => self.setting(id, value),
             Frame::SettingsEnd => self.settings_end(),
             Frame::SettingsAck => {
@@ -77,7 +84,7 @@ impl<A: App> Serve<'_, A> {
             Frame::Pong { data } if self.pong(data) => Ok(()),
             Frame::WindowUpdate { stream, increment } => self.window_update(stream, increment),
             Frame::Broken { stream, error } => self.broken(stream, error),
-            // Priorities, types that are not known, and what the client says of its own end.
+            // Priorities, and types that are not known.
             _ => self.calm(),
         }
     }

@@ -73,9 +73,10 @@ impl<A: App> Serve<'_, A> {
         section: &FieldSection,
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
-        // Work whose request was reset counts like a request, until it has ended.
-        let is_full = self.session.open.len().max(self.session.work.count()) >= STREAMS_MAX
-            || self.session.sending.queued > STREAM_OUTPUT_SHARE * self.limits.output_bytes_max;
+        if let Some(count) = self.refusal() {
+            *count += 1;
+            return self.send_reset(number, ErrorCode::REFUSED_STREAM);
+        }
         let mut stream = Stream::new(self.token, number, self.session.sending.stream_window);
         stream.marks.is_ended = ends_stream;
         // Known before anything refuses the request, as no refusal of a HEAD has a body.
@@ -84,17 +85,16 @@ impl<A: App> Serve<'_, A> {
             is_http10: false,
             keep_alive: true,
         };
-        let Ok(token) = (if is_full {
-            Err(stream)
-        } else {
-            self.tables.streams.insert(stream)
-        }) else {
+        let Ok(token) = self.tables.streams.insert(stream) else {
             return self.send_reset(number, ErrorCode::REFUSED_STREAM);
         };
         self.session.open.add(number, token);
         let (context, socket) = (&mut *self.context, &self.connection.peer.stream);
         self.app.stream_opened(context, self.token, token, socket);
+        self.tables.figures.streams += 1;
+        self.tables.figures.streams_open += 1;
         if !self.tell_open() {
+            self.tables.figures.refused.app += 1;
             self.reject(token, 429);
             return Ok(());
         }
@@ -115,6 +115,21 @@ impl<A: App> Serve<'_, A> {
             }
         }
         self.begin(token, text, ends_stream)
+    }
+
+    /// The count of requests that are refused as the next one is to be, if it is.
+    fn refusal(&mut self) -> Option<&mut u64> {
+        let refused = &mut self.tables.figures.refused;
+        let session = &*self.session;
+        match () {
+            () if session.open.len() >= STREAMS_MAX => Some(&mut refused.streams),
+            // Work whose request was reset counts like a request, until it has ended.
+            () if session.work.count() >= STREAMS_MAX => Some(&mut refused.work),
+            () if session.sending.queued > STREAM_OUTPUT_SHARE * self.limits.output_bytes_max => {
+                Some(&mut refused.output)
+            }
+            () => None,
+        }
     }
 
     /// Hands over a request, or asks for its body, unless the app puts it off.

@@ -9,7 +9,7 @@ use crate::date::Start;
 use crate::http::{Accounts, Peers};
 use crate::limits::{Limits, Waits};
 use dwell_evloop::{Context, Flushed, Readiness, Token};
-use dwell_proto::http2::{ErrorCode, encode};
+use dwell_proto::http2::ErrorCode;
 use std::time::Duration;
 
 /// Time for a client to have read that the connection ends.
@@ -205,11 +205,8 @@ impl<A: App> Serve<'_, A> {
 
     /// Ends the connection because of an error of its client.
     pub(super) fn fail(&mut self, code: ErrorCode) -> Fate {
-        encode::go_away(
-            self.session.open.last,
-            code,
-            &mut self.session.sending.control,
-        );
+        self.session.go_away(self.session.open.last, code);
+        self.tables.figures.go_aways_sent.count(code);
         // It goes behind what waits for the socket.
         if self.write_control() {
             Fate::Finish
@@ -232,7 +229,7 @@ impl<A: App> Serve<'_, A> {
                 Fate::Close
             }
             Wait::Leave => {
-                self.session.left();
+                self.left();
                 self.rest()
             }
         }
@@ -250,18 +247,32 @@ impl<A: App> Serve<'_, A> {
 impl<A> Serve<'_, A> {
     /// The server ends, or the connection has had its requests.
     pub(super) fn drain(&mut self) -> Fate {
-        self.session.leave();
+        self.leave();
         if self.is_ending {
             self.hurry();
         }
         self.rest()
     }
 
+    /// Tells the client to begin nothing more.
+    pub(super) fn leave(&mut self) {
+        if self.session.leave() {
+            self.tables.figures.go_aways_sent.count(ErrorCode::NO_ERROR);
+        }
+    }
+
+    /// The client has had the time to read it: nothing that begins later is answered.
+    fn left(&mut self) {
+        if self.session.left() {
+            self.tables.figures.go_aways_sent.count(ErrorCode::NO_ERROR);
+        }
+    }
+
     /// The client has read that the connection ends.
     pub(super) fn pong(&mut self, data: [u8; 8]) -> bool {
         let is_it = data == LEAVING && self.session.going == Going::Announced;
         if is_it {
-            self.session.left();
+            self.left();
         }
         is_it
     }

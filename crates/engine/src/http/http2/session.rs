@@ -210,21 +210,22 @@ impl Session {
         }
     }
 
-    /// Tells the client to begin nothing more.
-    pub(super) fn leave(&mut self) {
-        if self.going == Going::No {
+    /// Tells the client to begin nothing more; false where it was told before.
+    pub(super) fn leave(&mut self) -> bool {
+        let begins = self.going == Going::No;
+        if begins {
             self.going = Going::Announced;
-            let control = &mut self.sending.control;
-            encode::go_away(u32::MAX >> 1, ErrorCode::NO_ERROR, control);
-            encode::ping(LEAVING, control);
+            self.go_away(u32::MAX >> 1, ErrorCode::NO_ERROR);
+            encode::ping(LEAVING, &mut self.sending.control);
         }
+        begins
     }
 
-    /// The client has had the time to read it: nothing that begins later is answered.
-    pub(super) fn left(&mut self) {
-        if self.going == Going::Announced {
+    /// The client has had the time to read it; false where that was not waited for.
+    pub(super) fn left(&mut self) -> bool {
+        let ends = self.going == Going::Announced;
+        if ends {
             self.going = Going::Last;
-            let control = &mut self.sending.control;
             let last = self.open.last;
             #[cfg(feature = "sim")]
             let last = if dwell_evloop::sim::Planted::ForgetLast.is_in() {
@@ -232,8 +233,14 @@ impl Session {
             } else {
                 last
             };
-            encode::go_away(last, ErrorCode::NO_ERROR, control);
+            self.go_away(last, ErrorCode::NO_ERROR);
         }
+        ends
+    }
+
+    /// Sends the number of the last stream that is answered, and the reason.
+    pub(super) fn go_away(&mut self, last: u32, code: ErrorCode) {
+        encode::go_away(last, code, &mut self.sending.control);
     }
 }
 

@@ -4,7 +4,7 @@ use super::serve::Serve;
 use super::session::Going;
 use super::stream::{Stream, Way};
 use dwell_evloop::{Readiness, Token, WritePace};
-use dwell_proto::http2::{ErrorCode, encode};
+use dwell_proto::http2::ErrorCode;
 use std::time::Duration;
 
 /// Bytes of its body that a stream writes in its turn.
@@ -235,12 +235,7 @@ impl<A> Serve<'_, A> {
             return;
         }
         if !is_ended {
-            encode::reset(
-                number,
-                ErrorCode::NO_ERROR,
-                &mut self.session.sending.control,
-            );
-            self.session.open.note_reset(number);
+            self.write_reset(number, ErrorCode::NO_ERROR);
         }
         self.remove(token);
     }
@@ -259,6 +254,7 @@ impl<A> Serve<'_, A> {
         self.context.disarm(token);
         let stream = self.tables.remove(token)?;
         self.served = true;
+        self.tables.figures.streams_open -= 1;
         self.session.open.remove(stream.number());
         self.session.sending.requeue(stream.out.bytes(), 0);
         if let Some(upload) = &stream.upload {
@@ -271,7 +267,7 @@ impl<A> Serve<'_, A> {
         if self.session.going == Going::No
             && self.session.open.requests >= self.limits.requests_per_connection_max
         {
-            self.session.leave();
+            self.leave();
         }
         Some(stream)
     }

@@ -277,6 +277,8 @@ function showConnections(sample, now) {
     row("hold a poll", now.polls_held), row("take a stream", now.streams_open + sockets),
     now.tunnels_open > 0 ? row("tunnelled to the application", now.tunnels_open) : null,
     row("idle or busy", rest),
+    now.http2_connections > 0 ? row("speak HTTP/2", now.http2_connections) : null,
+    now.http2_connections > 0 ? ["requests of HTTP/2 under way", count(now.http2_streams_open)] : null,
     ["answers", perSecond(smooth((p) => total(p.requests)))],
     refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,
   ]);
