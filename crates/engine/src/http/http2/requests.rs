@@ -245,7 +245,9 @@ impl<A: App> Serve<'_, A> {
         if stream.marks.is_ended {
             return self.fail_stream(token, ErrorCode::STREAM_CLOSED);
         }
-        if !ends_stream || check_trailers(section).is_err() {
+        // A stream that leaves HTTP has data alone, and no trailers (RFC 9113 section 8.5).
+        let leaves = stream.carrier.is_some();
+        if leaves || !ends_stream || check_trailers(section).is_err() {
             return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR);
         }
         if let Some(upload) = stream.upload.as_deref_mut() {
@@ -347,6 +349,10 @@ fn read(
     if let Some(protocol) = head.protocol {
         if !protocol.eq_ignore_ascii_case("websocket") {
             return Err(Fault::Status(501));
+        }
+        // Its data is no content, of which a length could be told (RFC 9110 section 9.3.6).
+        if head.content_length.is_some() {
+            return Err(Fault::Malformed);
         }
         head::write(&head, false, text);
         return Ok(Asked::Switch);

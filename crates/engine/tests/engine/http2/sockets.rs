@@ -136,6 +136,7 @@ fn malformed_requests_end_their_streams() {
     wrong.push([&whole[..], &[(":protocol", "websocket")]].concat());
     wrong.push([&whole[..], &[("connection", "upgrade")]].concat());
     wrong.push([&whole[..], &[("upgrade", "websocket")]].concat());
+    wrong.push([&whole[..], &[("content-length", "5")]].concat());
     for (place, lines) in wrong.iter().enumerate() {
         let stream = 2 * place as u32 + 1;
         peer.send(head(stream, lines, false));

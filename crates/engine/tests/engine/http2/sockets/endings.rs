@@ -1,6 +1,6 @@
 //! The ends of streams that are WebSockets, from either side, and their deadlines.
 
-use super::super::peer::{Peer, WIDE, data, request, reset};
+use super::super::peer::{Peer, WIDE, data, head, request, reset};
 use super::site::{Site, connect, message};
 use dwell_engine::Limits;
 use dwell_engine::websocket::{CloseCode, EndCause, MessageKind, WebSocketOptions};
@@ -189,4 +189,23 @@ fn each_socket_has_its_own_deadlines() {
     site.pass_for(&network, Duration::from_secs(9));
     peer.receive();
     assert_eq!(peer.go_away, Some(ErrorCode::NO_ERROR));
+}
+
+#[test]
+fn a_field_block_on_a_socket_ends_its_stream_alone() {
+    let network = SimNet::new(1);
+    let (mut site, mut peer) = opened(&network);
+    let trailers = |stream| head(stream, &[("x-trailer", "1")], true);
+    peer.send(trailers(1));
+    // Also before the answer.
+    peer.send(connect(5, "/later", &[])).send(trailers(5));
+    site.pass(&network);
+    peer.receive();
+    let failed = EndCause::Failed(ErrorKind::ConnectionReset);
+    assert_eq!(site.server.app.ends, [failed]);
+    for stream in [1, 5] {
+        let reset = peer.answers[&stream].reset;
+        assert_eq!(reset, Some(ErrorCode::PROTOCOL_ERROR), "{stream}");
+    }
+    is_alive(&network, &mut site, &mut peer);
 }
