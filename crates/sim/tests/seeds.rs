@@ -41,7 +41,7 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
     ),
 ];
 /// Seeds within which each planted bug is found.
-const FOUND: u64 = 600;
+const FOUND: u64 = 1_000;
 
 /// States that these seeds reach.
 const STATES: &[&str] = &[
