@@ -33,7 +33,7 @@ use crate::reply::Reply;
 use answers::Given;
 use dwell_evloop::{Context, Readiness, Slab, Token};
 use dwell_proto::http2::{ErrorCode, FieldSection, SectionLimits};
-use serve::{Fate, Serve};
+use serve::{Ends, Fate, Serve};
 use session::Session;
 use std::time::{Duration, Instant};
 use stream::Stream;
@@ -281,6 +281,11 @@ impl Http {
         let session = http2.sessions.get_mut(token.index() as usize)?;
         let session = session.as_deref_mut()?;
         let start = self.date.at(context.unix_seconds(), context.wall());
+        let ends = match self.leaving {
+            Leaving::No if self.draining => Ends::Here,
+            Leaving::No => Ends::No,
+            _ => Ends::Elsewhere,
+        };
         Some(act(&mut Serve {
             context,
             app,
@@ -291,7 +296,7 @@ impl Http {
             limits: &self.limits,
             start,
             waits: self.waits,
-            is_ending: self.draining || self.leaving != Leaving::No,
+            ends,
             accounts: &self.accounts,
             peers: self.beside.peers.as_ref(),
             begun: false,

@@ -142,6 +142,27 @@ fn a_closed_window_has_ten_seconds_and_less_where_the_server_ends() {
 }
 
 #[test]
+fn what_comes_behind_a_hand_over_is_for_the_process_that_follows() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    peer.send(request(1, "GET", "/", true));
+    assert_eq!(peer.answer(&mut fixture, 1).status, "200");
+    let Fixture {
+        server, event_loop, ..
+    } = &mut fixture;
+    let context = event_loop.context();
+    let app = &mut server.app;
+    server
+        .http
+        .hand_over(context, app, true, usize::MAX, |_, _| {});
+    peer.send(request(3, "GET", "/", true));
+    fixture.turn_for_client("the connection ends", || (!peer.receive()).then_some(()));
+    assert_eq!(peer.go_away, Some(ErrorCode::NO_ERROR));
+    assert!(!peer.answers.contains_key(&3), "{:?}", peer.answers);
+}
+
+#[test]
 fn a_client_whose_output_waits_reads_at_its_end_why_it_was_closed() {
     let network = SimNet::new(1);
     let mut fixture = fixture(limits());

@@ -26,6 +26,15 @@ pub(super) enum Fate {
     Finish,
 }
 
+/// The end of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    No,
+    Here,
+    /// Another process has its connections, and what is to be answered from now on.
+    Elsewhere,
+}
+
 /// One connection with all that acting on it needs, looked up once for an event.
 pub(super) struct Serve<'v, A> {
     pub(super) context: &'v mut Context,
@@ -37,8 +46,7 @@ pub(super) struct Serve<'v, A> {
     pub(super) limits: &'v Limits,
     pub(super) start: Start<'v>,
     pub(super) waits: Waits,
-    /// The server ends, or its connections go on in another process.
-    pub(super) is_ending: bool,
+    pub(super) ends: Ends,
     pub(super) accounts: &'v Accounts,
     pub(super) peers: Option<&'v Peers>,
     /// A request was handed over in this visit.
@@ -248,7 +256,10 @@ impl<A> Serve<'_, A> {
     /// The server ends, or the connection has had its requests.
     pub(super) fn drain(&mut self) -> Fate {
         self.leave();
-        if self.is_ending {
+        if self.ends == Ends::Elsewhere {
+            self.left();
+        }
+        if self.ends != Ends::No {
             self.hurry();
         }
         self.rest()

@@ -1,6 +1,6 @@
 //! From answers to output: one write for a connection and turn, and streams in turns.
 
-use super::serve::Serve;
+use super::serve::{Ends, Serve};
 use super::session::Going;
 use super::stream::{Stream, Way};
 use dwell_evloop::{Readiness, Token, WritePace};
@@ -201,10 +201,10 @@ impl<A> Serve<'_, A> {
 
     /// The pace at which a client is to take what its windows hold up.
     fn stall_pace(&self) -> WritePace {
-        let longest = if self.is_ending {
-            LAST_STALL_TIMEOUT
-        } else {
+        let longest = if self.ends == Ends::No {
             STALL_TIMEOUT
+        } else {
+            LAST_STALL_TIMEOUT
         };
         WritePace {
             timeout: self.limits.write_timeout.min(longest),
