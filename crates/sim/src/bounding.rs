@@ -2,6 +2,7 @@
 
 use crate::bounds::{self, Bounds, Excess, Refused};
 use crate::keys::Broken;
+use crate::options::Options;
 use dwell_edge::process::{LoopLoad, Refusals};
 use std::time::Duration;
 
@@ -50,10 +51,14 @@ impl Bounding {
     }
 
     /// Checks that a loop has no more than its share of anything.
-    pub(crate) fn check_load(&self, load: Option<LoopLoad>, loops: usize) -> Result<(), Broken> {
+    pub(crate) fn check_load(
+        &self,
+        load: Option<LoopLoad>,
+        options: &Options,
+    ) -> Result<(), Broken> {
         load.map_or(Ok(()), bounds::check_http2)?;
         match (self.bounds, load) {
-            (Some(bounds), Some(load)) => bounds.check(load, loops),
+            (Some(bounds), Some(load)) => bounds.check(load, options),
             _ => Ok(()),
         }
     }

@@ -3,6 +3,8 @@
 use crate::chance::random;
 use crate::failure::Oracle;
 use crate::keys::Broken;
+use crate::options::{Fault, Options};
+use crate::reload::APPS;
 use dwell_edge::config::{self, Config};
 use dwell_edge::process::{LoopLoad, Refusals};
 use std::time::Duration;
@@ -71,11 +73,17 @@ impl Bounds {
     }
 
     /// Checks that a loop has no more than its share of anything.
-    pub(crate) fn check(&self, load: LoopLoad, loops: usize) -> Result<(), Broken> {
-        let share = |bound| config::share(bound, loops);
+    pub(crate) fn check(&self, load: LoopLoad, options: &Options) -> Result<(), Broken> {
+        let share = |bound| config::share(bound, options.loops);
+        // The bounds are those of a server. One that a reload has taken away ends what it has.
+        let servers = if options.has(Fault::Reload) {
+            APPS.len()
+        } else {
+            1
+        };
         // Transfers have connections of their own, and requests that wait for them a queue.
-        let upstream = 2 * share(self.upstream_connections);
-        let requests = upstream + 2 * share(self.upstream_queue);
+        let upstream = servers * 2 * share(self.upstream_connections);
+        let requests = upstream + servers * 2 * share(self.upstream_queue);
         for (name, has, most) in [
             ("connections", load.connections, share(self.connections)),
             ("waits", load.waits, share(self.waits)),

@@ -399,7 +399,7 @@ impl World {
         let turned = self.edge.turn(chosen);
         turned.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
         let load = self.edge.load(chosen);
-        let checked = self.bounding.check_load(load, self.options.loops);
+        let checked = self.bounding.check_load(load, &self.options);
         checked.map_err(|broken| self.failure(broken))?;
         Ok(Turned::One)
     }

@@ -39,6 +39,14 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         5_300_129,
         "the simulator took a lookup that had failed, for several keys by HEAD, for a miss",
     ),
+    (
+        6_034_538,
+        "a request of HTTP/2 behind a hand-over was answered by the process that had given the items",
+    ),
+    (
+        7_041_370,
+        "the simulator did not know that a server taken away by a reload ends what it has",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;
