@@ -162,6 +162,19 @@ def test_what_is_no_handshake_is_refused(dwell, client):
     dwell.await_metric(0, "dwell_websockets_open")
 
 
+def test_sockets_on_streams_count_as_connections(start_dwell, cleanup):
+    dwell = start_dwell(server={"h2c": True, "pollers": 1}, limits={"connections_max": 3})
+    client = cleanup.enter_context(Http2Connection(dwell.address))
+    first, _ = Http2WebSocket(client, KEY), Http2WebSocket(client, KEY)
+    assert Http2WebSocket(client, KEY).response.status == 503
+    assert dwell.metric("dwell_connections_refused_total", reason="connections_max") == 1
+    # A request is no connection.
+    assert client.get(KEY).status == 404
+    first.reset()
+    dwell.await_metric(1, "dwell_websockets_open")
+    assert Http2WebSocket(client, KEY).response.status == 200
+
+
 @pytest.mark.parametrize("missing", [":scheme", ":path", ":authority"])
 def test_a_malformed_one_ends_its_stream(client, missing):
     assert Http2WebSocket(client, KEY, **{missing: None}).stream.reset == 1

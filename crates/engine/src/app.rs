@@ -289,6 +289,10 @@ pub enum Outcome {
 ///         open <= 10
 ///     }
 ///
+///     fn stream_may_leave(&mut self, is_full: bool) -> bool {
+///         !is_full
+///     }
+///
 ///     fn stream_opened(&mut self, _: &mut Context, connection: Token, stream: Token, _: &Stream) {
 ///         println!("{stream:?} is one of {connection:?}");
 ///     }
@@ -462,6 +466,18 @@ pub trait App {
     /// have ended.
     fn streams_open(&mut self, stream: &mut Stream, open: usize) -> bool {
         let _ = (stream, open);
+        true
+    }
+
+    /// A stream of HTTP/2 asks to leave HTTP, as a WebSocket does (RFC 8441); false refuses it with
+    /// 503. `is_full` says that there are as many connections as [`Limits`] allows.
+    ///
+    /// Shape: true by default, as the stream is no connection of its own. It is for an app that
+    /// counts the WebSockets of all its clients as connections.
+    ///
+    /// [`Limits`]: crate::Limits
+    fn stream_may_leave(&mut self, is_full: bool) -> bool {
+        let _ = is_full;
         true
     }
 

@@ -337,6 +337,14 @@ impl App for Front {
         self.admission.count_requests(stream, open)
     }
 
+    fn stream_may_leave(&mut self, is_full: bool) -> bool {
+        // It counts as a connection from then on, as one of HTTP/1.1 that has left goes on to do.
+        if is_full {
+            self.admission.refused(ConnectionRefusal::ConnectionsMax);
+        }
+        !is_full
+    }
+
     fn event(&mut self, event: HttpEvent) {
         let metrics = &self.log.metrics;
         let timeouts = &metrics.client_timeouts;

@@ -46,7 +46,8 @@ const READS_PER_TURN: usize = 4;
 impl Tunnels {
     /// Makes an empty set; `kind` is the kind of its tokens.
     ///
-    /// Shape: a tunnel is made of a client's connection, which was admitted: those are its bound.
+    /// Shape: a tunnel is made of a client's connection, or of a stream that counts as one, which
+    /// was admitted: those are its bound.
     pub(crate) fn new(kind: u8, idle_timeout: Duration) -> Self {
         Self {
             ends: Slab::new(kind, usize::MAX),

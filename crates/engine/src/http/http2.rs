@@ -55,6 +55,8 @@ pub(super) struct Tables {
     pub(super) ended: Option<Vec<Token>>,
     /// Streams may leave HTTP.
     pub(super) takes_connect: bool,
+    /// There are as many connections as may be, in this visit.
+    pub(super) is_full: bool,
     pub(super) figures: Http2Figures,
 }
 
@@ -156,6 +158,7 @@ impl Http {
                     spare: None,
                     ended: None,
                     takes_connect: false,
+                    is_full: false,
                     figures: Http2Figures::default(),
                 },
                 sessions: Vec::new(),
@@ -277,6 +280,7 @@ impl Http {
         act: impl FnOnce(&mut Serve<'_, A>) -> T,
     ) -> Option<T> {
         let http2 = self.beside.http2.as_deref_mut()?;
+        http2.tables.is_full = self.connections.len() >= self.limits.connections_max;
         let connection = self.connections.get_mut(token)?;
         let session = http2.sessions.get_mut(token.index() as usize)?;
         let session = session.as_deref_mut()?;

@@ -23,7 +23,7 @@ options! {
      eighth is left."
     "limits".limits.connections_max = Count(1, 100 * MILLION);
     "Open client connections, WebSockets and tunnels to the application among them. Beyond it new \
-     ones are closed."
+     ones are closed, and WebSockets on connections of HTTP/2 get 503."
     "limits".limits.connections_per_address = OrOff(Count(1, MILLION));
     "Open connections of one client address, WebSockets and tunnels among them. Of HTTP/2 each \
      request under way counts as one connection. An IPv6 network of 64 bits is one address. Beyond \

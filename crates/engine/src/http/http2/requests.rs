@@ -102,12 +102,16 @@ impl<A: App> Serve<'_, A> {
         let target_bytes_max = self.limits.head.target_bytes_max;
         match read(section, ends_stream, target_bytes_max, &mut text) {
             Ok(Asked::Answer) => {}
-            Ok(Asked::Switch) if self.tables.takes_connect => self.offer(token),
-            Ok(Asked::Switch) => {
+            Ok(Asked::Switch) if !self.tables.takes_connect => {
                 // It was not announced.
                 self.reject(token, 501);
                 return Ok(());
             }
+            Ok(Asked::Switch) if !self.app.stream_may_leave(self.tables.is_full) => {
+                self.reject(token, 503);
+                return Ok(());
+            }
+            Ok(Asked::Switch) => self.offer(token),
             Err(Fault::Malformed) => return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR),
             Err(Fault::Status(status)) => {
                 self.reject(token, status);

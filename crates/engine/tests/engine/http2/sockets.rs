@@ -5,7 +5,8 @@ mod site;
 mod windows;
 
 use super::peer::{Peer, WIDE, data, head, request};
-use dwell_engine::websocket::MessageKind;
+use dwell_engine::Limits;
+use dwell_engine::websocket::{MessageKind, WebSocketOptions};
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::{ErrorCode, settings};
 use proptest::prelude::*;
@@ -162,6 +163,27 @@ fn a_server_that_does_not_take_it_announces_nothing() {
             .settings
             .contains(&(settings::ENABLE_CONNECT_PROTOCOL, 1))
     );
+}
+
+#[test]
+fn an_app_that_counts_sockets_as_connections_bounds_them_as_such() {
+    let network = SimNet::new(1);
+    let limits = Limits {
+        connections_max: 1,
+        ..Limits::default()
+    };
+    let mut site = Site::with(limits, WebSocketOptions::default());
+    let mut peer = Peer::opened(&network, site.address, WIDE, WIDE);
+    peer.send(connect(1, "/", &[]));
+    site.pass(&network);
+    site.server.doors.counts = true;
+    peer.send(connect(3, "/", &[]));
+    peer.send(request(5, "GET", "/", true));
+    site.pass(&network);
+    peer.receive();
+    let statuses = peer.answers.values().map(|answer| answer.status.as_str());
+    assert_eq!(statuses.collect::<Vec<_>>(), ["200", "503", "200"]);
+    assert_eq!(site.server.sockets.connections(), 1);
 }
 
 #[test]

@@ -20,6 +20,8 @@ const WEB_SOCKET: u8 = 4;
 #[derive(Default)]
 pub(super) struct Doors {
     pub(super) heads: Vec<String>,
+    /// Sockets count as connections.
+    pub(super) counts: bool,
     held: Vec<(ExchangeId, Vec<u8>, Negotiated)>,
     detached: Vec<(Detached, Negotiated)>,
 }
@@ -50,6 +52,10 @@ pub(super) struct Site {
 }
 
 impl App for Doors {
+    fn stream_may_leave(&mut self, is_full: bool) -> bool {
+        !(self.counts && is_full)
+    }
+
     fn request(
         &mut self,
         _: &mut Context,
