@@ -3,6 +3,7 @@
 use crate::bounds::{self, Bounds, Excess, Refused};
 use crate::keys::Broken;
 use crate::options::Options;
+use crate::reload;
 use dwell_edge::process::{LoopLoad, Refusals};
 use std::time::Duration;
 
@@ -58,7 +59,9 @@ impl Bounding {
     ) -> Result<(), Broken> {
         load.map_or(Ok(()), bounds::check_http2)?;
         match (self.bounds, load) {
-            (Some(bounds), Some(load)) => bounds.check(load, options),
+            (Some(bounds), Some(load)) => {
+                bounds.check(load, options.loops, reload::app_servers(options))
+            }
             _ => Ok(()),
         }
     }

@@ -3,8 +3,6 @@
 use crate::chance::random;
 use crate::failure::Oracle;
 use crate::keys::Broken;
-use crate::options::{Fault, Options};
-use crate::reload::APPS;
 use dwell_edge::config::{self, Config};
 use dwell_edge::process::{LoopLoad, Refusals};
 use std::time::Duration;
@@ -72,15 +70,10 @@ impl Bounds {
         config.upstream.queue_max = self.upstream_queue;
     }
 
-    /// Checks that a loop has no more than its share of anything.
-    pub(crate) fn check(&self, load: LoopLoad, options: &Options) -> Result<(), Broken> {
-        let share = |bound| config::share(bound, options.loops);
-        // The bounds are those of a server. One that a reload has taken away ends what it has.
-        let servers = if options.has(Fault::Reload) {
-            APPS.len()
-        } else {
-            1
-        };
+    /// Checks that a loop has no more than its share of anything, among the requests of which are
+    /// those to so many servers.
+    pub(crate) fn check(&self, load: LoopLoad, loops: usize, servers: usize) -> Result<(), Broken> {
+        let share = |bound| config::share(bound, loops);
         // Transfers have connections of their own, and requests that wait for them a queue.
         let upstream = servers * 2 * share(self.upstream_connections);
         let requests = upstream + servers * 2 * share(self.upstream_queue);

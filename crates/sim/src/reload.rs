@@ -2,7 +2,7 @@
 
 use crate::bounds::Bounds;
 use crate::memcached::{self, MemcachedOptions};
-use crate::options::Options;
+use crate::options::{Fault, Options};
 use crate::outward::{Behind, lines, speaks};
 use dwell_edge::config::{self, Config};
 use dwell_evloop::Random;
@@ -44,6 +44,16 @@ impl Reload {
 pub(crate) const APPS: [([u8; 4], u16); 2] = [([127, 0, 0, 1], 9000), ([127, 0, 0, 1], 9001)];
 /// The time for which a process that drains has clients.
 pub(crate) const DRAIN: Duration = Duration::from_secs(4);
+
+/// The servers of the application that a loop may have requests to, as one that a reload has taken
+/// away ends what it has.
+pub(crate) fn app_servers(options: &Options) -> usize {
+    if options.has(Fault::Reload) {
+        APPS.len()
+    } else {
+        1
+    }
+}
 
 /// The configuration of a run, with these changes and bounds.
 ///

@@ -41,7 +41,7 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
     ),
     (
         6_034_538,
-        "a request of HTTP/2 behind a hand-over was answered by the process that had given the items",
+        "a request of HTTP/2 behind a hand-over was answered by the one that had given the items",
     ),
     (
         7_041_370,
