@@ -178,6 +178,11 @@ impl Reply<'_> {
         self.framed.is_some()
     }
 
+    /// Returns true if the stream of HTTP/2 that the answer goes to asks to leave HTTP.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.framed.as_ref().is_some_and(|framed| framed.connects)
+    }
+
     /// Returns the number of the cipher suite of a client under TLS: from 0x1301 to 0x1303 for TLS
     /// 1.3, another one for TLS 1.2; `None` without TLS.
     pub fn suite_number(&self) -> Option<u16> {

@@ -110,7 +110,8 @@ impl<H: Handler> Face for ServerApp<H> {
 
     fn refuses(&self, takeover: &Takeover, reply: &mut Reply<'_>) -> bool {
         // As in `departed`, which comes too late where the answer is sent at once.
-        let refuses = matches!(takeover, Takeover::Thread(_)) && reply.suite_number().is_some();
+        let has_no_socket = reply.suite_number().is_some() || reply.is_connecting();
+        let refuses = matches!(takeover, Takeover::Thread(_)) && has_no_socket;
         if refuses {
             reply.close_after();
             Answer::new(501).send(reply);

@@ -56,6 +56,10 @@ impl Handler for Site {
                 while writer.try_write(vec![b'f'; 10_000]).is_ok() {}
                 self.writers.lock().unwrap().push(writer);
             }
+            (_, "/thread") => {
+                let taken = exchange.responder();
+                let _ = taken.take_over_blocking(Answer::new(101), |_, _| unreachable!());
+            }
             ("PUT", _) => {
                 let mut body = exchange.body(request);
                 let responder = exchange.responder();

@@ -43,6 +43,23 @@ fn answers_come_in_any_order_and_at_any_time() {
 }
 
 #[test]
+fn a_thread_is_refused_a_stream_also_where_it_is_asked_for_at_once() {
+    let (running, _site, mut peer) = peer(|builder| builder);
+    let lines = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/thread"),
+    ];
+    peer.send(head(1, &lines, false));
+    assert_eq!(peer.answer(1).0, "501");
+    peer.send(request(3, "GET", "/", true));
+    assert_eq!(peer.answer(3).0, "200");
+    assert_eq!(running.statistics().panics, 0);
+}
+
+#[test]
 fn a_stream_that_is_reset_cancels_its_exchange_alone() {
     let (_running, site, mut peer) = peer(|builder| builder);
     peer.send(request(1, "GET", "/later", true));
