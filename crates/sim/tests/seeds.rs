@@ -87,7 +87,6 @@ const STATES: &[&str] = &[
     "pong",
     "publish",
     "publish over HTTP",
-    "publish refused by a process that ends",
     "records by hand",
     "refused by a process that ends",
     "refused certificate",

@@ -18,7 +18,7 @@ pub(crate) struct Work(Option<Arc<()>>);
 /// /// Works for a request beside the loop.
 /// fn begin(reply: &mut Reply<'_>) -> JoinHandle<()> {
 ///     let under_way: UnderWay = reply.under_way();
-///     reply.text(202, "it begins\n");
+///     reply.text(202, "it begins");
 ///     std::thread::spawn(move || drop(under_way))
 /// }
 /// #
