@@ -43,7 +43,11 @@ pub(crate) fn send_read(
         return Ok(());
     };
     let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
-    tracked.push(context, Flight::Lifetime, options, lifetime)?;
+    if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
+        // A record that nobody waits for is dropped again.
+        waits.waited.put_back(name);
+        return Err(error);
+    }
     let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
     tracked.push_behind(context, Flight::Read { key, tag }, options, read);
     waits.waited.happens(key, HoldEvent::Sent);

@@ -15,6 +15,9 @@ use dwell_evloop::{Slab, Token};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+/// Entries of the queue whose keys have gone, beside as many as there are keys.
+const QUEUE_SPARE: usize = 64;
+
 /// The keys that are read on the tracking connection.
 #[derive(Debug)]
 pub(crate) struct WaitedKeys {
@@ -143,6 +146,10 @@ impl WaitedKeys {
 
     /// Every key is to be read again.
     pub(crate) fn all(&mut self, event: HoldEvent) {
+        // Each of many flushes in a row is announced, and the first one has said all.
+        if event == HoldEvent::Invalidated && self.armed == 0 {
+            return;
+        }
         for token in self.keys.tokens().collect::<Vec<_>>() {
             self.happens(token, event);
         }
@@ -176,8 +183,10 @@ impl WaitedKeys {
                 self.queue.push_back(token);
             }
         }
-        if self.keys.is_empty() {
-            self.queue.clear();
+        // Nothing is taken from the queue while the server is away or announces nothing.
+        if self.queue.len() > 2 * self.keys.len() + QUEUE_SPARE {
+            let keys = &self.keys;
+            self.queue.retain(|token| keys.get(*token).is_some());
         }
     }
 

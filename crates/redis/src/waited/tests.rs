@@ -229,3 +229,41 @@ fn refused_reads_wait_for_the_next_probe() {
     model.settle();
     assert_eq!((model.reads, model.known), (2, Some(0)));
 }
+
+#[test]
+fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
+    let mut table = WaitedKeys::new(1);
+    table.wait(KEY, 1);
+    for number in 0_u32..10_000 {
+        let name = number.to_be_bytes();
+        table.wait(&name, 2);
+        table.settle(|_| {});
+        table.unwait(&name);
+        table.settle(|_| {});
+    }
+    assert!(
+        table.queue.len() <= 2 + QUEUE_SPARE,
+        "{}",
+        table.queue.len()
+    );
+    assert_eq!(table.next().as_deref(), Some(KEY));
+}
+
+#[test]
+fn flushes_in_a_row_cost_one() {
+    let mut table = WaitedKeys::new(1);
+    for number in 0_u32..100 {
+        let name = number.to_be_bytes();
+        table.wait(&name, 1);
+        let token = table.find(&name).unwrap();
+        table.happens(token, HoldEvent::Sent);
+        table.happens(token, HoldEvent::Answered);
+    }
+    table.settle(|_| {});
+    for _ in 0..1_000 {
+        table.all(HoldEvent::Invalidated);
+    }
+    assert_eq!(table.touched.len(), 100);
+    table.settle(|_| {});
+    assert_eq!(table.queue.len(), 100);
+}
