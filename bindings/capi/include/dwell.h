@@ -38,8 +38,8 @@
 //
 // TLS: dwell_tls_new reads certificates, with which an engine listens or serves a client that was
 // accepted elsewhere; dwell_tls_reload reads their files again. Requests have DWELL_SECURE then.
-// TLS 1.3 and 1.2 are spoken, and http/1.1 is agreed on where a client asks (ALPN), or h2. Clients may be
-// asked for a certificate, and with reports_handshakes the end of each handshake is told.
+// TLS 1.3 and 1.2 are spoken, and http/1.1 or h2 is agreed on where a client asks (ALPN). Clients may
+// be asked for a certificate, and with reports_handshakes the end of each handshake is told.
 //
 // HTTP/2: with the option h2c it is spoken without TLS, to clients that begin with it, and with
 // http2 under TLS, to those that choose it. Each stream is a request of its own, whose flags have

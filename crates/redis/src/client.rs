@@ -340,7 +340,6 @@ impl Client {
             waits.metrics.rereads.increment();
             if send_read(tracked, waits, context, &self.options, &key, None).is_err() {
                 // The socket takes nothing; replies or the deadline will have the next flush.
-                waits.waited.put_back(&key);
                 break;
             }
         }

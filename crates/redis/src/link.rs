@@ -22,7 +22,7 @@ pub(crate) enum LinkEvent<'b> {
     Down,
 }
 
-/// What an owner does with an event; an error ends the connection.
+/// The owner of a connection, which is given its events; an error ends it.
 pub(crate) trait OnEvent: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure> {}
 
 impl<F: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure>> OnEvent for F {}

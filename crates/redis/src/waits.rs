@@ -44,7 +44,7 @@ pub(crate) fn send_read(
     };
     let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
     if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
-        // A record that nobody waits for is dropped again.
+        // It is read later, or dropped again where nobody waits for it.
         waits.waited.put_back(name);
         return Err(error);
     }

@@ -194,29 +194,20 @@ fn key_topic<'a>(
 }
 
 fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
-    let says = match live {
-        Some(live) => live.place.clone(),
-        None if config.uses_embedded_store() => "the embedded store".to_owned(),
-        None if config.redis.url.is_some() => redis_of(config),
-        None => {
-            let servers = config.memcached.servers.iter();
-            let names: Vec<_> = servers.map(|server| server.address.to_string()).collect();
-            format!("one of memcached {}", names.join(", "))
-        }
-    };
-    let kind = if config.uses_embedded_store() {
-        "embedded"
-    } else if config.redis.url.is_some() {
-        "redis"
+    let (kind, configured) = if config.uses_embedded_store() {
+        ("embedded", "the embedded store".to_owned())
+    } else if let Some(url) = &config.redis.url {
+        ("redis", format!("Redis {url}"))
     } else {
-        "memcached"
+        let servers = config.memcached.servers.iter();
+        let names: Vec<_> = servers.map(|server| server.address.to_string()).collect();
+        (
+            "memcached",
+            format!("one of memcached {}", names.join(", ")),
+        )
     };
+    let says = live.map_or(configured, |live| live.place.clone());
     Topic::new("store", says).fact("kind", json!(kind))
-}
-
-fn redis_of(config: &Config) -> String {
-    let url = config.redis.url.iter().map(ToString::to_string);
-    format!("Redis {}", url.collect::<String>())
 }
 
 fn value_topic(value: &Valued) -> Topic {

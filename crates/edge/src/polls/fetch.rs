@@ -2,8 +2,9 @@
 
 use super::ask::{Ask, Method};
 use super::common::{Common, Origin, encode};
+use super::kept_request::KeptRequest;
 use super::misses::{FetchRequest, FetchSubject, Misses, SubFetch};
-use super::tables::{KeptRequest, Poll};
+use super::tables::Poll;
 use super::waiters::Waiters;
 use crate::access::{Gate, sent_certificate};
 use crate::config::{Config, RouteId, Routes};

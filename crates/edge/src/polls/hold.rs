@@ -3,11 +3,12 @@
 use super::answers::{self, Found};
 use super::ask::{Arrival, Ask};
 use super::decide::{Decision, Stage, decide};
+use super::kept_request::KeptRequest;
 use super::lookups::{Lookups, seconds};
 use super::owed::owed_time;
 use super::places::{Event, PollPlace};
 use super::spread::Spread;
-use super::tables::{KeptRequest, Poll};
+use super::tables::Poll;
 use super::waiters::{TOO_MANY_WAIT, Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes};
 use crate::cursor::Condition;

@@ -8,9 +8,9 @@
 use super::ask::{Admitted, Ask};
 use super::common::target_of;
 use super::fetch::{Fetching, Kept, Missed, head_limits};
+use super::kept_request::KeptRequest;
 use super::lookups::{Lookups, seconds};
 use super::misses::{OriginRequest, SubFetch};
-use super::tables::KeptRequest;
 use crate::ids::{FeedId, KeyId, MultiPollId, StreamId, SubFetchAsker, SubFetchId};
 use crate::responder::Responder;
 use dwell_evloop::Context;

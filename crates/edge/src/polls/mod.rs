@@ -28,6 +28,7 @@ mod frames;
 mod freshness;
 mod hold;
 mod json;
+mod kept_request;
 mod key_state;
 mod large;
 mod looked_up;

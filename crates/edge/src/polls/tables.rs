@@ -2,22 +2,21 @@
 
 use super::ask::{Ask, KEYS_MAX};
 use super::decide::Content;
+use super::kept_request::KeptRequest;
 use super::places::PollPlace;
-use crate::access::{CorsGrant, Granted};
+use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::{Condition, Cursor};
 use crate::responder::HeldRequest;
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Id, Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
-use dwell_proto::http1::{self, FieldStorage, HeadLimits, RequestHead, parse_request};
 use dwell_store::SharedKey;
 use dwell_timers::Tick;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::ids::{FeedId, FetchId, KeyId, LookupId, ResponseSource, SetId, WaiterId};
@@ -188,78 +187,6 @@ impl Feed {
     pub(crate) fn was_told(&mut self, content: Option<Content>) {
         self.has = content.map_or(Condition::None, |content| Condition::Since(content.cursor));
         self.is_cached = content.is_some();
-    }
-}
-
-/// A request as it came, in memory of just its size.
-#[derive(Debug)]
-pub(crate) struct KeptRequest {
-    /// Head, body and the key.
-    bytes: Box<[u8]>,
-    head_bytes: u32,
-    /// The size of the key, and [`BY_HTTP2`] of a request that came over HTTP/2: one word, as each
-    /// held poll may have them.
-    name_bytes: u32,
-    /// Response fields of the application's grant, for a connection that is handed over next.
-    pub(super) granted: Option<Arc<Granted>>,
-}
-
-/// The bit of a request that came over HTTP/2.
-const BY_HTTP2: u32 = 1 << 31;
-
-impl KeptRequest {
-    /// A request, and its key where that is asked for later.
-    pub(crate) fn new(head: &[u8], body: &[u8], name: &[u8]) -> Self {
-        let bytes = [head, body, name].concat().into_boxed_slice();
-        Self {
-            bytes,
-            head_bytes: head.len() as u32,
-            name_bytes: name.len() as u32,
-            granted: None,
-        }
-    }
-
-    /// Only what the access log tells of it.
-    pub(crate) fn request_line(head: &[u8]) -> Self {
-        let end = head.iter().position(|byte| *byte == b'\r');
-        Self::new(&head[..end.unwrap_or(head.len())], &[], &[])
-    }
-
-    /// Keeps the version by which it came, which its head does not have.
-    pub(crate) fn came_by(mut self, version: http1::Version) -> Self {
-        if version == http1::Version::Http2 {
-            self.name_bytes |= BY_HTTP2;
-        }
-        self
-    }
-
-    pub(crate) fn head(&self) -> &[u8] {
-        &self.bytes[..self.head_bytes as usize]
-    }
-
-    /// Its method and target.
-    pub(crate) fn line(&self) -> Option<(&str, &str)> {
-        let line = self.head().split(|byte| *byte == b'\r').next()?;
-        let mut words = std::str::from_utf8(line).ok()?.split(' ');
-        Some((words.next()?, words.next()?))
-    }
-
-    /// Parses the head once more; `None` of one that was not kept as a whole.
-    pub(crate) fn parse<'f, 'b>(
-        &'b self,
-        storage: &'f mut FieldStorage<'b>,
-        limits: &HeadLimits,
-    ) -> Option<RequestHead<'f, 'b>> {
-        let mut head = parse_request(self.head(), storage, limits).ok()?;
-        if self.name_bytes & BY_HTTP2 != 0 {
-            head.version = http1::Version::Http2;
-        }
-        Some(head)
-    }
-
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.bytes
-            [self.head_bytes as usize..self.bytes.len() - (self.name_bytes & !BY_HTTP2) as usize]
     }
 }
 

@@ -64,6 +64,7 @@ impl Tables {
     /// Takes a stream out.
     pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
         let stream = self.streams.remove(token)?;
+        self.figures.streams_open = self.streams.len();
         if let Some(ended) = &mut self.ended {
             ended.push(token);
         }
@@ -501,10 +502,8 @@ impl Http {
             context.disarm(token);
             Some((token, http2.tables.remove(token)?))
         };
-        let streams: Vec<_> = session.streams().filter_map(take).collect();
-        let figures = &mut http2.tables.figures;
-        figures.connections -= 1;
-        figures.streams_open -= streams.len();
+        let streams = session.streams().filter_map(take).collect();
+        http2.tables.figures.connections -= 1;
         streams
     }
 

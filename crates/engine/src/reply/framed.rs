@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::{Body, Outgoing, Reply, is_bodiless};
 use crate::http::{Outflow, Work};
-use dwell_proto::http1::encode;
+use dwell_proto::http1::{encode, is_hop_by_hop};
 use dwell_proto::http2::{ErrorCode, encode_field, encode_status};
 
 /// Room for a field block of the usual size.
@@ -149,15 +149,8 @@ impl Reply<'_> {
 pub(crate) fn encode_switch(text: &[u8], block: &mut Vec<u8>) {
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        let is_of_connection = [
-            "connection",
-            "keep-alive",
-            "sec-websocket-accept",
-            "upgrade",
-        ]
-        .iter()
-        .any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
-        if !is_of_connection {
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        if !is_hop_by_hop(name) && !name.eq_ignore_ascii_case("sec-websocket-accept") {
             encode_lines(line, block);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 const OUTER: Token = Token::new(1, 0, 0);
 const INNER: Token = Token::new(2, 0, 0);
 
-/// What a loop has told in a turn.
+/// The events of a turn.
 #[derive(Default)]
 struct Told(Vec<(Token, Readiness)>);
 

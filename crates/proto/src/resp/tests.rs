@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use redis_protocol::resp3::decode::complete::decode as decode_theirs;
 use redis_protocol::resp3::types::OwnedFrame;
 
-/// What a decoder says to the whole of `input`, given in chunks: messages, and an error at the end.
+/// The messages of a decoder that is given `input` in chunks, and its error at the end.
 fn transcript(input: &[u8], chunk_bytes: usize, limits: Limits) -> Vec<String> {
     let mut decoder = Decoder::new(limits);
     let (mut seen, mut start, mut end) = (Vec::new(), 0, 0);

@@ -13,7 +13,7 @@ struct Model {
     is_registered: bool,
     /// Commands that the server has not executed.
     requests: VecDeque<Token>,
-    /// What it has sent and the client has not read.
+    /// Bytes of the server that the client has not read.
     stream: VecDeque<FromServer>,
     /// The last value that came, with which polls that wait were compared.
     known: Option<u64>,

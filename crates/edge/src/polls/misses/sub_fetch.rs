@@ -1,7 +1,7 @@
 //! Keys of feeds, and of polls of several keys, that the application is asked for.
 
 use super::super::ask::{Ask, Form, Method};
-use super::super::tables::KeptRequest;
+use super::super::kept_request::KeptRequest;
 use super::memory::{StaleValue, UpstreamResult};
 use super::remembered::is_whole_value;
 use crate::config::RouteId;

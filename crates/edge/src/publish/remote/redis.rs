@@ -1,7 +1,7 @@
 //! Requests of publishers that wait for Redis.
 //!
 //! The commands are those of memcached in the words of Redis: `SET` with `NX` or `XX`, and `DEL`.
-//! Where memcached compares versions, a script in the server compares the value that was read.
+//! A script in the server compares the value that was read, as memcached compares versions.
 
 use super::{BYTES_MAX, Command, Pending, Publisher};
 use crate::cursor::Cursor;

@@ -92,7 +92,7 @@ impl<A: App> Serve<'_, A> {
         let (context, socket) = (&mut *self.context, &self.connection.peer.stream);
         self.app.stream_opened(context, self.token, token, socket);
         self.tables.figures.streams += 1;
-        self.tables.figures.streams_open += 1;
+        self.tables.figures.streams_open = self.tables.streams.len();
         if !self.tell_open() {
             self.tables.figures.refused.app += 1;
             self.reject(token, 429);

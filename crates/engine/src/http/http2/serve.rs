@@ -272,7 +272,8 @@ impl<A> Serve<'_, A> {
         }
     }
 
-    /// The client has had the time to read it: nothing that begins later is answered.
+    /// Nothing that begins later is answered: the client has had the time to read that, or another
+    /// process answers it.
     fn left(&mut self) {
         if self.session.left() {
             self.tables.figures.go_aways_sent.count(ErrorCode::NO_ERROR);

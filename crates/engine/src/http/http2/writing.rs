@@ -254,7 +254,6 @@ impl<A> Serve<'_, A> {
         self.context.disarm(token);
         let stream = self.tables.remove(token)?;
         self.served = true;
-        self.tables.figures.streams_open -= 1;
         self.session.open.remove(stream.number());
         self.session.sending.requeue(stream.out.bytes(), 0);
         if let Some(upload) = &stream.upload {
