@@ -50,6 +50,22 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;
+/// The first seed that finds a bug, where it is a late one: it is tried before the others, which
+/// saves the time of those that do not. `make sim-planted` counts them anew.
+const FINDS: &[(Planted, u64)] = &[
+    (Planted::MissDrain, 45),
+    (Planted::WrongMember, 25),
+    (Planted::RepeatPost, 79),
+    (Planted::TrustSince, 328),
+    (Planted::FillReplaces, 79),
+    (Planted::UseTimedOut, 793),
+    (Planted::FailureIsGone, 66),
+    (Planted::TrustNeighbour, 91),
+    (Planted::OwnWindowAlone, 243),
+    (Planted::ForgetStream, 31),
+    (Planted::ForgetNewest, 102),
+    (Planted::ForgetLast, 180),
+];
 
 /// States that these seeds reach.
 const STATES: &[&str] = &[
@@ -167,7 +183,9 @@ fn a_seed_gives_the_same_events_again() {
 fn every_planted_bug_is_found() {
     for bug in Planted::ALL {
         plant(Some(bug));
-        let found = (0..FOUND).find(|seed| play_seed(*seed).failure.is_some());
+        let late = FINDS.iter().filter(|(found, _)| *found == bug);
+        let mut seeds = late.map(|(_, seed)| *seed).chain(0..FOUND);
+        let found = seeds.find(|seed| play_seed(*seed).failure.is_some());
         plant(None);
         assert!(found.is_some(), "{bug:?} is not found in {FOUND} seeds");
     }
