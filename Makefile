@@ -118,13 +118,15 @@ bench-python: python ## measure the Python package beside its peers, 6 minutes
 	$(PYTHON) bench/run-python $(ARGS)
 
 .PHONY: conformance
-conformance: python ## count what Autobahn, memccapable, memcached and its clients find, 15 minutes or more
+conformance: python ## count what Autobahn, h2spec, memccapable, memcached and its clients find, 15 minutes or more
 	@scripts/install-debian memcached=memcached memccapable=libmemcached-tools ruby=ruby \
 		taskset=util-linux
 	@ruby -e 'require "dalli"' 2>/dev/null || scripts/install-debian dalli-is-missing=ruby-dalli
 	tests/autobahn/install $(TARGET_DIR)/autobahn
+	tests/h2spec/install $(TARGET_DIR)/h2spec
 	$(CARGO) build --locked --release --bin dwell
-	$(CARGO) build --locked --release -p dwell-engine --example hello --example websocket_echo
+	$(CARGO) build --locked --release -p dwell-engine --example hello --example h2c \
+		--example websocket_echo
 	$(PYTHON) bench/run-conformance $(ARGS)
 
 .PHONY: conformance-tls
@@ -133,6 +135,14 @@ conformance-tls: test-programs install-python ## what tlslite-ng, GnuTLS, sslyze
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check sslyze==6.3.1
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" DWELL_LONG=1 $(PYTHON) -m pytest -q \
 		tests/test_tls_records.py tests/test_tls_tools.py $(ARGS)
+
+.PHONY: conformance-h2
+conformance-h2: test-programs install-python ## every case of h2spec, strict, with and without TLS; needs Go
+	tests/h2spec/install $(TARGET_DIR)/h2spec
+	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
+		DWELL_H2C="$(abspath $(TARGET_DIR))/debug/examples/h2c" \
+		DWELL_H2SPEC="$(abspath $(TARGET_DIR))/h2spec/h2spec" $(PYTHON) -m pytest -q \
+		tests/test_h2spec.py $(ARGS)
 
 .PHONY: targets
 targets: ## print every target figure with its newest measured value and whether it holds
@@ -282,6 +292,11 @@ install-go:
 install-autobahn:
 	@tests/autobahn/install $(TARGET_DIR)/autobahn || test $$? -eq 3
 
+# Where there is no Go the test that needs it says that it was skipped.
+.PHONY: install-h2spec
+install-h2spec:
+	@tests/h2spec/install $(TARGET_DIR)/h2spec || test $$? -eq 3
+
 .PHONY: fmt-check clippy test-rust test-programs test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
@@ -307,10 +322,11 @@ test-docs:
 test-bench:
 	$(PYTHON) -m pytest bench
 
-test-integration: install-autobahn test-programs
+test-integration: install-autobahn install-h2spec test-programs
 	DWELL_BIN="$(abspath $(TARGET_DIR))/debug/dwell" \
 		DWELL_ECHO="$(abspath $(TARGET_DIR))/debug/examples/websocket_echo" \
 		DWELL_HELLO="$(abspath $(TARGET_DIR))/debug/examples/hello" \
 		DWELL_H2C="$(abspath $(TARGET_DIR))/debug/examples/h2c" \
+		DWELL_H2SPEC="$(abspath $(TARGET_DIR))/h2spec/h2spec" \
 		DWELL_AUTOBAHN="$(abspath $(TARGET_DIR))/autobahn" $(PYTHON) -m pytest tests \
 		$(PARALLEL) $(ARGS)

@@ -25,13 +25,14 @@ PARTS: dict[str, tuple[str, Callable[[], list[Counted]]]] = {
     "memory": ("looks at the memory of a store that is filled", suites.memory),
     "smuggling": ("messages that two parsers could read differently", suites.smuggling),
     "idle": ("what an idle connection is to Python", idle_objects.count),
+    "h2spec": ("h2spec, the conformance suite of HTTP/2, strict", suites.h2spec),
     "autobahn": ("the Autobahn WebSocket suite, all cases", suites.autobahn),
 }
 # Rows of the results, for the check that no target names another.
 ROWS = {
     *rings.ROWS,
     *idle_objects.ROWS,
-    *("memccapable", "exchanges", "memory", "smuggling", "autobahn"),
+    *("memccapable", "exchanges", "memory", "smuggling", "h2spec", "autobahn"),
 }
 
 

@@ -36,6 +36,7 @@ SMUGGLING = [
     "test_proxy_smuggling.py::test_an_ambiguous_answer_is_502",
     "test_engine_refusals.py::test_a_bad_request_is_refused_and_nothing_behind_it_is_read",
 ]
+H2SPEC = ["test_h2spec.py"]
 MEMORY = [
     "test_store_memory.py::test_the_process_stays_within_its_memory_whatever_the_sizes",
     "test_store_limits.py::test_the_store_never_takes_more_than_it_may",
@@ -164,6 +165,28 @@ class Ran:
     numbers: Mapping[str, float]
 
 
+def h2spec() -> list[Counted]:
+    """Every case of h2spec, strict, against the edge with and without TLS and the engine alone."""
+    return [read_h2spec(read_tests(run_tests(H2SPEC)))]
+
+
+def read_h2spec(tests: Mapping[str, Ran]) -> Counted:
+    """The cases that tests have recorded, and the servers that fail others than those listed.
+
+    Raises:
+        SuiteError: a test ran no case.
+    """
+    for name, test in tests.items():
+        if not test.numbers.get("cases"):
+            raise SuiteError(f"{name} ran no case")
+    wrong = [name for name, test in tests.items() if not test.passed]
+    counts = {
+        name: sum(int(test.numbers[name]) for test in tests.values())
+        for name in ("cases", "failed")
+    }
+    return Counted("h2spec", {"unexplained": len(wrong), **counts}, wrong)
+
+
 def read_memory(tests: Mapping[str, Ran]) -> Counted:
     """The looks at the memory that tests have recorded.
 
@@ -187,6 +210,8 @@ def run_tests(chosen: Sequence[str]) -> str:
     environment = os.environ | {
         "DWELL_BIN": str(release_directory() / "dwell"),
         "DWELL_HELLO": str(example("hello")),
+        "DWELL_H2C": str(example("h2c")),
+        "DWELL_H2SPEC": str(release_directory().parent / "h2spec" / "h2spec"),
     }
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "tests.xml"

@@ -71,6 +71,18 @@ def junit(*inside: str) -> str:
     return f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
 
 
+def test_h2spec_is_counted_over_its_servers() -> None:
+    tests = {
+        "edge": Ran(True, {"cases": 146, "failed": 4}),
+        "tls": Ran(False, {"cases": 146, "failed": 5}),
+    }
+    counted = suites.read_h2spec(tests)
+    assert counted.counts == {"unexplained": 1, "cases": 292, "failed": 9}
+    assert counted.remarks == ["tls"]
+    with pytest.raises(SuiteError, match="edge ran no case"):
+        suites.read_h2spec({"edge": Ran(False, {})})
+
+
 RECORDED = (
     '<properties><property name="looks" value="24"/>'
     '<property name="exceeded" value="{}"/></properties>'
