@@ -133,7 +133,7 @@ impl Refused {
         let closed = counted.connections + counted.cuts;
         for (name, seen, counted) in [
             ("closed connections", self.closed, closed),
-            ("refused requests", self.busy, counted.polls),
+            ("refused requests", self.busy, counted.requests),
             ("refused messages", self.messages, counted.messages),
         ] {
             if seen > counted {

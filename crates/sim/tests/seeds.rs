@@ -47,6 +47,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         7_041_370,
         "the simulator did not know that a server taken away by a reload ends what it has",
     ),
+    (
+        6_070_665,
+        "no metric counted a request of HTTP/2 for which there was no record to forward it",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

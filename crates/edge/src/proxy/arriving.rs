@@ -11,7 +11,7 @@ use crate::access::{
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::ProxiedId;
-use crate::metrics::LoopMetrics;
+use crate::metrics::{LoopMetrics, UpstreamOutcome};
 use crate::responder::ResponseLog;
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
@@ -145,6 +145,8 @@ impl Proxy {
             return self.refuse(context, request, reply, 404, "no route and no upstream");
         }
         if self.records.is_full() {
+            let refused = UpstreamOutcome::Refused;
+            self.metrics().upstream_requests.increment(refused);
             let reason = "too many requests are under way";
             return self.refuse(context, request, reply, 503, reason);
         }

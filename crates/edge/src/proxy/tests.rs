@@ -248,7 +248,7 @@ fn requests_that_have_nowhere_to_go_are_refused() {
     let text = edge.read_until(&mut second, "too many requests are under way\n");
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
     assert!(text.contains("Retry-After: "), "{text}");
-    assert_eq!(counts(&edge.driver.app.0), []);
+    assert_eq!(counts(&edge.driver.app.0), [(UpstreamOutcome::Refused, 1)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod succession;
 use super::{EdgeServer, RunOptions};
 use crate::config::Config;
 use crate::event_loop::{EdgeLoop, Message};
-use crate::metrics::{ConnectionRefusal, PollOutcome};
+use crate::metrics::{ConnectionRefusal, PollOutcome, UpstreamOutcome};
 use crate::process::RunError;
 use dwell_evloop::{Driver, EventLoop, LoopGuard};
 use dwell_store::HashSeed;
@@ -65,8 +65,8 @@ pub struct Refusals {
     pub connections: u64,
     /// Connections that were cut off, as too much output was queued.
     pub cuts: u64,
-    /// Polls and streams that got 503.
-    pub polls: u64,
+    /// Requests that got 503.
+    pub requests: u64,
     /// Messages of WebSockets that were refused, for whatever reason.
     pub messages: u64,
 }
@@ -208,7 +208,9 @@ impl Simulated {
             let refused = &metrics.connections_refused;
             all.connections += refused.of(ConnectionRefusal::ConnectionsMax).value();
             all.cuts += metrics.output_cuts.value();
-            all.polls += metrics.polls.of(PollOutcome::Refused).value();
+            all.requests += metrics.polls.of(PollOutcome::Refused).value();
+            let upstream_requests = &metrics.upstream_requests;
+            all.requests += upstream_requests.of(UpstreamOutcome::Refused).value();
             all.messages += metrics.websocket_errors.value();
         }
         all
