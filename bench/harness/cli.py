@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from harness import (
+    http2,
     machine,
     measure,
     plot,
@@ -40,7 +41,7 @@ CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with 
 STORM_TITLE = "A storm of misses: everybody asks for one key that nobody has stored"
 RELOAD_TITLE = "A new configuration five times a second, under wrk and with held polls"
 PARTS = [group.name for group in REQUEST_GROUPS]
-PARTS += ["ab", "store", "waiting", "storm", "reload", "tls", "turns"]
+PARTS += ["ab", "store", "waiting", "storm", "reload", "tls", "http2", "turns"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -167,8 +168,8 @@ def _end(*_: object) -> NoReturn:
 def _row_names() -> list[str]:
     contenders = [contender.name for group in REQUEST_GROUPS for contender in group.contenders]
     small = [*storm.steps(Method()), *reloads.steps(Method())]
-    contenders += [contender.name for contender in tls.CONTENDERS]
-    small += [*tls.held_steps(Method()), *upgrades.steps(Method())]
+    contenders += [contender.name for contender in (*tls.CONTENDERS, *http2.CONTENDERS)]
+    small += [*tls.held_steps(Method()), *upgrades.steps(Method()), *http2.held_steps(Method())]
     return [*contenders, *waiting.names(IDLE_CONTENDERS), *(row.name for row, _ in small)]
 
 
@@ -201,6 +202,8 @@ def _measure_all(only: Sequence[str], method: Method) -> list[Table]:
     found += _measure_waiting(only, method)
     if secure := _chosen("tls", tls.CONTENDERS, only):
         found.append(_measure_tls(secure, method))
+    if speakers := _chosen("http2", http2.CONTENDERS, only):
+        found.append(_measure_http2(speakers, method))
     if not only or "turns" in only:
         say(TURNS_TITLE)
         found.append(_table("turns", TURNS_TITLE, turns.run()))
@@ -217,6 +220,17 @@ def _measure_tls(contenders: Sequence[Contender], method: Method) -> Table:
         lambda running, row: tls.sample(by_name[row.name], running, method, row),
     )
     return _table("tls", tls.TITLE, rows)
+
+
+def _measure_http2(contenders: Sequence[Contender], method: Method) -> Table:
+    say(http2.TITLE)
+    by_name = {contender.name: contender for contender in http2.CONTENDERS}
+    rows = measure.in_turn(
+        contenders,
+        method.rounds,
+        lambda running, row: http2.sample(by_name[row.name], running, method, row),
+    )
+    return _table("http2", http2.TITLE, rows)
 
 
 def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
@@ -239,6 +253,7 @@ def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
         ("reload", "reload", RELOAD_TITLE, reloads.steps(method)),
         ("tls", "tls_held", tls.HELD_TITLE, tls.held_steps(method)),
         ("tls", "tls_upgrade", upgrades.TITLE, upgrades.steps(method)),
+        ("http2", "http2_held", http2.HELD_TITLE, http2.held_steps(method)),
     ]
     found: list[Table] = []
     for part, name, title, steps in parts:

@@ -15,6 +15,7 @@ TOOLS = {
     "taskset": "util-linux",
     "wrk": "wrk",
     "ab": "apache2-utils",
+    "h2load": "nghttp2-client",
     "nginx": "nginx-light",
     "memcached": "memcached",
     "strace": "strace",
@@ -40,6 +41,7 @@ def facts() -> dict[str, str | int | float]:
         "memcached": _first(["memcached", "-V"], r"memcached (\S+)"),
         "wrk": _first(["wrk", "-v"], r"wrk (\S+)"),
         "ab": _first(["ab", "-V"], r"Version (\S+)"),
+        "h2load": _first(["h2load", "--version"], r"nghttp2/(\S+)"),
         "python": platform.python_version(),
     }
 

@@ -158,6 +158,22 @@ UPGRADE_COLUMNS = (
     Column("longest wait of a client, ms", figure("stall_ms", 1)),
     Column("remarks", remarks),
 )
+HTTP2_COLUMNS = (
+    Column("server", name),
+    Column("CPU us/request", figure("us_per_request", 2)),
+    Column("rounds", spread),
+    Column("req/s", figure("requests_per_second")),
+    Column("remarks", remarks),
+)
+HTTP2_HELD_COLUMNS = (
+    Column("server", name),
+    Column("user bytes each", figure("bytes_per_client")),
+    Column("above a held poll of HTTP/1.1", figure("above_bytes")),
+    Column("one write: first answered, ms", figure("fan_out_first_ms", 2)),
+    Column("last answered, ms", figure("fan_out_last_ms", 1)),
+    Column("CPU us per waiter", figure("fan_out_cpu_us_per_waiter", 2)),
+    Column("remarks", remarks),
+)
 TURNS_COLUMNS = (
     Column("server", name),
     Column("empty turn, us", figure("empty_turn_us", 2)),
@@ -199,6 +215,8 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "tls": TLS_COLUMNS,
         "tls_held": HELD_COLUMNS,
         "tls_upgrade": UPGRADE_COLUMNS,
+        "http2": HTTP2_COLUMNS,
+        "http2_held": HTTP2_HELD_COLUMNS,
         "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)

@@ -1,6 +1,6 @@
 import pytest
 
-from harness import ab, storeload, syscalls, wrk
+from harness import ab, h2load, storeload, syscalls, wrk
 from harness.stage import ContenderError
 
 WRK = """Running 1s test @ http://127.0.0.1:18999/a
@@ -28,6 +28,16 @@ Percentage of the requests served within a certain time (ms)
   50%      3
   99%      5
  100%      6 (longest request)
+"""
+
+H2LOAD = """starting benchmark...
+TLS Protocol: TLSv1.3
+Cipher: TLS_AES_128_GCM_SHA256
+Application protocol: h2
+finished in 980.50ms, 72370.00 req/s, 5.66MB/s
+requests: 72370 total, 72470 started, 72370 done, 72369 succeeded, 1 failed, 0 errored, 0 timeout
+status codes: 72360 2xx, 9 3xx, 0 4xx, 0 5xx
+traffic: 5.66MB (5935010) total, 3.52MB (3690870) headers (space savings 37.04%), 918KB data
 """
 
 STRACE = """% time     seconds  usecs/call     calls    errors syscall
@@ -106,3 +116,20 @@ def test_turns_are_calls_that_wait() -> None:
 def test_rows_of_the_store_have_names_of_their_own() -> None:
     names = [storeload.name_of("store_edge", mode) for mode in storeload.MODES]
     assert names == ["store_edge", "store_edge_gets", "store_edge_sets", "store_edge_multi"]
+
+
+def test_h2load_report() -> None:
+    report = h2load.parse_report(H2LOAD)
+    assert (report.protocol, report.suite) == ("h2", "TLS_AES_128_GCM_SHA256")
+    assert (report.requests, report.seconds) == (72360, pytest.approx(0.9805))
+    assert report.failures == {"failed": 1, "status": 9}
+    plain = h2load.parse_report(H2LOAD.replace("Cipher: ", "").replace("980.50ms", "1.00s"))
+    assert (plain.suite, plain.seconds) == ("", 1.0)
+
+
+@pytest.mark.parametrize(
+    "output", ["", H2LOAD.replace("72360 2xx", "0 2xx"), H2LOAD.replace("finished", "began")]
+)
+def test_h2load_that_got_no_answer_is_an_error(output: str) -> None:
+    with pytest.raises(ContenderError, match="h2load failed"):
+        h2load.parse_report(output)

@@ -6,6 +6,7 @@ import pytest
 from harness import (
     conformance,
     go_package,
+    http2,
     memcache_client,
     python_package,
     reloads,
@@ -130,6 +131,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
     rows |= set(waiting.names(suite.IDLE_CONTENDERS))
     small = (ways.steps, storm.steps, reloads.steps, tls.held_steps, upgrades.steps)
+    small += (http2.held_steps,)
     rows |= {row.name for steps in small for row, _ in steps(Method())}
     for server in ("store_edge", "store_memcached"):
         rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}
@@ -140,7 +142,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {contender.name for contender in python_package.CONTENDERS}
     rows |= {contender.name for contender in go_package.CONTENDERS} | {"go_conformance"}
     rows |= conformance.ROWS
-    rows |= {contender.name for contender in tls.CONTENDERS}
+    rows |= {contender.name for contender in (*tls.CONTENDERS, *http2.CONTENDERS)}
     for target in targets.load():
         for name in filter(None, (target.result, target.over)):
             assert name.rpartition(".")[0] in rows, target.figure
