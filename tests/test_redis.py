@@ -186,7 +186,7 @@ def run(*arguments):
     [
         (("--redis", "redis://a", "--memcached", "b:1"), "redis.url and memcached.servers"),
         (("--redis", "redis://a", "--store", "127.0.0.1:1"), "redis.url and store.listen"),
-        (("--redis", "rediss://a"), "without TLS"),
+        (("--redis", "redis://a", "--set", "redis.tls_ca=/a"), "`redis.url` is not for TLS"),
         (("--redis", "redis://:secret@a"), "redis.password_file"),
     ],
     ids=["memcached", "store", "tls", "password"],

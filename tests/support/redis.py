@@ -1,9 +1,12 @@
 """The real Redis and Valkey, and a client of theirs."""
 
+import asyncio
+import contextlib
 import importlib.util
 import pathlib
 import shutil
 import socket
+import threading
 
 from support import ports
 from support.process import Process
@@ -46,6 +49,53 @@ class Redis(Process):
 
     def client(self):
         return RedisClient(self.address)
+
+
+class SecureFront:
+    """Speaks TLS in front of a server, such as one that was built without it."""
+
+    def __init__(self, target, context):
+        self.target, self.context = target, context
+        self.address = None
+        self.loop = asyncio.new_event_loop()
+        self.is_ready = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self):
+        return f"rediss://{ports.text(self.address)}"
+
+    def start(self):
+        self.thread.start()
+        assert self.is_ready.wait(PATIENCE_S)
+        return self
+
+    def close(self):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(PATIENCE_S)
+
+    def _run(self):
+        serve = asyncio.start_server(self._serve, ports.HOST, 0, ssl=self.context)
+        server = self.loop.run_until_complete(serve)
+        self.address = server.sockets[0].getsockname()
+        self.is_ready.set()
+        self.loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    async def _serve(self, reader, writer):
+        to_read, to_write = await asyncio.open_connection(*self.target)
+        await asyncio.gather(_pass_on(reader, to_write), _pass_on(to_read, writer))
+
+
+async def _pass_on(reader, writer):
+    with contextlib.suppress(OSError):
+        while part := await reader.read(65536):
+            writer.write(part)
+            await writer.drain()
+    writer.close()
 
 
 class Refused(Exception):

@@ -76,8 +76,8 @@ pub use sends::{Sends, Sent};
 pub use slab::Slab;
 pub use stream::{
     Acceptor, Agreed, BlockingStream, ClientNames, Connector, Detached, FileSlice, FileTruncated,
-    Flushed, HandshakeCounts, HandshakeFailure, Handshaking, PeerCertificates, ReadOutcome, Stream,
-    TlsFacts, TlsFault, server_fault,
+    Flushed, HandshakeCounts, HandshakeFailure, Handshakes, Handshaking, PeerCertificates,
+    ReadOutcome, Stream, TlsFacts, TlsFault, server_fault,
 };
 #[cfg(feature = "tls")]
 pub use stream::{

@@ -24,7 +24,7 @@ pub use blocking::BlockingStream;
 pub use descriptor::Detached;
 pub use fault::TlsFault;
 pub use file::{FileSlice, FileTruncated};
-pub use handshakes::HandshakeCounts;
+pub use handshakes::{HandshakeCounts, Handshakes};
 pub use outcome::{Agreed, Flushed, HandshakeFailure, ReadOutcome, TlsFacts, server_fault};
 pub use secure::Handshaking;
 pub use tls::{Acceptor, ClientNames, Connector, PeerCertificates};

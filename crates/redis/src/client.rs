@@ -1,7 +1,7 @@
 //! The component that a driver owns.
 
 use crate::connection::Flight;
-use crate::greeting::{Purpose, Refusal};
+use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
 use crate::waited::HoldEvent;
 use crate::waits::{Waits, send_read};
@@ -9,7 +9,7 @@ use crate::{
     ClientOptions, Completion, Endpoint, Error, Failure, Outcome, RedisMetrics, SetCondition,
     SetOptions, Status, Tracking,
 };
-use dwell_evloop::{Context, Readiness, Token};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::resp::command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -279,18 +279,21 @@ impl Client {
         } else {
             Tracking::Idle
         };
-        let reason = match self.plain.refusal() {
-            Some(Refusal::Refused(reason) | Refusal::Untracked(reason)) => Some(&**reason),
-            Some(Refusal::Malformed) | None => None,
-        };
         Status {
             is_up: self.plain.is_up(),
             connects: self.plain.connects(),
             last_failure: self.plain.last_failure(),
-            reason,
+            reason: self.plain.reason(),
             tracking,
             tracking_reason: waits.refused_reason.as_deref(),
         }
+    }
+
+    /// Takes the handshakes of TLS that have ended since the last call.
+    pub fn take_handshakes(&mut self) -> HandshakeCounts {
+        let mut counts = self.plain.handshakes().take_counts();
+        counts.append(self.tracked.handshakes().take_counts());
+        counts
     }
 
     /// Takes the last error that the server has replied to a command.

@@ -34,6 +34,8 @@ pub enum Failure {
     Unavailable,
     /// The connection could not be made.
     Connect,
+    /// The handshake of TLS failed.
+    Handshake,
     /// The server refuses the user, the password or the database.
     Refused,
     /// The reply did not come in time.
@@ -53,6 +55,7 @@ impl fmt::Display for Failure {
         f.write_str(match self {
             Self::Unavailable => "server is not available",
             Self::Connect => "connection refused or not made in time",
+            Self::Handshake => "no TLS handshake",
             Self::Refused => "server refuses the connection",
             Self::Timeout => "no reply in time",
             Self::Closed => "connection closed before the reply",

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::greeting::Step;
-use dwell_evloop::{Peer, Readiness, Stream, Token};
+use dwell_evloop::{Handshakes, Peer, Readiness, Stream, Token};
 use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
 use std::collections::VecDeque;
 use std::io;
@@ -113,17 +113,42 @@ impl Connection {
         self.unsent.len() + self.peer.stream.queued_bytes()
     }
 
-    /// Checks the attempt to connect; returns true if it has just succeeded.
+    /// Checks the attempt to connect, and goes on with its handshake; returns true if it has just
+    /// succeeded. How a handshake has ended is entered into `handshakes`.
     ///
     /// # Errors
-    /// [`Failure::Connect`] when it has failed.
-    pub(crate) fn establish(&mut self) -> Result<bool, Failure> {
+    /// [`Failure::Connect`] or [`Failure::Handshake`] when it has failed.
+    pub(crate) fn establish(
+        &mut self,
+        readiness: Readiness,
+        handshakes: &mut Handshakes,
+    ) -> Result<bool, Failure> {
         match self.peer.stream.connect_error() {
-            Ok(None) => self.is_established = true,
+            Ok(None) => {}
             Ok(Some(error)) if error.kind() == io::ErrorKind::NotConnected => return Ok(false),
-            Ok(Some(_)) | Err(_) => return Err(Failure::Connect),
+            Ok(Some(error)) | Err(error) => {
+                let was_begun = handshakes.broken_off(self.peer.stream.handshake_broken_by(&error));
+                return Err(if was_begun {
+                    Failure::Handshake
+                } else {
+                    Failure::Connect
+                });
+            }
         }
-        Ok(true)
+        // An end that comes with the last bytes is not told again.
+        self.peer.observe(readiness);
+        let entered = handshakes.enter(self.peer.handshake());
+        self.is_established = entered.map_err(|_| Failure::Handshake)?;
+        Ok(self.is_established)
+    }
+
+    /// The failure of a connection that has not answered in time.
+    pub(crate) fn late(&self, handshakes: &mut Handshakes) -> Failure {
+        if handshakes.broken_off(self.peer.stream.handshake_given_up()) {
+            Failure::Handshake
+        } else {
+            Failure::Timeout
+        }
     }
 
     /// Adds a command that `encode` writes.

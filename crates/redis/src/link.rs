@@ -3,8 +3,10 @@
 use crate::connection::{Connection, Flight, Received};
 use crate::greeting::{Purpose, Refusal};
 use crate::{ClientOptions, Endpoint, Error, Failure};
-use dwell_evloop::{Backoff, Breaker, Context, Readiness, Stream, Token};
+use dwell_evloop::{Backoff, Breaker, Connector, Context, Handshakes, Readiness, Stream, Token};
 use dwell_proto::resp::{Items, Message};
+use std::io;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 /// An event of a connection.
@@ -50,6 +52,7 @@ pub(crate) struct Link {
     connects: u64,
     last_failure: Option<Failure>,
     refusal: Option<Refusal>,
+    handshakes: Handshakes,
 }
 
 impl Link {
@@ -73,6 +76,7 @@ impl Link {
             connects: 0,
             last_failure: None,
             refusal: None,
+            handshakes: Handshakes::default(),
         }
     }
 
@@ -93,6 +97,18 @@ impl Link {
         self.refusal.as_ref()
     }
 
+    pub(crate) fn handshakes(&mut self) -> &mut Handshakes {
+        &mut self.handshakes
+    }
+
+    /// The server's own words for the last failure, or those of TLS.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        match &self.refusal {
+            Some(Refusal::Refused(reason) | Refusal::Untracked(reason)) => Some(reason),
+            Some(Refusal::Malformed) | None => self.handshakes.error(),
+        }
+    }
+
     /// Commands without a reply.
     pub(crate) fn in_flight(&self) -> usize {
         self.connection.as_ref().map_or(0, Connection::in_flight)
@@ -111,7 +127,7 @@ impl Link {
     fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
         self.is_put_off = false;
         let connected = match &self.endpoint {
-            Endpoint::Tcp(address) => Stream::connect(*address),
+            Endpoint::Tcp(address) => connect(*address, options.tls.as_ref()),
             Endpoint::Unix(path) => Stream::connect_unix(path),
         };
         let registered = connected.and_then(|mut stream| {
@@ -213,7 +229,7 @@ impl Link {
                 Ok(())
             };
         }
-        if connection.establish()? {
+        if connection.establish(readiness, &mut self.handshakes)? {
             let hello = Some(crate::greeting::Step::Hello);
             connection.greet(hello, |step, wire| step.encode(options, wire))?;
         }
@@ -308,7 +324,8 @@ impl Link {
         };
         let deadline = connection.deadline();
         if deadline.is_some_and(|deadline| deadline <= context.now()) {
-            self.settle(context, Err(Failure::Timeout), options, on);
+            let late = connection.late(&mut self.handshakes);
+            self.settle(context, Err(late), options, on);
             return false;
         }
         let is_silent = deadline.is_none()
@@ -420,6 +437,15 @@ impl Link {
             None => context.disarm(self.token),
         }
     }
+}
+
+/// Begins a connection, under TLS if there is a connector.
+fn connect(address: SocketAddr, tls: Option<&Connector>) -> io::Result<Stream> {
+    let mut stream = Stream::connect(address)?;
+    if let Some(connector) = tls {
+        stream.secure_client(connector)?;
+    }
+    Ok(stream)
 }
 
 /// Reads of one connection in one turn; with the loop's buffer, 1 MiB.

@@ -1,5 +1,6 @@
 //! Options of a client and of its writes.
 
+use dwell_evloop::Connector;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,8 @@ impl fmt::Display for Endpoint {
 /// Options and bounds of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
+    /// Begins the handshakes of TLS at an address; without it connections are plaintext.
+    pub tls: Option<Connector>,
     /// The user of the server's ACL; without it the default one.
     pub username: Option<String>,
     /// The password.
@@ -37,7 +40,8 @@ pub struct ClientOptions {
     pub is_tracking: bool,
     /// From the flush that takes an operation to its reply, waiting for the connection included.
     pub timeout: Duration,
-    /// From the start of a connection attempt to the last reply of the greeting.
+    /// From the start of a connection attempt to the last reply of the greeting, with the handshake
+    /// of TLS.
     pub connect_timeout: Duration,
     /// Silence after which the tracking connection is asked for a sign of life.
     pub probe: Duration,
@@ -58,6 +62,7 @@ pub struct ClientOptions {
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
+            tls: None,
             username: None,
             password: None,
             database: 0,

@@ -24,7 +24,7 @@ pub struct Status<'c> {
     pub connects: u64,
     /// The last failure, if the last attempt or connection failed.
     pub last_failure: Option<Failure>,
-    /// The server's own words for it, if it gave any.
+    /// The server's own words for it, or those of TLS, if there are any.
     pub reason: Option<&'c str>,
     /// The state of the announcements.
     pub tracking: Tracking,

@@ -158,13 +158,19 @@ fn outwards(draft: &mut Draft, config: &Config) {
             config.memcached.tls,
             "memcached.tls",
         ),
+        (
+            config.redis.client_tls(),
+            config.redis.secure_address().is_some(),
+            "redis.url",
+        ),
     ];
     for (files, is_secure, switch) in sides {
         if let (Some(option), false) = (files.first(), is_secure) {
             draft.conflict(
                 &[option, switch],
                 format!("`{option}` has no effect: `{switch}` is not for TLS"),
-                "write https:// in a URL, or memcached.tls = true, where the server speaks TLS",
+                "write https:// or rediss:// in a URL, or memcached.tls = true, where the server \
+                 speaks TLS",
             );
         }
         let ((certificate, has_certificate), (key, has_key)) = (files.certificate, files.key);

@@ -1,6 +1,6 @@
 //! Options of Redis.
 
-use super::PeerAddress;
+use super::{ClientTlsFiles, PeerAddress};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,6 +11,14 @@ use std::time::Duration;
 pub struct RedisConfig {
     /// The server; `None` is `"off"`.
     pub url: Option<RedisUrl>,
+    /// File with the certificates that are trusted; `None` is the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// Name that the certificate of the server is for; `None` is its host.
+    pub tls_server_name: Option<String>,
+    /// Certificate chain that is sent to a server which asks for one.
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of that certificate.
+    pub tls_key: Option<PathBuf>,
     /// User of its ACL; `None` is the default one.
     pub username: Option<String>,
     /// File with the password.
@@ -37,6 +45,10 @@ impl Default for RedisConfig {
     fn default() -> Self {
         Self {
             url: None,
+            tls_ca: None,
+            tls_server_name: None,
+            tls_certificate: None,
+            tls_key: None,
             username: None,
             password_file: None,
             database: 0,
@@ -51,6 +63,26 @@ impl Default for RedisConfig {
     }
 }
 
+impl RedisConfig {
+    /// The files of TLS towards the server.
+    pub fn client_tls(&self) -> ClientTlsFiles<'_> {
+        ClientTlsFiles {
+            ca: ("redis.tls_ca", self.tls_ca.as_deref()),
+            server_name: ("redis.tls_server_name", self.tls_server_name.as_deref()),
+            certificate: ("redis.tls_certificate", self.tls_certificate.as_deref()),
+            key: ("redis.tls_key", self.tls_key.as_deref()),
+        }
+    }
+
+    /// The address of a server that is reached under TLS.
+    pub fn secure_address(&self) -> Option<&PeerAddress> {
+        match &self.url {
+            Some(RedisUrl::Secure(address)) => Some(address),
+            Some(RedisUrl::Tcp(_) | RedisUrl::Unix(_)) | None => None,
+        }
+    }
+}
+
 /// The way in which changes of keys are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisTracking {
@@ -60,11 +92,14 @@ pub enum RedisTracking {
     Off,
 }
 
-/// URL of a Redis server: `redis://host`, `redis://host:port` or `unix:///path`.
+/// URL of a Redis server: `redis://host`, `redis://host:port`, `rediss://` for TLS, or
+/// `unix:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisUrl {
     /// A host and a port; 6379 where none was written.
     Tcp(PeerAddress),
+    /// The same under TLS.
+    Secure(PeerAddress),
     /// The path of a unix socket.
     Unix(PathBuf),
 }
@@ -82,15 +117,11 @@ impl FromStr for RedisUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("no scheme: write redis://host:port or unix:///path".to_owned());
         };
-        match scheme {
-            "redis" | "valkey" => {}
-            "rediss" | "valkeys" => {
-                return Err(format!(
-                    "{scheme}:// is not supported: Redis is reached without TLS"
-                ));
-            }
-            _ => return Err(format!("neither redis nor unix: `{scheme}`")),
-        }
+        let of = match scheme {
+            "redis" | "valkey" => Self::Tcp,
+            "rediss" | "valkeys" => Self::Secure,
+            _ => return Err(format!("neither redis, rediss nor unix: `{scheme}`")),
+        };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains('@') {
             return Err(
@@ -111,7 +142,7 @@ impl FromStr for RedisUrl {
             format!("{authority}:{PORT}").parse()
         };
         address
-            .map(Self::Tcp)
+            .map(of)
             .map_err(|error: super::AddressError| error.to_string())
     }
 }
@@ -120,6 +151,7 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "redis://{address}"),
+            Self::Secure(address) => write!(f, "rediss://{address}"),
             Self::Unix(path) => write!(f, "unix://{}", path.display()),
         }
     }
@@ -139,6 +171,8 @@ mod tests {
             ("redis://cache:7/", "redis://cache:7"),
             ("valkey://[::1]", "redis://[::1]:6379"),
             ("redis://[::1]:7", "redis://[::1]:7"),
+            ("rediss://cache", "rediss://cache:6379"),
+            ("valkeys://cache:7", "rediss://cache:7"),
             ("unix:///run/redis.sock", "unix:///run/redis.sock"),
         ] {
             let url: RedisUrl = text.parse().unwrap();
@@ -150,8 +184,8 @@ mod tests {
     fn a_url_that_says_more_is_refused() {
         for (text, words) in [
             ("cache:6379", "no scheme"),
-            ("http://cache", "neither redis nor unix: `http`"),
-            ("rediss://cache", "without TLS"),
+            ("http://cache", "neither redis, rediss nor unix: `http`"),
+            ("rediss://cache/3", "redis.database"),
             ("redis://user:secret@cache", "redis.password_file"),
             ("redis://cache/3", "redis.database"),
             ("redis://cache:0", "port is not a number"),

@@ -3,7 +3,7 @@
 use super::TokenEvent;
 use super::cache::FILL;
 use crate::ids::CacheOperation;
-use crate::metrics::{LoopMetrics, ServerState};
+use crate::metrics::{LoopMetrics, ServerState, add_handshakes};
 use crate::polls::{Polls, Valued};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Token};
@@ -183,6 +183,8 @@ impl RedisCache {
 
     /// Copies the state of the server to the metrics, and logs changes.
     pub(super) fn keep_states(&mut self) {
+        let handshakes = self.client.take_handshakes();
+        add_handshakes(&self.metrics.redis_handshakes, &handshakes);
         let (server, status) = (&self.server, self.client.status());
         let state = state_of(&status);
         if let Some(cell) = self.metrics.servers.first()

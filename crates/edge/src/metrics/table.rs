@@ -223,6 +223,8 @@ metrics! {
         => |of| of.metrics.total(|cells| &cells.feed.resyncs);
 
     redis_lookups: CounterSet<LookupOutcome> = "Reads for requests by what they came to";
+    redis_handshakes: CounterSet<HandshakeOutcome> =
+        "Handshakes of TLS with Redis by how they ended";
     "dwell_redis_server_up": ByServer<Gauge> =
         "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
         => |of| ups(of.metrics.redis_servers());

@@ -285,6 +285,7 @@ fn as_of_memcached(failure: dwell_redis::Failure) -> Failure {
     match failure {
         dwell_redis::Failure::Unavailable => Failure::Unavailable,
         dwell_redis::Failure::Connect => Failure::Connect,
+        dwell_redis::Failure::Handshake => Failure::Handshake,
         dwell_redis::Failure::Timeout => Failure::Timeout,
         dwell_redis::Failure::Closed => Failure::Closed,
         dwell_redis::Failure::Protocol => Failure::Protocol,

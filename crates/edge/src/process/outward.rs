@@ -94,7 +94,19 @@ pub(super) fn memcached(config: &Config) -> Result<Option<Outward<'_>>, RunError
     memcached.tls.then(of_files).transpose()
 }
 
-/// Finds the errors of all of them.
+/// The connector for Redis; `None` where it does not speak TLS.
+///
+/// # Errors
+/// [`RunError::Certificate`], [`RunError::ServerName`].
+pub(super) fn redis(config: &Config) -> Result<Option<Connector>, RunError> {
+    let Some(address) = config.redis.secure_address() else {
+        return Ok(None);
+    };
+    let outward = Outward::new(config.redis.client_tls(), &[])?;
+    outward.connector(address).map(Some)
+}
+
+/// Finds the errors of all of them, but those of [`redis`].
 pub(super) fn check(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     match upstream(config) {

@@ -1,6 +1,7 @@
 //! The Redis server of the configuration, whose name is looked up and whose password is read.
 
 use super::error::RunError;
+use super::outward;
 use super::plans::resolve;
 use crate::config::{Config, RedisTracking, RedisUrl};
 use dwell_redis::{ClientOptions, Endpoint};
@@ -24,13 +25,16 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         return Ok(None);
     };
     let endpoint = match url {
-        RedisUrl::Tcp(address) => Endpoint::Tcp(resolve(address, "--redis")?),
+        RedisUrl::Tcp(address) | RedisUrl::Secure(address) => {
+            Endpoint::Tcp(resolve(address, "--redis")?)
+        }
         RedisUrl::Unix(path) => Endpoint::Unix(path.clone()),
     };
     let default = ClientOptions::default();
     let values = config.publish.value_bytes_max.saturating_mul(4);
     let values = usize::try_from(values).unwrap_or(usize::MAX);
     let options = ClientOptions {
+        tls: outward::redis(config)?,
         username: redis.username.clone(),
         password: redis.password_file.as_deref().map(password).transpose()?,
         database: redis.database,

@@ -1,6 +1,7 @@
-//! Counts of handshakes.
+//! Counts of handshakes, and the last failure.
 
-use super::HandshakeFailure;
+use super::{HandshakeFailure, Handshaking, server_fault};
+use std::io;
 
 /// Handshakes with servers by how they have ended.
 ///
@@ -56,5 +57,70 @@ impl HandshakeCounts {
             Some((_, counted)) => *counted += count,
             None => self.failed.push((failure, count)),
         }
+    }
+}
+
+/// The ends of the handshakes with one server, across its connections.
+///
+/// ```
+/// use dwell_evloop::{HandshakeFailure, Handshakes, Handshaking};
+///
+/// let mut handshakes = Handshakes::default();
+/// assert_eq!(handshakes.enter(Ok(Handshaking::Pending)), Ok(false));
+/// let late = handshakes.broken_off(Some(HandshakeFailure::Late));
+/// assert_eq!((late, handshakes.error()), (true, Some("no end of the handshake in time")));
+/// assert_eq!(handshakes.enter(Ok(Handshaking::Done)), Ok(true));
+/// assert_eq!(handshakes.error(), None);
+/// assert_eq!(handshakes.take_counts().failed().next(), Some((HandshakeFailure::Late, 1)));
+/// ```
+#[derive(Debug, Default)]
+pub struct Handshakes {
+    /// The reason for which the last one failed, if it did.
+    error: Option<Box<str>>,
+    /// The ends since the counts were taken last.
+    counts: HandshakeCounts,
+}
+
+impl Handshakes {
+    /// The reason for which the last one failed, if it did.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Takes the counts since the last call.
+    pub fn take_counts(&mut self) -> HandshakeCounts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Enters a step; returns true if the connection can be used.
+    ///
+    /// # Errors
+    /// The reason if the handshake has failed.
+    pub fn enter(&mut self, step: io::Result<Handshaking>) -> Result<bool, HandshakeFailure> {
+        match step {
+            Ok(Handshaking::Pending) => return Ok(false),
+            Ok(Handshaking::Agreed(_)) => self.counts.add(None),
+            Ok(_) => {}
+            Err(error) => {
+                let failure = HandshakeFailure::of(&error);
+                self.counts.add(Some(failure));
+                self.error = Some(server_fault(&error));
+                return Err(failure);
+            }
+        }
+        self.error = None;
+        Ok(true)
+    }
+
+    /// Enters one that has ended in another way; returns true if one was under way.
+    pub fn broken_off(&mut self, failure: Option<HandshakeFailure>) -> bool {
+        if failure.is_some() {
+            self.counts.add(failure);
+            self.error = Some(match failure {
+                Some(HandshakeFailure::Late) => "no end of the handshake in time".into(),
+                _ => "connection reset by the server".into(),
+            });
+        }
+        failure.is_some()
     }
 }

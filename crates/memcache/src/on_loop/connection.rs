@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use dwell_evloop::{Peer, Readiness, Stream};
+use dwell_evloop::{Handshakes, Peer, Readiness, Stream};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
 
 use super::batch::{Batch, Form, Progress};
-use super::handshakes::Handshakes;
 use super::ledger::{Reporter, Sink};
 use super::{Failure, Outcome};
 
@@ -99,7 +98,8 @@ impl Connection {
         }
         // An end that comes with the last bytes is not told again.
         self.peer.observe(readiness);
-        if !handshakes.enter(self.peer.handshake())? {
+        let entered = handshakes.enter(self.peer.handshake());
+        if !entered.map_err(|_| Failure::Handshake)? {
             return Ok(false);
         }
         self.is_established = true;

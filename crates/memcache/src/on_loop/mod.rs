@@ -24,7 +24,6 @@ mod command;
 mod completion;
 mod connection;
 mod error;
-mod handshakes;
 mod ledger;
 mod options;
 mod server;

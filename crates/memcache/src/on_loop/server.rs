@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use dwell_evloop::{
-    Backoff, Breaker, Connector, Context, HandshakeCounts, ReadOutcome, Readiness, Stream, Token,
+    Backoff, Breaker, Connector, Context, HandshakeCounts, Handshakes, ReadOutcome, Readiness,
+    Stream, Token,
 };
 use dwell_proto::memcache::{KEY_BYTES_MAX, Key};
 
 use super::batch::{Batch, Form, Wants};
 use super::connection::Connection;
-use super::handshakes::Handshakes;
 use super::ledger::{Ledger, Reporter, Sink};
 use super::{ClientOptions, Error, Failure, ServerOptions, ServerStatus, State};
 

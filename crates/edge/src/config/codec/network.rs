@@ -154,7 +154,7 @@ impl Codec<RedisUrl> for RedisServer {
     }
 
     fn describe(&self) -> String {
-        "`\"redis://host:port\"`, `\"unix:///path\"`".to_owned()
+        "`\"redis://host:port\"`, `\"rediss://host:port\"`, `\"unix:///path\"`".to_owned()
     }
 }
 

@@ -7,7 +7,15 @@ use crate::config::{Config, RedisTracking};
 options! {
     OPTIONS for Config:
     "redis".redis.url ["--redis"] = OrOff(RedisServer);
-    "The server, Redis 6 or later or Valkey."
+    "The server, Redis 6 or later or Valkey. `rediss://` is spoken to under TLS."
+    "redis".redis.tls_ca = OrOff(FilePath);
+    "As `upstream.tls_ca`, for the server."
+    "redis".redis.tls_server_name = OrOff(Name);
+    "As `upstream.tls_server_name`, for the server."
+    "redis".redis.tls_certificate = OrOff(FilePath);
+    "As `upstream.tls_certificate`, for the server."
+    "redis".redis.tls_key = OrOff(FilePath);
+    "As `upstream.tls_key`, for the server."
     "redis".redis.username = OrOff(Name);
     "The user of the server's ACL. `\"off\"` is the default user."
     "redis".redis.password_file = OrOff(FilePath);
