@@ -43,7 +43,7 @@ def hold(dwell, cleanup, key=KEY, others=0):
 
 
 def assert_not_swept(dwell):
-    assert dwell.metric("dwell_memcached_sweeps_total") == 0
+    assert dwell.metric("dwell_redis_sweeps_total") == 0
 
 
 def test_a_hit_is_the_value_and_a_miss_is_the_applications(start_edge, redis, app):

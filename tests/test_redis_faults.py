@@ -102,6 +102,18 @@ def test_a_small_tracking_table_loses_nothing(start_server, start_edge, cleanup)
         assert poll.answer().body == b"%d" % place
 
 
+def test_reads_for_nothing_are_slowed_down_and_said_once(start_server, start_edge, cleanup):
+    redis = start_server("--tracking-table-max-keys", "8")
+    edge, cache = start_edge(redis), redis.client()
+    polls = [hold(edge, cleanup, f"/poll/{place}", others=place) for place in range(30)]
+    until(lambda: "raise tracking-table-max-keys" in edge.output(), "the log says so")
+    assert edge.metric("dwell_redis_unchanged_rereads_total") >= 256
+    for place, poll in enumerate(polls):
+        cache.set(f"/poll/{place}", b"%d" % place)
+        assert poll.answer().body == b"%d" % place
+    assert edge.output().count("raise tracking-table-max-keys") <= 2
+
+
 def is_swept(edge, reason):
     """Whether the log says once a loop that changes are not announced."""
     said = [line for line in edge.output().splitlines() if "does not announce changes" in line]
@@ -130,6 +142,23 @@ def test_a_user_who_may_not_track_is_swept(start_server, start_edge, cleanup, tm
     until(lambda: is_swept(edge, "NOPERM"), "the log says so")
     cache.set(KEY, b"1")
     assert poll.answer().body == b"1"
+
+
+def test_a_server_that_no_longer_tracks_is_swept_soon(start_server, start_edge, cleanup, tmp_path):
+    redis = start_server()
+    cache = redis.client()
+    cache.ask("ACL", "SETUSER", "edge", "on", ">secret", "~*", "+@all")
+    (tmp_path / "password").write_text("secret\n")
+    edge = start_edge(redis, username="edge", password_file=str(tmp_path / "password"))
+    poll = hold(edge, cleanup)
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    cache.ask("ACL", "SETUSER", "edge", "-client")
+    cache.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    until(lambda: is_swept(edge, "NOPERM"), "the log says so")
+    # The sweep while it tracked is a minute apart: the next one does not wait for that.
+    cache.set(KEY, b"1")
+    assert poll.answer().body == b"1"
+    assert edge.metric("dwell_redis_sweeps_total") > 0
 
 
 def test_sweeps_alone_find_changes(start_server, start_edge, cleanup):
@@ -191,3 +220,43 @@ def test_a_full_server_refuses_what_is_published(start_server, start_dwell):
         assert response.status == 507
     until(lambda: "OOM command not allowed" in edge.output(), "the log says so")
     assert edge.output().count("OOM command not allowed") <= 2
+
+
+@pytest.fixture
+def put(start_dwell):
+    """Starts an edge before a server, and publishes there."""
+    token = "a-token-of-thirty-two-characters"
+
+    def start(redis, **options):
+        edge = start_dwell(
+            redis={"url": redis.url, **options},
+            publish={"token": [token]},
+            route=[{"prefix": "/poll/", "publish": True}],
+        )
+        return lambda: edge.get(KEY, "PUT", {"Authorization": f"Bearer {token}"}, b"1")
+
+    return start
+
+
+def test_a_publisher_is_told_what_may_pass(start_server, put, tmp_path):
+    redis = start_server()
+    cache = redis.client()
+    cache.ask("ACL", "SETUSER", "edge", "on", ">secret", "~*", "+@all")
+    (tmp_path / "password").write_text("secret\n")
+    put = put(redis, username="edge", password_file=str(tmp_path / "password"))
+    assert put().status == 201
+    cache.ask("REPLICAOF", "127.0.0.1", 9)
+    response = put()
+    assert (response.status, response.field("Retry-After")) == (503, "1")
+    cache.ask("REPLICAOF", "NO", "ONE")
+    until(lambda: put().status == 204, "it takes writes again")
+    cache.ask("ACL", "SETUSER", "edge", "-set")
+    # Another loop may still be about to connect anew.
+    until(lambda: put().status == 502, "it says that it may not")
+
+
+def test_a_put_is_one_command(start_server, put):
+    redis = start_server()
+    put = put(redis)
+    assert [put().status for _ in range(3)] == [201, 204, 204]
+    assert redis.client().stats()[b"cmd_set"] == 3

@@ -4,7 +4,7 @@ use crate::connection::Flight;
 use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
 use crate::waited::HoldEvent;
-use crate::waits::{Waits, send_read};
+use crate::waits::{Waits, send_read, send_rereads};
 use crate::{
     ClientOptions, Completion, Endpoint, Error, Failure, Outcome, RedisMetrics, SetCondition,
     SetOptions, Status, Tracking,
@@ -152,7 +152,7 @@ impl Client {
                 context,
                 &self.options,
                 key,
-                Some(tag),
+                tag,
             );
         }
         // The waits for it are compared with a value that is read after this one.
@@ -183,6 +183,33 @@ impl Client {
             SetCondition::Present => arguments.push(b"XX"),
         }
         self.operation(context, Flight::Write { tag }, &arguments)
+    }
+
+    /// Stores a value in one round trip: ends as missing where there was none, as done where
+    /// another was replaced, or a failure. It ends as unmet where nothing was stored and
+    /// [`set`](Self::set) has to be used: for a key of another type, or a server older than 6.2.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn swap(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        value: &[u8],
+        lifetime: Option<Duration>,
+        tag: u64,
+    ) -> Result<(), Error> {
+        let lifetime = lifetime.map(milliseconds);
+        let mut arguments: Vec<&[u8]> = vec![b"SET", key, value];
+        if let Some(lifetime) = &lifetime {
+            arguments.extend([&b"PX"[..], lifetime.as_bytes()]);
+        }
+        arguments.push(if self.waits.is_without_swap {
+            b"NX"
+        } else {
+            b"GET"
+        });
+        self.operation(context, Flight::Swap { tag }, &arguments)
     }
 
     /// Deletes a key; ends as done, unmet where there was none, or a failure.
@@ -286,6 +313,7 @@ impl Client {
             reason: self.plain.reason(),
             tracking,
             tracking_reason: waits.refused_reason.as_deref(),
+            has_idle_pushes: waits.pace.has_idle_pushes(),
         }
     }
 
@@ -327,24 +355,33 @@ impl Client {
         waits.metrics.armed_keys.set(armed);
     }
 
-    /// Adds the reads of keys that have changed, as many as may be under way.
-    fn read_changed(&mut self, context: &mut Context) {
+    /// Has every key that is waited for read once more, beside what is announced.
+    ///
+    /// Shape: a sweep of very many keys takes long; this does nothing before it is over, nor while
+    /// there is no connection, after which everything is read anyway.
+    pub fn sweep(&mut self) {
+        if (self.plain.is_up() || self.tracked.is_up()) && self.waits.waited.sweep() {
+            self.waits.metrics.sweeps.increment();
+        }
+    }
+
+    /// Adds the reads of keys that have changed, as many as may be under way;
+    /// [`flush`](Self::flush) does so, too. A caller that begins with it has them sent before its
+    /// own.
+    pub fn read_changed(&mut self, context: &mut Context) {
         let (tracked, waits) = (&mut self.tracked, &mut self.waits);
         waits.waited.settle(|key| context.disarm(key));
-        if waits.waited.waited() == 0 || waits.is_refused(context) {
+        if waits.waited.waited() == 0 {
             return;
         }
-        if !tracked.ensure(context, &self.options) || !tracked.is_up() {
-            return;
+        if !waits.is_refused(context) {
+            tracked.ensure(context, &self.options);
         }
-        while tracked.in_flight() < READS_AT_ONCE
-            && let Some(key) = waits.waited.next()
+        send_rereads((&mut self.plain, tracked), waits, context, &self.options);
+        if let Some(pause) = waits.pace.pause(context.now())
+            && waits.waited.has_queued()
         {
-            waits.metrics.rereads.increment();
-            if send_read(tracked, waits, context, &self.options, &key, None).is_err() {
-                // The socket takes nothing; replies or the deadline will have the next flush.
-                break;
-            }
+            context.arm_sooner(Token::new(self.kinds.connection, 0, PACE), pause);
         }
     }
 
@@ -366,6 +403,12 @@ impl Client {
             _ => &mut self.tracked,
         };
         link.ready(context, token, readiness, &self.options, &mut on);
+        if std::mem::take(&mut waits.is_demoted) {
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, true, event, error_reply, sink)
+            };
+            (self.tracked).end(context, Failure::ReadOnly, &self.options, &mut on);
+        }
         waits.follow_refusal(context, &mut self.tracked);
     }
 
@@ -382,6 +425,10 @@ impl Client {
             return waits.waited.happens(token, HoldEvent::Invalidated);
         }
         let index = token.index();
+        if index == PACE {
+            // The flush at the end of the turn reads on.
+            return;
+        }
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, index == TRACKED, event, error_reply, sink)
         };
@@ -399,7 +446,6 @@ impl Client {
     /// Asks a silent tracking connection for a sign of life, or closes it if nothing needs it.
     fn probe(&mut self, context: &mut Context) {
         let (waits, now) = (&mut self.waits, context.now());
-        waits.waited.retry();
         if waits.waited.waited() > 0 {
             waits.idle_since = None;
         } else if now >= *waits.idle_since.get_or_insert(now) + IDLE_MAX {
@@ -421,8 +467,8 @@ fn milliseconds(lifetime: Duration) -> String {
 
 const PLAIN: u32 = 0;
 const TRACKED: u32 = 1;
-/// Two commands each for so many keys are under way at a time: the others follow their replies.
-const READS_AT_ONCE: usize = 2048;
+/// Index of the deadline until which reads are held back.
+const PACE: u32 = 2;
 /// The time that a tracking connection stays when no key is waited for.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 const FAILED_AT_ONCE: Failure = Failure::Unavailable;

@@ -44,10 +44,37 @@ pub enum Failure {
     Closed,
     /// The reply is malformed, or not one to the command.
     Protocol,
-    /// The server replied with an error.
+    /// The server replied with an error that is none of the following.
     ErrorReply,
+    /// The server can do it only later: it loads its data, runs a script, or lacks its replicas.
+    NotReady,
+    /// The server has no memory left for a write.
+    Full,
+    /// The server is a replica, or has become one.
+    ReadOnly,
+    /// The server's ACL does not allow the command or the key.
+    Denied,
     /// The value is larger than the limit.
     TooLarge,
+}
+
+impl Failure {
+    /// The failure that an error reply is.
+    pub(crate) fn of_error(text: &[u8]) -> Self {
+        match text.split(|byte| *byte == b' ').next().unwrap_or_default() {
+            b"LOADING" | b"BUSY" | b"MASTERDOWN" | b"CLUSTERDOWN" | b"TRYAGAIN" | b"NOREPLICAS"
+            | b"MISCONF" => Self::NotReady,
+            b"OOM" => Self::Full,
+            b"READONLY" => Self::ReadOnly,
+            b"NOPERM" => Self::Denied,
+            _ => Self::ErrorReply,
+        }
+    }
+
+    /// Returns true if the server refuses every read now, and will not do so later.
+    pub(crate) fn is_of_all_reads(self) -> bool {
+        self == Self::NotReady
+    }
 }
 
 impl fmt::Display for Failure {
@@ -61,6 +88,10 @@ impl fmt::Display for Failure {
             Self::Closed => "connection closed before the reply",
             Self::Protocol => "malformed or unexpected reply",
             Self::ErrorReply => "server replied with an error",
+            Self::NotReady => "server is not ready",
+            Self::Full => "server has no memory left",
+            Self::ReadOnly => "server is a replica",
+            Self::Denied => "server does not allow it",
             Self::TooLarge => "value exceeds the limit",
         })
     }

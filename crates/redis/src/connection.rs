@@ -17,6 +17,8 @@ pub(crate) enum Flight {
     Lifetime,
     /// `GET` of a key of the table, for an operation with this tag or for its waits.
     Read { key: Token, tag: Option<u64> },
+    /// `GET` of a key of the table, where nothing is tracked.
+    Sweep { key: Token },
     /// `GET` where nothing is tracked.
     Get {
         tag: u64,
@@ -25,15 +27,22 @@ pub(crate) enum Flight {
     },
     /// A command that changes a key.
     Write { tag: u64 },
+    /// `SET` that replies what was there.
+    Swap { tag: u64 },
 }
 
 impl Flight {
+    /// Returns true of reads for those who wait for a key alone.
+    pub(crate) fn is_reread(&self) -> bool {
+        matches!(self, Self::Read { tag: None, .. } | Self::Sweep { .. })
+    }
+
     /// The tag of the operation that waits for the reply.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
-            Self::Ping | Self::Lifetime => None,
+            Self::Ping | Self::Lifetime | Self::Sweep { .. } => None,
             Self::Read { tag, .. } => *tag,
-            Self::Get { tag, .. } | Self::Write { tag } => Some(*tag),
+            Self::Get { tag, .. } | Self::Write { tag } | Self::Swap { tag } => Some(*tag),
         }
     }
 }

@@ -16,6 +16,7 @@ mod greeting;
 mod link;
 mod metrics;
 mod options;
+mod pace;
 mod tracking;
 mod waited;
 mod waits;

@@ -349,6 +349,17 @@ impl Link {
         }
     }
 
+    /// Ends the connection, which is made again later.
+    pub(crate) fn end(
+        &mut self,
+        context: &mut Context,
+        failure: Failure,
+        options: &ClientOptions,
+        on: &mut impl OnEvent,
+    ) {
+        self.settle(context, Err(failure), options, on);
+    }
+
     /// Makes no further attempt until the next [`ensure`](Self::ensure).
     pub(crate) fn give_up(&mut self, context: &mut Context) {
         context.disarm(self.token);

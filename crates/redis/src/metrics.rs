@@ -15,6 +15,10 @@ pub struct RedisMetrics {
     pub pushes: CounterSet<PushKind>,
     /// Reads of keys that are waited for, after a push, a reconnect or the end of a lifetime.
     pub rereads: Counter,
+    /// Reads after an announcement of a change that found none.
+    pub unchanged_rereads: Counter,
+    /// Sweeps over the keys that are waited for.
+    pub sweeps: Counter,
     /// Times that every key that is waited for was read again.
     pub resyncs: CounterSet<ResyncReason>,
     /// Replies that held no value that can be used.

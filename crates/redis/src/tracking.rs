@@ -30,4 +30,7 @@ pub struct Status<'c> {
     pub tracking: Tracking,
     /// The reason why the server does not track.
     pub tracking_reason: Option<&'c str>,
+    /// Returns true while most announcements are of keys that have not changed, as of a server
+    /// whose `tracking-table-max-keys` is too small. Keys are then read at a slower pace.
+    pub has_idle_pushes: bool,
 }

@@ -3,6 +3,7 @@
 use crate::connection::Flight;
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
+use crate::pace::Pace;
 use crate::waited::{HoldEvent, WaitedKeys};
 use crate::{
     ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedisMetrics, ResyncReason,
@@ -10,6 +11,7 @@ use crate::{
 };
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::{Items, Message, Value, command};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,11 +21,18 @@ pub(crate) struct Waits {
     /// The server is asked to track.
     is_tracking: bool,
     pub(crate) waited: WaitedKeys,
+    pub(crate) pace: Pace,
     /// The lifetime that the server has replied for the key whose value comes next.
     lifetime: Option<Duration>,
     /// The time until which the server is not asked again to track.
     pub(crate) refused_until: Option<Instant>,
     pub(crate) refused_reason: Option<Box<str>>,
+    /// The server has become a replica: its address may lead to another one now.
+    pub(crate) is_demoted: bool,
+    /// The time until which its connections are not made anew for that.
+    demoted_until: Option<Instant>,
+    /// The server knows no `SET` with `GET`.
+    pub(crate) is_without_swap: bool,
     /// Since when no key was waited for.
     pub(crate) idle_since: Option<Instant>,
     pub(crate) metrics: Arc<RedisMetrics>,
@@ -37,7 +46,7 @@ pub(crate) fn send_read(
     context: &mut Context,
     options: &ClientOptions,
     name: &[u8],
-    tag: Option<u64>,
+    tag: u64,
 ) -> Result<(), Error> {
     let Some(key) = waits.waited.enter(name) else {
         return Ok(());
@@ -49,9 +58,42 @@ pub(crate) fn send_read(
         return Err(error);
     }
     let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
+    let tag = Some(tag);
     tracked.push_behind(context, Flight::Read { key, tag }, options, read);
     waits.waited.happens(key, HoldEvent::Sent);
     Ok(())
+}
+
+/// Adds the reads of keys that are to be read again, as many as may be under way. They have room of
+/// their own, so that a flood of lookups leaves them theirs.
+pub(crate) fn send_rereads(
+    (plain, tracked): (&mut Link, &mut Link),
+    waits: &mut Waits,
+    context: &mut Context,
+    options: &ClientOptions,
+) {
+    let is_told = !waits.is_refused(context) && tracked.is_up();
+    if !is_told && !plain.is_up() {
+        return;
+    }
+    let (now, waited) = (context.now(), waits.waited.waited());
+    let (room, mut count) = (waits.pace.room(now, waited), 0);
+    while count < room
+        && let Some((key, name)) = waits.waited.next(is_told)
+    {
+        count += 1;
+        let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", &*name]);
+        if is_told {
+            let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", &*name]);
+            tracked.push_behind(context, Flight::Lifetime, options, lifetime);
+            tracked.push_behind(context, Flight::Read { key, tag: None }, options, read);
+            waits.waited.happens(key, HoldEvent::Sent);
+        } else {
+            plain.push_behind(context, Flight::Sweep { key }, options, read);
+        }
+    }
+    waits.pace.sent(count, now);
+    waits.metrics.rereads.add(count as u64);
 }
 
 impl Waits {
@@ -60,9 +102,13 @@ impl Waits {
         Self {
             is_tracking,
             waited: WaitedKeys::new(kind),
+            pace: Pace::new(dwell_evloop::seed()),
             lifetime: None,
             refused_until: None,
             refused_reason: None,
+            is_demoted: false,
+            demoted_until: None,
+            is_without_swap: false,
             idle_since: None,
             metrics,
         }
@@ -111,6 +157,9 @@ impl Waits {
             LinkEvent::Up | LinkEvent::Down => {}
             LinkEvent::Push(items) => self.pushed(items),
             LinkEvent::Failed(flight, failure) => {
+                if flight.is_reread() {
+                    self.pace.ended();
+                }
                 if let Some(tag) = flight.tag() {
                     let outcome = Outcome::Failed(failure);
                     sink(context, Completion { tag, outcome });
@@ -135,6 +184,9 @@ impl Waits {
         message: &Message<'_>,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) -> Result<(), Failure> {
+        if flight.is_reread() {
+            self.pace.ended();
+        }
         match flight {
             // An error is a sign of life as well.
             Flight::Ping => {}
@@ -148,14 +200,17 @@ impl Waits {
             }
             Flight::Read { key, tag } => {
                 let outcome = self.value_of(message)?;
-                let event = match outcome {
-                    Outcome::Failed(Failure::ErrorReply) => HoldEvent::Refused,
-                    _ => HoldEvent::Answered,
-                };
                 self.follow_lifetime(context, key, &outcome);
                 let tag = tag.or(self.waited.tag(key));
-                self.waited.happens(key, event);
+                self.follow_read(context, key, &outcome);
                 if let Some(tag) = tag {
+                    sink(context, Completion { tag, outcome });
+                }
+            }
+            Flight::Sweep { key } => {
+                let outcome = self.value_of(message)?;
+                self.follow_refusal_of_all(context, &outcome);
+                if let Some(tag) = self.waited.tag(key) {
                     sink(context, Completion { tag, outcome });
                 }
             }
@@ -171,13 +226,85 @@ impl Waits {
                     Message::Value(Value::SimpleString(_)) => Outcome::Done,
                     Message::Value(Value::Number(number)) if *number > 0 => Outcome::Done,
                     Message::Value(Value::Number(_) | Value::Null) => Outcome::Unmet,
-                    Message::Value(Value::Error(_)) => Outcome::Failed(Failure::ErrorReply),
+                    Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
                     _ => return Err(Failure::Protocol),
                 };
                 sink(context, Completion { tag, outcome });
+                return self.follow_write(context, &outcome);
+            }
+            Flight::Swap { tag } => {
+                let outcome = self.swapped(message)?;
+                sink(context, Completion { tag, outcome });
+                return self.follow_write(context, &outcome);
             }
         }
         Ok(())
+    }
+
+    /// The outcome of a `SET` that replies what was there.
+    fn swapped(&mut self, message: &Message<'_>) -> Result<Outcome<'static>, Failure> {
+        Ok(match message {
+            // It was sent with `NX`, where the server knows no `GET`.
+            Message::Value(Value::Null) if self.is_without_swap => Outcome::Unmet,
+            Message::Value(Value::SimpleString(_) | Value::Null) => Outcome::Missing,
+            Message::Value(Value::BulkString(_)) | Message::Oversized { .. } => Outcome::Done,
+            Message::Value(Value::Error(text)) if text.starts_with(SYNTAX) => {
+                self.is_without_swap = true;
+                Outcome::Unmet
+            }
+            // It replaces strings alone.
+            Message::Value(Value::Error(text)) if text.starts_with(WRONG_TYPE) => Outcome::Unmet,
+            Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
+            Message::Value(_) => return Err(Failure::Protocol),
+        })
+    }
+
+    /// Ends the connections to a server that has become a replica.
+    fn follow_write(&mut self, context: &Context, outcome: &Outcome<'_>) -> Result<(), Failure> {
+        let now = context.now();
+        if *outcome != Outcome::Failed(Failure::ReadOnly)
+            || self.demoted_until.is_some_and(|until| now < until)
+        {
+            return Ok(());
+        }
+        self.is_demoted = true;
+        self.demoted_until = Some(now + DEMOTED_FOR);
+        Err(Failure::ReadOnly)
+    }
+
+    /// Notes what a read on the tracking connection has come to.
+    fn follow_read(&mut self, context: &mut Context, key: Token, outcome: &Outcome<'_>) {
+        self.follow_refusal_of_all(context, outcome);
+        let digest = match outcome {
+            Outcome::Failed(Failure::TooLarge) | Outcome::Missing => 0,
+            Outcome::Value(value) => digest_of(value),
+            Outcome::Failed(failure) if failure.is_of_all_reads() => {
+                return self.waited.happens(key, HoldEvent::Deferred);
+            }
+            _ => {
+                self.waited.happens(key, HoldEvent::Refused);
+                if let Some(refusals) = self.waited.put_off(key) {
+                    let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
+                    context.arm(key, delay.min(REFUSED_KEY_MAX));
+                }
+                return;
+            }
+        };
+        if let Some(has_changed) = self.waited.answered(key, digest) {
+            self.pace.told(has_changed, context.now());
+            (self.metrics.unchanged_rereads).add(u64::from(!has_changed));
+        }
+    }
+
+    /// Follows a server that refuses every read for now, or executes them again.
+    fn follow_refusal_of_all(&mut self, context: &Context, outcome: &Outcome<'_>) {
+        match outcome {
+            Outcome::Failed(failure) if failure.is_of_all_reads() => {
+                self.pace.refused(context.now());
+            }
+            Outcome::Failed(_) => {}
+            _ => self.pace.answered(),
+        }
     }
 
     /// Arms the end of a value's lifetime.
@@ -202,7 +329,7 @@ impl Waits {
                 unusable.increment(UnusableValue::WrongType);
                 Outcome::Missing
             }
-            Message::Value(Value::Error(_)) => Outcome::Failed(Failure::ErrorReply),
+            Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
             Message::Oversized { .. } => {
                 unusable.increment(UnusableValue::TooLarge);
                 Outcome::Failed(Failure::TooLarge)
@@ -236,6 +363,29 @@ impl Waits {
 
 /// The time after which a server that does not track is asked again.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
+/// The time after which a key that the server has refused is read again; each refusal in a row
+/// doubles it.
+const REFUSED_KEY_MIN: Duration = Duration::from_millis(250);
+const REFUSED_KEY_MAX: Duration = Duration::from_secs(30);
 /// The longest time until a key with a lifetime is read again.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The time for which a replica is not left for another server again, as it may be the only one.
+const DEMOTED_FOR: Duration = Duration::from_secs(5);
 const WRONG_TYPE: &[u8] = b"WRONGTYPE";
+const SYNTAX: &[u8] = b"ERR syntax error";
+
+/// A digest by which most values differ: of the length and both ends, so that large ones cost no
+/// more than others. It only sets the pace of reads.
+fn digest_of(value: &[u8]) -> u64 {
+    let end = value.len().saturating_sub(DIGEST_BYTES);
+    let mut hasher = DefaultHasher::new();
+    (
+        value.len(),
+        &value[..value.len().min(DIGEST_BYTES)],
+        &value[end..],
+    )
+        .hash(&mut hasher);
+    hasher.finish() | 1
+}
+
+const DIGEST_BYTES: usize = 64;

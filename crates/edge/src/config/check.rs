@@ -292,6 +292,12 @@ fn sources(draft: &mut Draft, config: &Config) {
 
 fn sizes(draft: &mut Draft, config: &Config) {
     let (store, limits) = (&config.store, &config.limits);
+    let publishes_to_redis = config.redis.url.is_some() && config.publish.is_on();
+    let read_bytes_max = if publishes_to_redis {
+        config.redis.value_bytes_max as u64
+    } else {
+        u64::MAX
+    };
     let pairs = [
         (
             ("store.item_bytes_max", store.item_bytes_max as u64),
@@ -302,6 +308,11 @@ fn sizes(draft: &mut Draft, config: &Config) {
             ("limits.target_bytes_max", limits.target_bytes_max as u64),
             ("limits.head_bytes_max", limits.head_bytes_max as u64),
             "the request target is a part of the head",
+        ),
+        (
+            ("publish.value_bytes_max", config.publish.value_bytes_max),
+            ("redis.value_bytes_max", read_bytes_max),
+            "a value that is published has to be read again",
         ),
     ];
     for ((smaller, size), (larger, bound), why) in pairs {

@@ -169,6 +169,18 @@ impl Cache {
         flush(client, context, polls, http);
     }
 
+    /// Returns true if the client of the source knows the watched keys, and reads them again.
+    pub(super) fn sweeps_itself(&self) -> bool {
+        self.redis.is_some()
+    }
+
+    /// Has all watched keys read again by the client of Redis.
+    pub(super) fn sweep_waited(&mut self) {
+        if let Some(redis) = &mut self.redis {
+            redis.sweep();
+        }
+    }
+
     /// Queries the versions of the keys of a sweep, as many as may be open.
     pub(super) fn send_versions(
         &mut self,
@@ -176,9 +188,6 @@ impl Cache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
-        if let Some(redis) = &mut self.redis {
-            return redis.send_sweep(context, polls);
-        }
         let Some(client) = &mut self.memcached else {
             return;
         };

@@ -19,6 +19,7 @@ pub(crate) struct RedisCache {
     client: Client,
     server: Endpoint,
     tracking: Tracking,
+    has_idle_pushes: bool,
     /// The code of the last error reply.
     refused: Box<str>,
     metrics: Arc<LoopMetrics>,
@@ -26,8 +27,6 @@ pub(crate) struct RedisCache {
 
 /// Interval of sweeps while the server announces no changes, as of memcached.
 const UNTOLD_SWEEP: Duration = Duration::from_millis(250);
-/// Most reads of a sweep that are under way at a time.
-const READS_AT_ONCE: usize = 2048;
 
 impl RedisCache {
     pub(crate) fn new(client: Client, server: Endpoint, metrics: Arc<LoopMetrics>) -> Self {
@@ -35,6 +34,7 @@ impl RedisCache {
             client,
             server,
             tracking: Tracking::Idle,
+            has_idle_pushes: false,
             refused: Box::default(),
             metrics,
         }
@@ -76,6 +76,9 @@ impl RedisCache {
         polls: &mut Polls,
         http: &mut Http,
     ) {
+        // Keys that have changed come before what requests ask for.
+        self.follow_waits(polls);
+        self.client.read_changed(context);
         for lookup in polls.lookups.take_unsent() {
             let may_wait = polls.lookups.may_wait(lookup);
             let Some(name) = polls.lookup_sent(lookup) else {
@@ -96,17 +99,9 @@ impl RedisCache {
         self.flush(context, polls, http);
     }
 
-    /// Reads the keys of a sweep, as many as may be under way.
-    pub(super) fn send_sweep(&mut self, context: &mut Context, polls: &mut Polls) {
-        while polls.lookups.is_sweeping() && self.client.operations() < READS_AT_ONCE {
-            let Some(key) = polls.lookups.next_version() else {
-                break;
-            };
-            if let Some(name) = polls.waited_name(key) {
-                // A read without room is made by the next sweep.
-                let _ = self.client.read(context, name, key.to_bits());
-            }
-        }
+    /// Has all watched keys read again.
+    pub(super) fn sweep(&mut self) {
+        self.client.sweep();
     }
 
     /// Sends the requests of publishers.
@@ -198,6 +193,14 @@ impl RedisCache {
             log_tracking(server, &status);
             self.tracking = tracking;
         }
+        if status.has_idle_pushes && !self.has_idle_pushes {
+            self.has_idle_pushes = true;
+            tracing::warn!(
+                %server,
+                "Redis announces changes of keys that have not changed, and reads are slowed down: \
+                 raise tracking-table-max-keys above the number of keys that polls wait for"
+            );
+        }
         let is_on = tracking == Tracking::On;
         self.metrics.redis.tracking_loops.set(i64::from(is_on));
         let reply = self.client.take_error_reply().unwrap_or_default();
@@ -209,14 +212,19 @@ impl RedisCache {
         }
     }
 
-    /// Tells the client which keys have begun or ended to be waited for, and sends what there is.
-    pub(super) fn flush(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+    /// Tells the client which keys have begun or ended to be waited for.
+    fn follow_waits(&mut self, polls: &mut Polls) {
         for (name, key) in polls.take_changed_waits() {
             match key {
                 Some(key) => self.client.wait(&name, key.to_bits()),
                 None => self.client.unwait(&name),
             }
         }
+    }
+
+    /// Tells the client which keys are waited for, and sends what there is.
+    pub(super) fn flush(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
+        self.follow_waits(polls);
         let mut sink = |context: &mut Context, completion: Completion<'_>| {
             polls.redis_completed(context, http, &completion);
         };

@@ -281,8 +281,9 @@ impl EdgeLoop {
             (ENCODINGS, polls.has_encodings(), ENCODINGS_INTERVAL),
         ];
         for (timer, is_wanted, interval) in timers {
-            if is_wanted && !context.is_armed(timer) {
-                context.arm(timer, interval);
+            // An interval may have become shorter, as where Redis announces no changes any more.
+            if is_wanted {
+                context.arm_sooner(timer, interval);
             }
         }
     }

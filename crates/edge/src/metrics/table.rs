@@ -236,6 +236,11 @@ metrics! {
         => |of| of.metrics.total(|cells| &cells.redis.pushes);
     "dwell_redis_rereads": Counter = "Reads of keys that polls wait for"
         => |of| of.metrics.total(|cells| &cells.redis.rereads);
+    "dwell_redis_unchanged_rereads": Counter =
+        "Reads after the announcement of a change that found none"
+        => |of| of.metrics.total(|cells| &cells.redis.unchanged_rereads);
+    "dwell_redis_sweeps": Counter = "Sweeps over the keys that polls wait for"
+        => |of| of.metrics.total(|cells| &cells.redis.sweeps);
     "dwell_redis_resyncs": CounterSet<RedisResync> =
         "Reads of all keys that polls wait for by their reasons"
         => |of| of.metrics.total(|cells| &cells.redis.resyncs);

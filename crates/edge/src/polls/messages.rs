@@ -281,7 +281,9 @@ pub(super) fn frame_of(published: &PublishResult, cursor: Cursor, label: Option<
     match published {
         PublishResult::Created | PublishResult::Replaced => frames::published(label, cursor),
         PublishResult::TooLarge => frames::error("the value is too large for the store", label),
-        PublishResult::NoRoom(why) | PublishResult::Unanswered(why) => frames::error(why, label),
+        PublishResult::NoRoom(why)
+        | PublishResult::NotNow(why)
+        | PublishResult::Unanswered(why) => frames::error(why, label),
         PublishResult::Moved => {
             frames::error("another process has the store: connect again", label)
         }

@@ -28,6 +28,7 @@ pub(crate) fn send(published: &PublishResult, cursor: Cursor, mut send: impl FnM
         PublishResult::TooLarge => (413, "the value is too large for the store"),
         PublishResult::NoRoom(why) => (507, *why),
         PublishResult::Unanswered(why) => (502, *why),
+        PublishResult::NotNow(why) => (503, *why),
         PublishResult::Busy => (503, "too many values wait to be stored"),
         PublishResult::Moved => (503, "another process has the store: ask once more"),
     };
@@ -39,7 +40,7 @@ pub(crate) fn send(published: &PublishResult, cursor: Cursor, mut send: impl FnM
             fields.push(("ETag", cursor.entity_tag()));
             fields.push(("Poll-Cursor", cursor.bare()));
         }
-        PublishResult::Busy => fields.push(("Retry-After", b"1")),
+        PublishResult::Busy | PublishResult::NotNow(_) => fields.push(("Retry-After", b"1")),
         PublishResult::Moved => fields.push(("Retry-After", b"0")),
         _ => {}
     }
@@ -110,7 +111,9 @@ impl PublishResult {
             Self::Value(..) => PublishOutcome::Read,
             Self::Missing => PublishOutcome::Missing,
             Self::Unmet => PublishOutcome::Unmet,
-            Self::TooLarge | Self::NoRoom(_) | Self::Busy | Self::Moved => PublishOutcome::Refused,
+            Self::TooLarge | Self::NoRoom(_) | Self::NotNow(_) | Self::Busy | Self::Moved => {
+                PublishOutcome::Refused
+            }
             Self::Unanswered(_) => PublishOutcome::Failed,
         }
     }

@@ -37,6 +37,8 @@ pub(crate) enum PublishResult {
     NoRoom(&'static str),
     /// memcached has not replied.
     Unanswered(&'static str),
+    /// The server does not take writes now, and may do so soon.
+    NotNow(&'static str),
     /// Too many requests wait for memcached.
     Busy,
     /// Another process serves, and has the store.

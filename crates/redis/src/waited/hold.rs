@@ -10,6 +10,8 @@ pub(crate) enum Hold {
     Arming { reads: u32 },
     /// The server announces its next change, or has done so and the announcement is on its way.
     Armed,
+    /// The server has refused to read it: it is read again later.
+    PutOff,
 }
 
 /// An event of one key.
@@ -21,6 +23,8 @@ pub(crate) enum HoldEvent {
     Answered,
     /// A read was refused, and so registered nothing.
     Refused,
+    /// As `Refused`, as every read is for now.
+    Deferred,
     /// The server has announced a change.
     Invalidated,
     /// The connection is gone, with every read under way.
@@ -32,27 +36,30 @@ pub(crate) enum HoldEvent {
 impl Hold {
     /// The state after an event.
     ///
-    /// | | sent | answered | refused | invalidated | lost |
-    /// |---|---|---|---|---|---|
-    /// | unheld | arming 1 | | | unheld | unheld |
-    /// | arming 1 | arming 2 | armed | unheld | arming 1 | unheld |
-    /// | arming n | arming n+1 | arming n-1 | arming n-1 | arming n | unheld |
-    /// | armed | arming 1 | | | unheld | unheld |
+    /// | | sent | answered | refused | deferred | invalidated | lost |
+    /// |---|---|---|---|---|---|---|
+    /// | unheld | arming 1 | | | | unheld | unheld |
+    /// | arming 1 | arming 2 | armed | put off | unheld | arming 1 | unheld |
+    /// | arming n | arming n+1 | arming n-1 | arming n-1 | arming n-1 | arming n | unheld |
+    /// | armed | arming 1 | | | | unheld | unheld |
+    /// | put off | arming 1 | | | | unheld | unheld |
     pub(crate) fn after(self, event: HoldEvent) -> Self {
+        use HoldEvent::{Answered, Deferred, Invalidated, Lost, Refused, Sent, Touched};
         match (self, event) {
-            (_, HoldEvent::Lost)
-            | (Self::Arming { reads: 1 }, HoldEvent::Refused)
-            | (Self::Unheld | Self::Armed, HoldEvent::Invalidated) => Self::Unheld,
-            (Self::Arming { reads }, HoldEvent::Sent) => Self::Arming { reads: reads + 1 },
-            (Self::Unheld | Self::Armed, HoldEvent::Sent) => Self::Arming { reads: 1 },
-            (Self::Arming { reads: 1 }, HoldEvent::Answered) => Self::Armed,
-            (Self::Arming { reads }, HoldEvent::Answered | HoldEvent::Refused) => {
+            (_, Lost)
+            | (Self::Arming { reads: 1 }, Deferred)
+            | (Self::Unheld | Self::Armed | Self::PutOff, Invalidated) => Self::Unheld,
+            (Self::Arming { reads }, Sent) => Self::Arming { reads: reads + 1 },
+            (Self::Unheld | Self::Armed | Self::PutOff, Sent) => Self::Arming { reads: 1 },
+            (Self::Arming { reads: 1 }, Answered) => Self::Armed,
+            (Self::Arming { reads: 1 }, Refused) => Self::PutOff,
+            (Self::Arming { reads }, Answered | Refused | Deferred) => {
                 Self::Arming { reads: reads - 1 }
             }
             // The reply under way is newer than the change. Only a read under way is answered.
-            (Self::Arming { .. }, HoldEvent::Invalidated)
-            | (Self::Unheld | Self::Armed, HoldEvent::Answered | HoldEvent::Refused)
-            | (_, HoldEvent::Touched) => self,
+            (Self::Arming { .. }, Invalidated)
+            | (Self::Unheld | Self::Armed | Self::PutOff, Answered | Refused | Deferred)
+            | (_, Touched) => self,
         }
     }
 

@@ -27,10 +27,10 @@ pub(crate) struct WaitedKeys {
     touched: Vec<Token>,
     /// Keys to be read, oldest first.
     queue: VecDeque<Token>,
-    /// Keys whose read the server refused, until the next probe.
-    refused: Vec<Token>,
     /// Keys that are waited for.
     waited: usize,
+    /// Keys that the sweep under way has still to read.
+    due: usize,
     armed: usize,
 }
 
@@ -41,6 +41,14 @@ struct WaitedKey {
     tag: Option<u64>,
     hold: Hold,
     is_queued: bool,
+    /// The sweep has still to read it.
+    is_due: bool,
+    /// A change was announced that was not read yet.
+    is_told: bool,
+    /// Refusals in a row.
+    refusals: u8,
+    /// Digest of what was read last.
+    digest: u64,
 }
 
 impl WaitedKeys {
@@ -51,8 +59,8 @@ impl WaitedKeys {
             keys: Slab::new(kind, usize::MAX),
             touched: Vec::new(),
             queue: VecDeque::new(),
-            refused: Vec::new(),
             waited: 0,
+            due: 0,
             armed: 0,
         }
     }
@@ -88,6 +96,10 @@ impl WaitedKeys {
             tag: None,
             hold: Hold::Unheld,
             is_queued: false,
+            is_due: false,
+            is_told: false,
+            refusals: 0,
+            digest: 0,
         };
         let token = self.keys.insert(key).ok()?;
         self.by_name.insert(name, token);
@@ -128,11 +140,28 @@ impl WaitedKeys {
             key.hold = key.hold.after(event);
             self.armed += usize::from(key.hold == Hold::Armed);
             match event {
-                HoldEvent::Sent => {}
-                HoldEvent::Refused => self.refused.push(token),
-                _ => self.touched.push(token),
+                HoldEvent::Sent => return,
+                HoldEvent::Refused => key.refusals = key.refusals.saturating_add(1),
+                HoldEvent::Answered | HoldEvent::Lost => key.refusals = 0,
+                HoldEvent::Deferred | HoldEvent::Invalidated | HoldEvent::Touched => {}
             }
+            self.touched.push(token);
         }
+    }
+
+    /// A read of a key was executed, and found something of this digest. Returns true or false if a
+    /// change was announced before, which there was or was not.
+    pub(crate) fn answered(&mut self, token: Token, digest: u64) -> Option<bool> {
+        self.happens(token, HoldEvent::Answered);
+        let key = self.keys.get_mut(token)?;
+        let before = std::mem::replace(&mut key.digest, digest);
+        std::mem::take(&mut key.is_told).then_some(before != digest)
+    }
+
+    /// The refusals in a row of a key that is to be read later.
+    pub(crate) fn put_off(&self, token: Token) -> Option<u8> {
+        let key = self.keys.get(token)?;
+        (key.hold == Hold::PutOff && key.tag.is_some()).then_some(key.refusals)
     }
 
     /// The server has told of a change of `name`; true if somebody waits for it.
@@ -141,7 +170,11 @@ impl WaitedKeys {
             return false;
         };
         self.happens(token, HoldEvent::Invalidated);
-        self.tag(token).is_some()
+        let key = self.keys.get_mut(token);
+        key.is_some_and(|key| {
+            key.is_told = true;
+            key.tag.is_some()
+        })
     }
 
     /// Every key is to be read again.
@@ -160,9 +193,27 @@ impl WaitedKeys {
         self.touched.extend(self.find(name));
     }
 
-    /// Tries those again whose reads were refused.
-    pub(crate) fn retry(&mut self) {
-        self.touched.append(&mut self.refused);
+    /// Begins a sweep, which reads every key that is waited for; false while the last one has keys
+    /// left to read.
+    pub(crate) fn sweep(&mut self) -> bool {
+        let may_begin = self.due == 0 && self.waited > 0;
+        if may_begin {
+            for token in self.keys.tokens().collect::<Vec<_>>() {
+                if let Some(key) = self.keys.get_mut(token)
+                    && key.tag.is_some()
+                {
+                    key.is_due = true;
+                    self.due += 1;
+                    self.touched.push(token);
+                }
+            }
+        }
+        may_begin
+    }
+
+    /// Returns true if a key may be there to be read.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     /// Drops the keys that are of no more use, and queues those that are to be read; `forgotten`
@@ -174,11 +225,12 @@ impl WaitedKeys {
             };
             if key.hold.is_idle() && key.tag.is_none() {
                 self.armed -= usize::from(key.hold == Hold::Armed);
+                self.due -= usize::from(key.is_due);
                 let name = Arc::clone(&key.name);
                 self.by_name.remove(&*name);
                 self.keys.remove(token);
                 forgotten(token);
-            } else if key.hold == Hold::Unheld && !key.is_queued {
+            } else if (key.hold == Hold::Unheld || key.is_due) && !key.is_queued {
                 key.is_queued = true;
                 self.queue.push_back(token);
             }
@@ -190,13 +242,17 @@ impl WaitedKeys {
         }
     }
 
-    /// Takes the next key to be read, with its name.
-    pub(crate) fn next(&mut self) -> Option<Arc<[u8]>> {
+    /// Takes the next key to be read, with its name: one that is not registered, or is due in the
+    /// sweep. Where nothing can be registered, only those of the sweep are read.
+    pub(crate) fn next(&mut self, may_register: bool) -> Option<(Token, Arc<[u8]>)> {
         while let Some(token) = self.queue.pop_front() {
             if let Some(key) = self.keys.get_mut(token) {
                 key.is_queued = false;
-                if key.hold == Hold::Unheld && key.tag.is_some() {
-                    return Some(Arc::clone(&key.name));
+                let is_due = std::mem::take(&mut key.is_due);
+                self.due -= usize::from(is_due);
+                let is_unheld = may_register && key.hold == Hold::Unheld;
+                if key.tag.is_some() && key.hold.is_idle() && (is_due || is_unheld) {
+                    return Some((token, Arc::clone(&key.name)));
                 }
             }
         }

@@ -25,7 +25,7 @@ struct Model {
 #[derive(Debug)]
 enum FromServer {
     Reply(Token, u64),
-    Refusal(Token),
+    Refusal(Token, HoldEvent),
     Invalidation,
     /// An invalidation of everything.
     Flush,
@@ -44,7 +44,9 @@ enum Act {
     Flush,
     Disconnect,
     Connect,
-    Probe,
+    Defer,
+    Retry,
+    Sweep,
 }
 
 impl Model {
@@ -81,13 +83,19 @@ impl Model {
         }
     }
 
+    fn refuse(&mut self, event: HoldEvent) {
+        if let Some(token) = self.requests.pop_front() {
+            self.stream.push_back(FromServer::Refusal(token, event));
+        }
+    }
+
     fn deliver(&mut self) {
         match self.stream.pop_front() {
             Some(FromServer::Reply(token, value)) => {
-                self.table.happens(token, HoldEvent::Answered);
+                self.table.answered(token, value);
                 self.known = Some(value);
             }
-            Some(FromServer::Refusal(token)) => self.table.happens(token, HoldEvent::Refused),
+            Some(FromServer::Refusal(token, event)) => self.table.happens(token, event),
             Some(FromServer::Invalidation) => {
                 self.table.invalidated(KEY);
             }
@@ -99,7 +107,7 @@ impl Model {
     fn end_of_turn(&mut self) {
         self.table.settle(|_| {});
         while self.is_connected
-            && let Some(name) = self.table.next()
+            && let Some((_, name)) = self.table.next(true)
         {
             let token = self.sends(&name);
             self.requests.push_back(token);
@@ -111,11 +119,8 @@ impl Model {
         match act {
             Act::Write => self.write(),
             Act::Execute => self.execute(),
-            Act::Refuse => {
-                if let Some(token) = self.requests.pop_front() {
-                    self.stream.push_back(FromServer::Refusal(token));
-                }
-            }
+            Act::Refuse => self.refuse(HoldEvent::Refused),
+            Act::Defer => self.refuse(HoldEvent::Deferred),
             Act::Deliver => self.deliver(),
             Act::EndOfTurn => self.end_of_turn(),
             Act::Wait => self.table.wait(KEY, 7),
@@ -140,8 +145,18 @@ impl Model {
                 self.table.all(HoldEvent::Lost);
             }
             Act::Connect => self.is_connected = true,
-            Act::Probe => self.table.retry(),
+            Act::Retry => self.retry(),
+            Act::Sweep => drop(self.table.sweep()),
             Act::Lookup => {}
+        }
+    }
+
+    /// The deadline of a key that was refused has passed.
+    fn retry(&mut self) {
+        if let Some(token) = self.table.find(KEY)
+            && self.table.put_off(token).is_some()
+        {
+            self.table.happens(token, HoldEvent::Invalidated);
         }
     }
 
@@ -149,7 +164,7 @@ impl Model {
     fn settle(&mut self) {
         self.act(Act::Connect);
         for _ in 0..4 {
-            self.table.retry();
+            self.retry();
             self.end_of_turn();
             while !self.requests.is_empty() || !self.stream.is_empty() {
                 self.execute();
@@ -172,7 +187,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Flush),
         1 => Just(Act::Disconnect),
         1 => Just(Act::Connect),
-        1 => Just(Act::Probe),
+        1 => Just(Act::Defer),
+        1 => Just(Act::Retry),
+        1 => Just(Act::Sweep),
     ]
 }
 
@@ -217,17 +234,74 @@ proptest! {
 }
 
 #[test]
-fn refused_reads_wait_for_the_next_probe() {
+fn a_read_that_was_refused_waits_for_its_deadline() {
     let mut model = Model::new();
     model.act(Act::Wait);
-    for _ in 0..3 {
-        model.end_of_turn();
-        model.act(Act::Refuse);
-        model.deliver();
+    for refusals in 1..4 {
+        for _ in 0..3 {
+            model.end_of_turn();
+            model.act(Act::Refuse);
+            model.deliver();
+        }
+        assert_eq!(model.reads, refusals);
+        let token = model.table.find(KEY).unwrap();
+        assert_eq!(model.table.put_off(token).map(u64::from), Some(refusals));
+        model.retry();
     }
-    assert_eq!(model.reads, 1);
     model.settle();
-    assert_eq!((model.reads, model.known), (2, Some(0)));
+    assert_eq!((model.reads, model.known), (4, Some(0)));
+}
+
+#[test]
+fn a_key_that_is_refused_is_forgotten_where_nobody_waits_for_it() {
+    let mut model = Model::new();
+    for event in [Act::Refuse, Act::Defer] {
+        model.act(Act::Lookup);
+        model.act(event);
+        model.deliver();
+        model.end_of_turn();
+        assert!(model.table.is_empty());
+    }
+}
+
+#[test]
+fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
+    let mut table = WaitedKeys::new(1);
+    for name in [b"a", b"b"] {
+        table.wait(name, 1);
+        let token = table.find(name).unwrap();
+        table.happens(token, HoldEvent::Sent);
+        table.happens(token, HoldEvent::Answered);
+    }
+    table.settle(|_| {});
+    assert_eq!(table.next(true), None, "they are registered");
+    assert!(table.sweep() && !table.sweep());
+    table.settle(|_| {});
+    assert!(table.next(false).is_some());
+    assert!(!table.sweep(), "one is left");
+    table.unwait(b"a");
+    table.unwait(b"b");
+    table.settle(|_| {});
+    assert!(table.is_empty() && table.next(false).is_none());
+    table.wait(b"a", 1);
+    assert!(table.sweep());
+}
+
+#[test]
+fn an_announcement_of_no_change_is_known_as_such() {
+    let mut table = WaitedKeys::new(1);
+    table.wait(KEY, 1);
+    let token = table.find(KEY).unwrap();
+    let read = |table: &mut WaitedKeys, digest| {
+        table.happens(token, HoldEvent::Sent);
+        table.answered(token, digest)
+    };
+    assert_eq!(read(&mut table, 5), None);
+    table.invalidated(KEY);
+    assert_eq!(read(&mut table, 5), Some(false));
+    table.invalidated(KEY);
+    assert_eq!(read(&mut table, 6), Some(true));
+    assert_eq!(read(&mut table, 6), None, "nothing was announced");
 }
 
 #[test]
@@ -246,7 +320,7 @@ fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
         "{}",
         table.queue.len()
     );
-    assert_eq!(table.next().as_deref(), Some(KEY));
+    assert_eq!(table.next(true).unwrap().1.as_ref(), KEY);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads and writes.
 
 use crate::harness::{Harness, Server, options, with_each};
-use dwell_redis::{SetCondition, SetOptions};
+use dwell_redis::{ClientOptions, SetCondition, SetOptions};
 use std::time::Duration;
 
 #[test]
@@ -114,7 +114,7 @@ fn many_reads_of_a_turn_are_answered_in_order() {
 fn too_many_operations_are_refused_and_the_others_answered() {
     with_each(|program| {
         let server = Server::start(program, &[]);
-        let options = dwell_redis::ClientOptions {
+        let options = ClientOptions {
             operations_max: 10,
             ..options()
         };
@@ -128,5 +128,43 @@ fn too_many_operations_are_refused_and_the_others_answered() {
         let error = client.get(context, b"a", 99).unwrap_err().to_string();
         assert_eq!(error, "operations without a reply exceed 10");
         harness.turn_until(|app| app.ended.len() == 10);
+    });
+}
+
+#[test]
+fn a_value_is_stored_in_one_round_trip_that_says_if_there_was_one() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let options = ClientOptions {
+            value_bytes_max: 1000,
+            ..options()
+        };
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options));
+        let swap = |harness: &mut Harness, value: &str, lifetime| {
+            harness.end_of(2, |client, context| {
+                let value = value.as_bytes();
+                client.swap(context, b"a", value, lifetime, 2).unwrap();
+            })
+        };
+        assert_eq!(swap(&mut harness, "1", None), "Missing");
+        let long = "x".repeat(5000);
+        assert_eq!(swap(&mut harness, &long, None), "Done");
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(
+            swap(&mut harness, "3", minute),
+            "Done",
+            "it replaces what is too large"
+        );
+        assert_eq!(other.ask("GET a"), "3");
+        assert_ne!(other.ask("PTTL a"), "-1");
+        assert!(
+            other
+                .ask("INFO commandstats")
+                .contains("cmdstat_set:calls=3,")
+        );
+        other.ask("DEL a");
+        other.ask("LPUSH a x");
+        assert_eq!(swap(&mut harness, "4", None), "Unmet");
+        assert_eq!(other.ask("TYPE a"), "list");
     });
 }

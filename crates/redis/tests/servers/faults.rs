@@ -61,17 +61,123 @@ fn a_server_that_is_stopped_is_noticed_by_the_probe() {
 }
 
 #[test]
-fn a_small_tracking_table_loses_nothing() {
+fn a_small_tracking_table_loses_nothing_and_is_noticed() {
     with_each(|program| {
         let server = Server::start(program, &["--tracking-table-max-keys", "8"]);
         let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
         for tag in 0..40 {
             harness.wait(&format!("k{tag}"), tag);
         }
-        for tag in 0..40 {
-            other.ask(&format!("SET k{tag} {tag}"));
+        for round in 0..3 {
+            for tag in 0..40 {
+                other.ask(&format!("SET k{tag} {round}"));
+            }
+            let value = round.to_string();
+            harness.turn_until(|app| (0..40).all(|tag| app.last(tag) == Some(&*value)));
         }
-        harness.turn_until(|app| (0..40).all(|tag| app.last(tag) == Some(&*tag.to_string())));
+        harness.turn_until(|app| app.client.status().has_idle_pushes);
+        assert!(harness.metrics.unchanged_rereads.value() >= 256);
+        // Now reads are few, and changes come all the same.
+        let before = harness.metrics.rereads.value();
+        for _ in 0..10 {
+            harness.turn();
+        }
+        let reads = harness.metrics.rereads.value() - before;
+        assert!(reads <= 10 * 17, "{reads}");
+        for tag in 0..40 {
+            other.ask(&format!("SET k{tag} last"));
+        }
+        harness.turn_until(|app| (0..40).all(|tag| app.last(tag) == Some("last")));
+        other.ask("CONFIG SET tracking-table-max-keys 1000000");
+        harness.turn_until(|app| !app.client.status().has_idle_pushes);
+    });
+}
+
+#[test]
+fn a_flood_of_lookups_leaves_rereads_their_room() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let options = ClientOptions {
+            operations_max: 8,
+            ..options()
+        };
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options));
+        harness.wait("a", 7);
+        for number in 0..5 {
+            other.ask(&format!("SET a {number}"));
+            let value = number.to_string();
+            harness.flood_until("b", |app| app.last(7) == Some(&*value));
+        }
+    });
+}
+
+#[test]
+fn a_sweep_of_a_server_that_is_down_asks_nothing() {
+    with_each(|program| {
+        let mut server = Server::start(program, &[]);
+        let options = ClientOptions {
+            is_tracking: false,
+            ..options()
+        };
+        let mut harness = Harness::new(&server, options);
+        harness.get("a");
+        for tag in 0..100 {
+            harness.app.client.wait(format!("k{tag}").as_bytes(), tag);
+        }
+        server.kill();
+        harness.turn_until(|app| !app.client.status().is_up);
+        for _ in 0..5 {
+            harness.app.client.sweep();
+            harness.turn();
+        }
+        assert_eq!(harness.metrics.rereads.value(), 0);
+        assert_eq!(harness.metrics.sweeps.value(), 0);
+        server.start_again();
+        server.other().ask("SET k99 1");
+        harness.turn_until(|app| app.client.status().is_up);
+        harness.app.client.sweep();
+        harness.turn_until(|app| (0..99).all(|tag| app.last(tag) == Some("Missing")));
+        harness.turn_until_last(99, "1");
+        assert_eq!(harness.metrics.rereads.value(), 100);
+    });
+}
+
+#[test]
+fn a_server_that_has_become_a_replica_is_connected_to_anew() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        assert_eq!(harness.get("a"), "Missing");
+        let set = |harness: &mut Harness, value: &str| {
+            harness.end_of(2, |client, context| {
+                let options = dwell_redis::SetOptions::default();
+                client
+                    .set(context, b"a", value.as_bytes(), options, 2)
+                    .unwrap();
+            })
+        };
+        assert_eq!(set(&mut harness, "1"), "Done");
+        // No server listens on the discard port: the replica goes on with what it has.
+        other.ask("REPLICAOF 127.0.0.1 9");
+        let resyncs = |harness: &Harness| {
+            let resyncs = &harness.metrics.resyncs;
+            resyncs.of(ResyncReason::Connected).value()
+        };
+        let (connects, before) = (harness.app.client.status().connects, resyncs(&harness));
+        assert_eq!(set(&mut harness, "2"), "Failed(ReadOnly)");
+        harness.turn_until(|app| {
+            let status = app.client.status();
+            status.connects > connects && status.tracking == Tracking::On
+        });
+        assert_eq!(resyncs(&harness), before + 1);
+        // It stays a replica, to which each write would not connect anew.
+        assert_eq!(set(&mut harness, "2"), "Failed(ReadOnly)");
+        assert_eq!(harness.get("a"), "1");
+        assert_eq!(harness.app.client.status().connects, connects + 1);
+        other.ask("REPLICAOF NO ONE");
+        assert_eq!(set(&mut harness, "3"), "Done");
+        harness.turn_until_last(7, "3");
     });
 }
 
@@ -85,8 +191,12 @@ fn evicted_keys_are_told() {
         harness.wait("a", 7);
         assert_eq!(harness.app.last(7), Some("1"));
         let value = "x".repeat(20_000);
-        for number in 0..500 {
+        // The server picks its victims at random among keys of one second.
+        for number in 0..50_000 {
             other.ask(&format!("SET filler{number} {value}"));
+            if other.ask("EXISTS a") == "0" {
+                break;
+            }
         }
         harness.turn_until_last(7, "Missing");
     });

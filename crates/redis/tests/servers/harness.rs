@@ -15,6 +15,9 @@ use tempfile::TempDir;
 
 /// Nothing a test waits for takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Lookups of one turn of a flood, and their tag.
+const FLOOD: usize = 32;
+const FLOOD_TAG: u64 = 1 << 40;
 const KINDS: Kinds = Kinds {
     connection: 1,
     key: 2,
@@ -147,10 +150,20 @@ pub(crate) struct Other {
 impl Other {
     /// Sends a command in words; returns the reply, a nil as `(nil)`.
     pub(crate) fn ask(&mut self, words: &str) -> String {
+        self.send(words);
+        self.reply()
+    }
+
+    /// Sends a command in words, whose reply is left for [`reply`](Self::reply).
+    pub(crate) fn send(&mut self, words: &str) {
         let words: Vec<_> = words.split(' ').map(str::as_bytes).collect();
         let mut wire = Vec::new();
         command(&mut wire, &words);
         self.stream.write_all(&wire).unwrap();
+    }
+
+    /// The next reply.
+    pub(crate) fn reply(&mut self) -> String {
         loop {
             match self.decoder.decode(&self.input).unwrap() {
                 Decoded::Message(used, Message::Value(value)) => {
@@ -295,6 +308,20 @@ impl Harness {
         self.app.client.read(context, key.as_bytes(), tag).unwrap();
         self.app.client.wait(key.as_bytes(), tag);
         self.turn_until(|app| app.count(tag) > 0);
+    }
+
+    /// As [`turn_until`](Self::turn_until), with lookups in every turn, as many as are taken.
+    pub(crate) fn flood_until(&mut self, key: &str, is_reached: impl Fn(&App) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_reached(&self.app) {
+            assert!(Instant::now() < end, "{:?}", self.app.client.status());
+            for _ in 0..FLOOD {
+                let context = self.event_loop.context();
+                let _ = self.app.client.read(context, key.as_bytes(), FLOOD_TAG);
+            }
+            self.turn();
+            self.app.ended.remove(&FLOOD_TAG);
+        }
     }
 
     /// Turns until the last that the waits were given is `value`.

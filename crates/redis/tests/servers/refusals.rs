@@ -166,7 +166,7 @@ fn a_full_server_refuses_writes_in_its_own_words() {
         let set = harness.end_of(2, |client, context| {
             client.set(context, b"a", b"1", options, 2).unwrap();
         });
-        assert_eq!(set, "Failed(ErrorReply)");
+        assert_eq!(set, "Failed(Full)");
         let reply = harness.app.client.take_error_reply().unwrap();
         assert!(reply.starts_with("OOM command not allowed"), "{reply}");
         assert_eq!(harness.get("a"), "Missing");
@@ -185,5 +185,81 @@ fn a_database_that_is_not_there_is_a_refusal() {
         assert_eq!(harness.get("a"), "Failed(Refused)");
         let status = harness.app.client.status();
         assert!(status.reason.unwrap().contains("DB index"), "{status:?}");
+    });
+}
+
+#[test]
+fn a_read_that_a_busy_server_refused_is_made_when_it_is_free() {
+    with_each(|program| {
+        let server = Server::start(program, &["--lua-time-limit", "1"]);
+        let mut harness = Harness::new(&server, options());
+        harness.wait("a", 7);
+        let (mut script, mut other) = (server.other(), server.other());
+        other.ask("SET a 1");
+        script.send("EVAL while(true)do\nend 0");
+        while !other.ask("PING").starts_with("-BUSY") {}
+        harness.app.client.wait(b"b", 8);
+        harness.turn_until(|app| app.count(8) > 0);
+        assert_eq!(harness.app.last(8), Some("Failed(NotReady)"));
+        assert_eq!(other.ask("SCRIPT KILL"), "OK");
+        assert!(script.reply().starts_with("-ERR"));
+        // The connection is never silent.
+        harness.flood_until("c", |app| app.last(8) == Some("Missing"));
+        harness.turn_until_last(7, "1");
+        other.ask("SET b 2");
+        harness.turn_until_last(8, "2");
+    });
+}
+
+#[test]
+fn a_server_that_refuses_every_read_is_tried_by_few() {
+    with_each(|program| {
+        let server = Server::start(program, &["--lua-time-limit", "1"]);
+        let mut harness = Harness::new(&server, options());
+        let (mut script, mut other) = (server.other(), server.other());
+        for tag in 0..MANY {
+            harness.app.client.wait(format!("k{tag}").as_bytes(), tag);
+        }
+        harness.turn_until(|app| (0..MANY).all(|tag| app.count(tag) == 1));
+        script.send("EVAL while(true)do\nend 0");
+        while !other.ask("PING").starts_with("-BUSY") {}
+        harness.app.client.sweep();
+        let refused = |app: &crate::harness::App| {
+            let failed = |tag: &u64| app.last(*tag) == Some("Failed(NotReady)");
+            (0..MANY).filter(failed).count()
+        };
+        let before = harness.metrics.rereads.value();
+        harness.turn_until(|app| refused(app) > 0);
+        let first = harness.metrics.rereads.value() - before;
+        for _ in 0..20 {
+            harness.turn();
+        }
+        // Each pause is followed by 16 reads at most.
+        let reads = harness.metrics.rereads.value() - before - first;
+        assert!(reads <= 20 * 16, "{reads} after {first}");
+        assert_eq!(other.ask("SCRIPT KILL"), "OK");
+        harness.turn_until(|app| refused(app) == 0);
+    });
+}
+
+const MANY: u64 = 3_000;
+
+#[test]
+fn a_key_that_the_acl_hides_is_waited_for_until_it_is_shown() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let mut other = server.other();
+        other.ask("ACL SETUSER u on >p ~open* +@all");
+        let mut harness = Harness::new(&server, with_user("u", "p"));
+        harness.wait("secret", 7);
+        assert_eq!(harness.app.last(7), Some("Failed(Denied)"));
+        harness.wait("open", 8);
+        other.ask("SET secret 1");
+        other.ask("SET open 1");
+        harness.turn_until_last(8, "1");
+        assert_eq!(harness.app.last(7), Some("Failed(Denied)"));
+        assert_eq!(harness.metrics.armed_keys.value(), 1);
+        other.ask("ACL SETUSER u ~*");
+        harness.flood_until("c", |app| app.last(7) == Some("1"));
     });
 }

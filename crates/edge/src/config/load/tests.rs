@@ -234,6 +234,12 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "at most half",
     ),
     (
+        "[redis]\nurl = \"redis://a\"\n[publish]\ntoken = \"a-token-of-thirty-two-characters\"\n\
+         value_bytes_max = \"20MiB\"",
+        "exceeds 16MiB: 20MiB",
+        "has to be read again",
+    ),
+    (
         "[memcached]\nservers = \"a\"",
         "no port",
         "\"cache-1:11211\"",

@@ -1,6 +1,7 @@
 //! Requests of publishers that wait for Redis.
 //!
-//! The commands are those of memcached in the words of Redis: `SET` with `NX` or `XX`, and `DEL`.
+//! The commands are those of memcached in the words of Redis: `SET` with `GET`, `NX` or `XX`, and
+//! `DEL`.
 //! A script in the server compares the value that was read, as memcached compares versions.
 
 use super::{BYTES_MAX, Command, Pending, Publisher};
@@ -74,6 +75,9 @@ impl<A> Pending<A> {
                 let values = (&*self.expected, &**value);
                 return client.replace(context, key, values, lifetime, tag);
             }
+            Command::Store(StoreVerb::Add) if self.request.condition == Precondition::None => {
+                return client.swap(context, key, value, lifetime, tag);
+            }
             Command::Store(StoreVerb::Add) => SetCondition::Absent,
             Command::Store(StoreVerb::Replace) => SetCondition::Present,
             Command::Store(_) => SetCondition::None,
@@ -109,7 +113,9 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
         (Command::Get, Outcome::Missing) if request.act == Operation::Read => {
             PublishResult::Missing
         }
-        (Command::Store(StoreVerb::Add), Outcome::Done) => PublishResult::Created,
+        (Command::Store(StoreVerb::Add), Outcome::Missing) => PublishResult::Created,
+        (Command::Store(StoreVerb::Add), Outcome::Done) if is_conditional => PublishResult::Created,
+        // The key has a value of another type, or the server is old.
         (Command::Store(StoreVerb::Add), Outcome::Unmet) if !is_conditional => {
             return NextStep::Ask(Command::Store(StoreVerb::Set));
         }
@@ -123,7 +129,11 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
 /// The result of a request that Redis has failed.
 fn failed(failure: Failure) -> PublishResult {
     match failure {
-        Failure::ErrorReply => PublishResult::NoRoom("Redis refuses the command"),
+        Failure::Full => PublishResult::NoRoom("Redis has no memory left"),
+        Failure::NotReady => PublishResult::NotNow("Redis does not take writes now"),
+        Failure::ReadOnly => PublishResult::NotNow("this Redis is a replica"),
+        Failure::Denied => PublishResult::Unanswered("Redis does not allow it"),
+        Failure::ErrorReply => PublishResult::Unanswered("Redis refuses the command"),
         Failure::TooLarge => PublishResult::Unanswered("the value in Redis exceeds the limit"),
         Failure::Timeout | Failure::Closed | Failure::Protocol => {
             PublishResult::Unanswered("Redis has not answered; it may have done it all the same")
@@ -160,15 +170,21 @@ mod tests {
         let is_v = Precondition::Is(Cursor::of(b"v", 0));
         let (v, w) = (Outcome::Value(b"v"), Outcome::Value(b"w"));
         let (done, unmet, missing) = (Outcome::Done, Outcome::Unmet, Outcome::Missing);
-        let failed = Outcome::Failed(Failure::Timeout);
         for (act, condition, outcomes, expected) in [
-            (PUT, Precondition::None, &[done][..], PublishResult::Created),
+            (
+                PUT,
+                Precondition::None,
+                &[missing][..],
+                PublishResult::Created,
+            ),
+            (PUT, Precondition::None, &[done], PublishResult::Replaced),
             (
                 PUT,
                 Precondition::None,
                 &[unmet, done],
                 PublishResult::Replaced,
             ),
+            (PUT, Precondition::Missing, &[done], PublishResult::Created),
             (PUT, Precondition::Missing, &[unmet], PublishResult::Unmet),
             (PUT, Precondition::Present, &[done], PublishResult::Replaced),
             (PUT, Precondition::Present, &[unmet], PublishResult::Unmet),
@@ -214,10 +230,27 @@ mod tests {
             result(read, &[v]),
             PublishResult::Value(Bytes::from("v"), 0)
         );
+    }
+
+    #[test]
+    fn a_failure_that_may_pass_is_a_503() {
         let put = request(PUT, Precondition::None);
-        assert!(matches!(
-            result(put, &[failed]),
-            PublishResult::Unanswered(_)
-        ));
+        let answered = |failure| {
+            let mut status = 0;
+            let result = result(put, &[Outcome::Failed(failure)]);
+            let cursor = Cursor::of(b"", 0);
+            crate::publish::send(&result, cursor, |response| status = response.status);
+            status
+        };
+        for (failure, status) in [
+            (Failure::Timeout, 502),
+            (Failure::Denied, 502),
+            (Failure::ErrorReply, 502),
+            (Failure::NotReady, 503),
+            (Failure::ReadOnly, 503),
+            (Failure::Full, 507),
+        ] {
+            assert_eq!(answered(failure), status, "{failure:?}");
+        }
     }
 }
