@@ -318,6 +318,7 @@ test-programs: install-rust
 
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+	$(PYTHON) -m pytest -q tests/test_prose.py -k page
 
 test-bench:
 	$(PYTHON) -m pytest bench

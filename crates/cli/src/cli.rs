@@ -17,7 +17,7 @@ use std::path::PathBuf;
     name = "dwell",
     version = version::SHORT,
     long_version = version::LONG,
-    about = "Answers polls from memory, holds the ones that wait, and asks your app for the rest",
+    about = "Holds polls, event streams and WebSockets, and forwards all else to your app",
     after_help = EXAMPLES
 )]
 pub(crate) struct CommandLine {
@@ -29,26 +29,26 @@ pub(crate) struct CommandLine {
 /// A subcommand.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Stand in front of an app and answer its polls
+    /// Serve polls in front of an app, and forward all else to it
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
-    /// Start on the embedded store with a page that shows a poll being answered
+    /// Start on the embedded store, with a page that shows a held poll
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
     /// Serve the embedded store alone, with memcached's flags
     Store(Box<StoreArguments>),
-    /// Show what a store does: its hottest keys, waits, memory and commands
+    /// Show the hottest keys, waits, memory and commands of a store
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArguments),
-    /// Ask memcached servers: get, set, stats, ping, bench and more
+    /// Send commands to memcached servers: get, set, stats, ping, bench and more
     Mc(McArguments),
-    /// Say what a poll would get, from where, and why
+    /// Explain the response to a request: its key, store, value and limits
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArguments),
-    /// Read a configuration file and say what it means, or list every mistake in it
+    /// Check a configuration file, and list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
-    /// Ask a running process if it is to be sent requests; the exit status says so
+    /// Check the health of a running process; the exit status has the result
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArguments),
     /// Print the manual page, or write those of all subcommands
@@ -57,7 +57,7 @@ pub(crate) enum Command {
     /// Print the completions of a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions(CompletionsArguments),
-    /// Print the version, its commit, and what is built in
+    /// Print the version, its commit, and its features
     #[command(after_help = VERSION_EXAMPLES)]
     Version,
 }
@@ -105,16 +105,16 @@ pub(crate) struct DemoArguments {
 /// Flags of `dwell serve` and `dwell demo`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CommonArguments {
-    /// Where clients connect; repeat it for several [default: 127.0.0.1:8080]
+    /// Address for clients; repeat it for several [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
-    /// Where the embedded store speaks the memcached protocol, or "off" [default: 127.0.0.1:11211]
+    /// Address of the embedded store (memcached protocol), or "off" [default: 127.0.0.1:11211]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) store: Option<String>,
-    /// Where /-/health and /-/metrics answer, or "off" [default: 127.0.0.1:9090]
+    /// Address of health, metrics and dashboard, or "off" [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// Number of loops; 0 is one per core [default: 0]
+    /// Number of event loops; 0 is one per core [default: 0]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pollers: Option<String>,
     /// off, error, warn, info, debug or trace [default: info]
@@ -123,7 +123,7 @@ pub(crate) struct CommonArguments {
     /// text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
-    /// Where one JSON line per request goes: a file, "-" or "off" [default: off]
+    /// File for one JSON line per request, or "-" or "off" [default: off]
     #[arg(long, value_name = "PATH")]
     pub(crate) access_log: Option<String>,
     /// Set any other option of the configuration file; repeat it for several
@@ -138,7 +138,7 @@ pub(crate) struct CheckArguments {
     /// The TOML file to read [default: `DWELL_CONFIG`, or the environment alone]
     #[arg(value_name = "FILE", conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) file: Option<PathBuf>,
-    /// Read nothing but that file: resolve no names, and look at no other files, folders and users
+    /// Read only that file: resolve no names, and check no other files, folders and users
     #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) offline: bool,
     /// Print a file with every option that is not at its default, secrets too
@@ -268,10 +268,10 @@ const SELF_SIGNED_ADDRESS: &str = "127.0.0.1:8443";
 const EXAMPLES: &str = "\
 Examples:
   dwell demo
-      See it work: open http://127.0.0.1:8080/ and set a key with any memcached client.
+      Open http://127.0.0.1:8080/ and set a key with any memcached client.
   dwell serve --upstream http://127.0.0.1:3000
       Your app on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
-      clients poll http://127.0.0.1:8080/poll/alice. What has no value goes to the app.
+      clients poll http://127.0.0.1:8080/poll/alice. Polls without a value go to the app.
   dwell serve --config dwell.toml
   dwell store -m 256 -p 11211
       The embedded store alone, in the place of a memcached.
@@ -288,11 +288,11 @@ Examples:
   dwell serve --memcached cache-1:11211 --memcached cache-2:11211=2
       Values come from the memcached servers you already run, the second with twice the share.
   dwell serve --redis redis://127.0.0.1:6379
-      Values come from a Redis or Valkey server, which any number of edges may share.
+      Values come from a Redis or Valkey server, which any number of machines may share.
   dwell serve --config dwell.toml --set limits.idle_timeout=30s
       The file, with one option changed.
   DWELL_SERVER_LISTEN=0.0.0.0:8080 dwell serve
-      Every option can be given in the environment too, commas between the values of a list.
+      Set any option in the environment, with commas between the values of a list.
 
 Exit status: 0 after SIGTERM or SIGINT and a drain, 1 when something fails, 2 when the flags or
 the file are wrong.";
@@ -304,7 +304,7 @@ Examples:
       printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
   dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311
   dwell demo --tls
-      And under TLS at https://localhost:8443/, with a certificate made for it.";
+      Also under TLS at https://localhost:8443/, with a new certificate.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -312,15 +312,15 @@ Examples:
       The store on 127.0.0.1:11211, until q is pressed.
   dwell top 127.0.0.1:11311 --interval 2
   dwell top --once
-      One look as plain text.
+      The figures once, as plain text.
 
-Exit status: 0, or 1 when the store does not answer.";
+Exit status: 0, or 1 when the store does not respond.";
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   dwell explain /poll/alice
-      The process whose admin listener is at 127.0.0.1:9090 is asked; without one, the defaults
-      are looked at alone.
+      Asks the process whose admin listener is at 127.0.0.1:9090. If there is no such process,
+      the result is that of the defaults.
   dwell explain GET '/poll/alice?since=lVXoVVxi3P0&wait=25' --admin 10.0.0.5:9090
   dwell explain /poll/me -H 'Cookie: user=alice' --json
   dwell explain /poll/me --config dwell.toml
@@ -330,10 +330,10 @@ Exit status: 0, 1 when the process or the request is wrong, 2 when the file is."
 const HEALTH_EXAMPLES: &str = "\
 Examples:
   dwell health
-      The process whose admin listener is at 127.0.0.1:9090 is asked.
+      Asks the process whose admin listener is at 127.0.0.1:9090.
   dwell health --admin 10.0.0.5:9090 --timeout 1
 
-Exit status: 0 when the process serves, 1 when it drains or does not answer in time.";
+Exit status: 0 when the process serves, 1 when it drains or does not respond in time.";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
@@ -356,13 +356,13 @@ Examples:
   dwell check dwell.toml
   dwell check --offline dwell.toml
   dwell check --print dwell.toml
-      What `dwell serve --config dwell.toml` would run with in this environment.
+      The options of `dwell serve --config dwell.toml` in this environment.
   dwell check --print-default > dwell.toml
 
-Names are resolved, and the files, folders and users that the file names are looked at, as `dwell
-serve` does when it starts. Whether ports are free is not looked at.
+The command resolves names, and checks the files, folders and users in the file, as `dwell serve`
+does when it starts. It does not check that ports are free.
 
-What is legal and may be more open than is meant is told as a warning.
+It warns of settings that are valid but may be more open than you intend.
 
 Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
 file is wrong.";

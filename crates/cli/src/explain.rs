@@ -19,7 +19,7 @@ pub(crate) struct ExplainArguments {
     /// A method and a target, or a target alone: GET /poll/x
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "TARGET"])]
     pub(crate) request: Vec<String>,
-    /// A field of the request, as for curl; repeat it for several
+    /// A header of the request, as for curl; repeat it for several
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE")]
     pub(crate) fields: Vec<String>,
     /// The common name in the client's certificate
@@ -31,7 +31,8 @@ pub(crate) struct ExplainArguments {
     /// The address of the admin listener [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// Ask no process, but this file [default: `DWELL_CONFIG`, or none, where no process listens]
+    /// Explain this file, without a process [default: `DWELL_CONFIG`, or none, if no process
+    /// listens]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print JSON

@@ -10,7 +10,7 @@ pub(crate) struct HealthArguments {
     /// The address of the admin listener [default: `DWELL_SERVER_ADMIN`, or 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) admin: Option<String>,
-    /// Seconds that the answer may take
+    /// Seconds for the response
     #[arg(long, value_name = "SECONDS", default_value_t = 3,
           value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) timeout: u64,

@@ -23,13 +23,13 @@ use std::time::Duration;
 /// Flags of `dwell top`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TopArguments {
-    /// Where the store listens: HOST:PORT, or the path of its unix socket
+    /// Address of the store: HOST:PORT, or the path of its unix socket
     #[arg(default_value = "127.0.0.1:11211")]
     pub(crate) address: String,
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) interval: u16,
-    /// Look once, print plain text, and end
+    /// Print the figures once, as plain text, and end
     #[arg(long)]
     pub(crate) once: bool,
     /// Log in with the first line of this file of name:password

@@ -170,7 +170,7 @@ TLS = (
     ),
     Option(
         "--ssl-cert-reqs",
-        "Whether clients show a certificate: 0, they are not asked; 1, they may; 2, they have to",
+        "Client certificates: 0, not requested; 1, optional; 2, required",
         int,
         0,
         is_server=True,
@@ -223,12 +223,12 @@ PROCESSES = (
     Option("--limit-max-requests", "Requests after which a worker is replaced", int),
     Option(
         "--graceful-timeout",
-        "Seconds for requests under way when it stops",
+        "Seconds for requests in progress when it stops",
         float,
         30.0,
         aliases=("--timeout-graceful-shutdown",),
     ),
-    Option("--reload", "Start anew when a source file changes", default=False),
+    Option("--reload", "Restart when a source file changes", default=False),
     Option(
         "--reload-dir",
         "Folder to watch instead of the one of the application; implies --reload",

@@ -17,16 +17,16 @@ pub(crate) struct McArguments {
     /// A memcached server; repeat it for several, which make a ring [default: 127.0.0.1:11211]
     #[arg(long, short, value_name = "HOST:PORT[=WEIGHT]", value_parser = server)]
     server: Vec<ServerOptions>,
-    /// How long a command may take, everything included
+    /// Time for a command, everything included
     #[arg(long, short, value_name = "TIME", default_value = "500ms", value_parser = time)]
     timeout: Duration,
-    /// Who watches over the time
+    /// Kind of timeout: the kernel, a thread, or a poll before each receive
     #[arg(long, value_name = "NAME", default_value = "kernel")]
     timeouts: Watch,
     /// text, or the meta commands of memcached 1.6
     #[arg(long, value_name = "NAME", default_value = "text")]
     protocol: Dialect,
-    /// Which server holds a key; another client's rule, to share its servers
+    /// Rule that gives a key its server; another client's rule, to share its servers
     #[arg(long, value_name = "NAME", default_value = "ketama_weighted", value_parser = ring,
           help = RINGS)]
     distribution: Distribution,
@@ -55,7 +55,7 @@ pub(super) enum McCommand {
     Get {
         #[arg(required = true)]
         keys: Vec<String>,
-        /// Print no line end behind the value of a single key
+        /// Print no line end after the value of a single key
         #[arg(long)]
         raw: bool,
     },
@@ -63,15 +63,15 @@ pub(super) enum McCommand {
     Gets { key: String },
     /// Store a value
     Set(Stored),
-    /// Store a value if there is none
+    /// Store a value if the key has no value
     Add(Stored),
-    /// Store a value if there is one
+    /// Store a value if the key has a value
     Replace(Stored),
-    /// Add data behind a value
+    /// Add data after a value
     Append { key: String, value: String },
     /// Add data before a value
     Prepend { key: String, value: String },
-    /// Store a value if the item's cas unique is still this one
+    /// Store a value if the cas unique of the item has not changed
     Cas {
         unique: u64,
         #[command(flatten)]
@@ -91,33 +91,33 @@ pub(super) enum McCommand {
         #[arg(default_value_t = 1)]
         delta: u64,
     },
-    /// Set how long an item lives; 0s is for ever
+    /// Set the lifetime of an item; 0s has no end
     Touch {
         key: String,
         #[arg(value_parser = time)]
         ttl: Duration,
     },
-    /// Print what the server knows of an item
+    /// Print the server's data about an item
     Meta { key: String },
-    /// Print which server a key belongs to, without asking any
+    /// Print the server of a key, without a request
     Where {
         #[arg(required = true)]
         keys: Vec<String>,
     },
-    /// Make every server forget everything
+    /// Delete all items on every server
     FlushAll {
-        /// So long from now
+        /// Time until then
         #[arg(value_parser = time)]
         delay: Option<Duration>,
     },
     /// Print the statistics of every server
     Stats {
-        /// What about: items, slabs, settings and so on
+        /// Topic: items, slabs, settings and so on
         argument: Option<String>,
     },
     /// Print the version of every server
     Version,
-    /// Ask every server for a sign of life, and print how long the slowest took
+    /// Ping every server, and print the time of the slowest
     Ping,
     /// Measure sets and gets, and print times per operation
     Bench(BenchArguments),
@@ -196,8 +196,8 @@ fn ring(name: &str) -> Result<Distribution, UnknownDistribution> {
     name.parse()
 }
 
-const RINGS: &str = "Which server holds a key: ketama_weighted, ketama, modula, modula_crc, dalli \
-                     or rendezvous";
+const RINGS: &str = "Rule that gives a key its server: ketama_weighted, ketama, modula, \
+                     modula_crc, dalli or rendezvous";
 
 const DEFAULT_SERVER: &str = "127.0.0.1:11211";
 

@@ -97,7 +97,7 @@ const HELP_HEAD: &str = "\
 This is dwell store: Dwell's embedded store in the place of memcached.
 ";
 const HELP_END: &str = "\
-What is accepted and means nothing here is said once at the start. -S (SASL), -Z (TLS) and -e are
+The log names accepted flags without effect once, at the start. -S (SASL), -Z (TLS) and -e are
 refused.
 ";
 
