@@ -49,6 +49,7 @@ QUOTED = re.compile(r"`[^`]*`|\"[^\"\n]{0,200}\"|“[^”]*”")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 # What divides a page into pieces of prose: empty lines, items, cells, headings.
 PIECES = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+|\n?\|\s*|\n#+ |\A#+ ")
+MARKS = re.compile(r"^(?:[#>*_-]+ *|\d+\. +)+")
 SENTENCES = re.compile(r"(?<=[.!?:])[\s*_]+(?=[A-Z])")
 
 
@@ -68,7 +69,7 @@ def faults(text):
     text = FENCE.sub("\n\n", text)
     text = LINK.sub(r"\1", QUOTED.sub("X", text))
     for piece in PIECES.split(text):
-        plain = " ".join(piece.split()).strip("*_ >")
+        plain = MARKS.sub("", " ".join(piece.split()))
         for words, better in BANNED.items():
             for match in words.finditer(plain):
                 yield Fault(match[0], plain[max(0, match.start() - 40) : match.end() + 40], better)
@@ -129,6 +130,9 @@ def test_the_help_is_in_plain_english():
         ("**Bold.** Where the key is gone, it waits.", 1),
         ("| a cell | One that waits |", 1),
         ("# What a poll gets", 1),
+        ("A line.\n\n## What a poll gets\n\nIt gets the value.", 1),
+        ("A line:\n\n- **What it gets** is the value.\n", 1),
+        ("A line:\n\n1. What it gets.\n", 1),
         ("What is it?", 0),
         ('`anew` and "no news" are quotes.', 0),
         ("```\nanew\n```\n", 0),
