@@ -43,7 +43,7 @@ def parse_report(output: str) -> LoadReport:
         raise ContenderError(f"h2load failed: {output.strip()[-300:]}")
     suite = re.search(r"^Cipher: (\S+)$", output, re.MULTILINE)
     failures = {name: counts[name] for name in FAILURES}
-    failures["status"] = counts["succeeded"] - counts["2xx"]
+    failures["status"] = sum(counts[status] for status in ("3xx", "4xx", "5xx"))
     return LoadReport(
         protocol=protocol[1],
         requests=counts["2xx"],
