@@ -15,7 +15,18 @@ import pytest
 from support.dwell import BINARY, ROOT
 
 GENERATED = {"docs/configuration.md"}
-BESIDE = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+BESIDE = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
+    "bindings/python/README.md",
+    "clients/javascript/README.md",
+    "crates/memcache/README.md",
+    "crates/timers/README.md",
+    "tests/README.md",
+]
 BOOK = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
 PAGES = [*BESIDE, *sorted(BOOK - GENERATED)]
 
