@@ -58,6 +58,7 @@ int main(int count, char **arguments) {
     uint16_t port;
     dwell_options_default(&options);
     options.idle_timeout_ms = 30000;
+    options.h2c = true;
     if (dwell_engine_new(&options, &engine) != DWELL_OK)
         return 1;
     if (dwell_engine_listen(engine, count > 1 ? arguments[1] : "127.0.0.1:0", &port) != DWELL_OK)

@@ -97,8 +97,27 @@ fn the_example_answers() {
     let mut answers = String::new();
     client.read_to_string(&mut answers).unwrap();
     assert!(answers.contains("\r\n\r\ntest/1HTTP/1.1 400 "), "{answers}");
+    clients_of_http2_are_answered(&format!("http://127.0.0.1:{port}/"));
     host.kill().unwrap();
     host.wait().unwrap();
+}
+
+/// Clients that others have written ask for their own name, without TLS.
+fn clients_of_http2_are_answered(url: &str) {
+    let curl = ["--silent", "--show-error", "--http2-prior-knowledge", "-w"];
+    let said = run(Command::new("curl")
+        .args(curl)
+        .args(["|%{http_version}", url]));
+    assert!(said.starts_with("curl/") && said.ends_with("|2"), "{said}");
+    let said = run(Command::new("nghttp").args(["-v", "-m", "3", url]));
+    assert_eq!(said.matches(":status: 200").count(), 3, "{said}");
+    let load = ["-n", "500", "-c", "5", "-m", "20", url];
+    let said = run(Command::new("h2load").args(load));
+    assert!(
+        said.contains("500 succeeded, 0 failed, 0 errored"),
+        "{said}"
+    );
+    assert!(said.contains("500 2xx"), "{said}");
 }
 
 /// A client that trusts the test's certificate; returns the body of the answer.
