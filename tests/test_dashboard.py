@@ -238,3 +238,17 @@ def test_a_cache_that_is_down_is_told(start_dwell, browser, cleanup):
     page.wait_for(f"{STATE} === '1 of 1 memcached server down'")
     assert page.text("#upstream-note").startswith("No application")
     assert "No memcached server answers" in page.text("#cache-note")
+
+
+def test_a_redis_is_called_so(start_dwell, start_redis, browser, cleanup):
+    redis = start_redis()
+    dwell = start_dwell(redis={"url": redis.url, "timeout": "1s"})
+    dwell.get(KEY)
+    page = open_page(browser, dwell)
+    cleanup.callback(page.close)
+    page.wait_for(f"{STATE} === 'live'")
+    await_row(page, "cache", redis.url, "up")
+    assert "Redis; it announces changes" in page.text("#cache-note")
+    redis.kill()
+    page.wait_for(f"{STATE} === '1 of 1 Redis server down'")
+    assert "No Redis server answers" in page.text("#cache-note")

@@ -154,3 +154,14 @@ def test_what_is_no_request_is_refused(lone_edge):
     assert lone_edge.admin("/-/explain").status == 400
     with Connection(lone_edge.admin_address) as connection:
         assert connection.get("/-/explain?target=/poll/a", "POST", body=b"").status == 405
+
+
+def test_it_says_if_the_next_change_is_announced(start_dwell, start_redis, cleanup):
+    redis = start_redis()
+    edge = start_dwell(redis={"url": redis.url}, server={"pollers": 1})
+    redis.client().set(KEY, b"1")
+    assert "nothing waits for the key here" in str(explain(edge, KEY))
+    etag = edge.get(KEY).etag
+    cleanup.enter_context(edge.connect()).ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    assert "the next change of the key is announced" in str(explain(edge, KEY))

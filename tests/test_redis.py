@@ -91,6 +91,67 @@ def test_a_change_is_read_once_however_many_wait(start_edge, redis, cleanup):
     assert edge.metric("dwell_redis_rereads_total") == before + 1
 
 
+def reads(cache):
+    """The values that the server was asked for."""
+    lines = cache.ask("INFO", "commandstats").decode().splitlines()
+    calls = [line for line in lines if line.startswith("cmdstat_get:")]
+    return int(calls[0].split("=")[1].split(",")[0]) if calls else 0
+
+
+def test_a_key_that_is_waited_for_is_read_once_for_all(start_edge, redis, cleanup):
+    edge, cache = start_edge(server={"pollers": 1}), redis.client()
+    cache.set(KEY, b"0")
+    etag = edge.get(KEY).etag
+    poll = cleanup.enter_context(edge.connect())
+    poll.ask(f"{KEY}?wait=50", fields={"If-None-Match": etag})
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    assert reads(cache) == 2, "one for each request, and none more"
+    for _ in range(20):
+        assert edge.get(KEY).body == b"0"
+        assert edge.get(KEY, fields={"If-None-Match": etag}).status == 304
+    assert reads(cache) == 2
+    assert edge.metric("dwell_redis_kept_hits_total") == 40
+    assert edge.metric("dwell_redis_kept_bytes") == 1
+    # More polls that wait, and what ends them, cost one read.
+    others = [hold(edge, cleanup, others=1 + place) for place in range(5)]
+    cache.set(KEY, b"1")
+    assert {one.answer().body for one in [poll, *others]} == {b"1"}
+    assert reads(cache) == 3
+
+
+def test_what_is_kept_is_dropped_with_the_connection(start_edge, redis, cleanup):
+    edge, cache = start_edge(server={"pollers": 1}), redis.client()
+    cache.set(KEY, b"0")
+    hold(edge, cleanup)
+    edge.await_metric(1, "dwell_redis_kept_bytes")
+    redis.kill()
+    until(lambda: "ttl=-" in edge.get(KEY).field("Cache-Status"), "it is stale")
+    assert edge.metric("dwell_redis_kept_bytes") == 0
+
+
+def test_nothing_is_kept_where_that_is_off(start_edge, redis, cleanup):
+    edge, cache = start_edge(server={"pollers": 1}, redis={"kept_bytes_max": 0}), redis.client()
+    cache.set(KEY, b"0")
+    hold(edge, cleanup)
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    before = reads(cache)
+    assert [edge.get(KEY).body for _ in range(5)] == [b"0"] * 5
+    assert reads(cache) == before + 5
+
+
+def test_a_value_that_was_published_is_what_is_read_next(start_edge, redis, cleanup):
+    sections = {"publish": {"token": [TOKEN]}, "route": [{"prefix": "/poll/", "publish": True}]}
+    edge = start_edge(server={"pollers": 1}, **sections)
+    fields = {"Authorization": f"Bearer {TOKEN}"}
+    edge.get(KEY, "PUT", fields, b"0")
+    streams = [cleanup.enter_context(EventStream(edge.address, KEY)).begin() for _ in range(3)]
+    assert streams[0].event().data == "0"
+    edge.await_metric(1, "dwell_redis_armed_keys")
+    for number in range(1, 50):
+        assert edge.get(KEY, "PUT", fields, b"%d" % number).status == 204
+        assert edge.get(KEY).body == b"%d" % number
+
+
 def test_a_stream_that_the_application_begins_hears_what_others_heard_before(
     start_edge, redis, app, cleanup
 ):

@@ -117,7 +117,7 @@ impl Client {
         Self {
             plain,
             tracked: Link::new(Purpose::Tracking, endpoint, token(TRACKED), &options),
-            waits: Waits::new(kinds.key, options.is_tracking, metrics),
+            waits: Waits::new(kinds.key, &options, metrics),
             options,
             kinds,
             failed: Vec::new(),
@@ -160,6 +160,19 @@ impl Client {
         self.operation(context, Flight::Get { tag, again }, &[b"GET", key])
     }
 
+    /// The value of `key` without a round trip: it was read, and the server announces its next
+    /// change. It is as old as an announcement may be late, so a caller that has to see a write of
+    /// another connection asks by [`get`](Self::get).
+    ///
+    /// Shape: values of keys that are waited for, at most
+    /// [`kept_bytes_max`](ClientOptions::kept_bytes_max) together. None of them is older than a
+    /// write of this client that has completed, or outlives the connection on which it was read.
+    pub fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
+        let outcome = self.waits.waited.kept(key)?;
+        self.waits.metrics.kept_hits.increment();
+        Some(outcome)
+    }
+
     /// Stores a value; ends as done, unmet or a failure.
     ///
     /// # Errors
@@ -182,7 +195,14 @@ impl Client {
             SetCondition::Absent => arguments.push(b"NX"),
             SetCondition::Present => arguments.push(b"XX"),
         }
-        self.operation(context, Flight::Write { tag }, &arguments)
+        self.operation(
+            context,
+            Flight::Write {
+                tag,
+                key: key.into(),
+            },
+            &arguments,
+        )
     }
 
     /// Stores a value in one round trip: ends as missing where there was none, as done where
@@ -209,7 +229,14 @@ impl Client {
         } else {
             b"GET"
         });
-        self.operation(context, Flight::Swap { tag }, &arguments)
+        self.operation(
+            context,
+            Flight::Swap {
+                tag,
+                key: key.into(),
+            },
+            &arguments,
+        )
     }
 
     /// Deletes a key; ends as done, unmet where there was none, or a failure.
@@ -217,7 +244,14 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn delete(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        self.operation(context, Flight::Write { tag }, &[b"DEL", key])
+        self.operation(
+            context,
+            Flight::Write {
+                tag,
+                key: key.into(),
+            },
+            &[b"DEL", key],
+        )
     }
 
     /// Stores `value` if the key has the value `expected`; ends as done, unmet or a failure. The
@@ -243,7 +277,14 @@ impl Client {
             value,
             lifetime.as_bytes(),
         ];
-        self.operation(context, Flight::Write { tag }, arguments)
+        self.operation(
+            context,
+            Flight::Write {
+                tag,
+                key: key.into(),
+            },
+            arguments,
+        )
     }
 
     /// Deletes a key that has the value `expected`; ends as [`replace`](Self::replace).
@@ -258,7 +299,14 @@ impl Client {
         tag: u64,
     ) -> Result<(), Error> {
         let arguments: &[&[u8]] = &[b"EVAL", DELETE, b"1", key, expected];
-        self.operation(context, Flight::Write { tag }, arguments)
+        self.operation(
+            context,
+            Flight::Write {
+                tag,
+                key: key.into(),
+            },
+            arguments,
+        )
     }
 
     fn operation(
@@ -287,6 +335,11 @@ impl Client {
     /// Ends the wait for changes of `key`.
     pub fn unwait(&mut self, key: &[u8]) {
         self.waits.waited.unwait(key);
+    }
+
+    /// The next change of `key` is announced; `None` if it is not waited for.
+    pub fn is_armed(&self, key: &[u8]) -> Option<bool> {
+        self.waits.waited.is_armed(key)
     }
 
     /// Operations without a completion.
@@ -353,6 +406,8 @@ impl Client {
         waits.follow_refusal(context, &mut self.tracked);
         let armed = i64::try_from(waits.waited.armed()).unwrap_or(i64::MAX);
         waits.metrics.armed_keys.set(armed);
+        let kept = i64::try_from(waits.waited.kept_bytes()).unwrap_or(i64::MAX);
+        waits.metrics.kept_bytes.set(kept);
     }
 
     /// Has every key that is waited for read once more, beside what is announced.

@@ -26,9 +26,9 @@ pub(crate) enum Flight {
         again: Option<Box<[u8]>>,
     },
     /// A command that changes a key.
-    Write { tag: u64 },
+    Write { tag: u64, key: Box<[u8]> },
     /// `SET` that replies what was there.
-    Swap { tag: u64 },
+    Swap { tag: u64, key: Box<[u8]> },
 }
 
 impl Flight {
@@ -42,7 +42,7 @@ impl Flight {
         match self {
             Self::Ping | Self::Lifetime | Self::Sweep { .. } => None,
             Self::Read { tag, .. } => *tag,
-            Self::Get { tag, .. } | Self::Write { tag } | Self::Swap { tag } => Some(*tag),
+            Self::Get { tag, .. } | Self::Write { tag, .. } | Self::Swap { tag, .. } => Some(*tag),
         }
     }
 }

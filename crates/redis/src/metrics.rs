@@ -11,6 +11,10 @@ pub struct RedisMetrics {
     pub tracking_loops: Gauge,
     /// Keys that are waited for and whose next change the server announces.
     pub armed_keys: Gauge,
+    /// Values that were given without a round trip.
+    pub kept_hits: Counter,
+    /// Bytes of the values that are kept for that.
+    pub kept_bytes: Gauge,
     /// Invalidations that the server has pushed.
     pub pushes: CounterSet<PushKind>,
     /// Reads of keys that are waited for, after a push, a reconnect or the end of a lifetime.

@@ -57,6 +57,8 @@ pub struct ClientOptions {
     pub request_bytes_max: usize,
     /// The largest value that is read. Units: bytes.
     pub value_bytes_max: usize,
+    /// All values together that are [kept](crate::Client::kept); with 0 none is. Units: bytes.
+    pub kept_bytes_max: usize,
 }
 
 impl Default for ClientOptions {
@@ -76,6 +78,7 @@ impl Default for ClientOptions {
             operations_max: 16_384,
             request_bytes_max: 1 << 20,
             value_bytes_max: 1 << 20,
+            kept_bytes_max: 16 << 20,
         }
     }
 }

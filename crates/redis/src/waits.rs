@@ -98,10 +98,10 @@ pub(crate) fn send_rereads(
 
 impl Waits {
     /// No waits; deadlines of keys are of `kind`.
-    pub(crate) fn new(kind: u8, is_tracking: bool, metrics: Arc<RedisMetrics>) -> Self {
+    pub(crate) fn new(kind: u8, options: &ClientOptions, metrics: Arc<RedisMetrics>) -> Self {
         Self {
-            is_tracking,
-            waited: WaitedKeys::new(kind),
+            is_tracking: options.is_tracking,
+            waited: WaitedKeys::new(kind, options.kept_bytes_max),
             pace: Pace::new(dwell_evloop::seed()),
             lifetime: None,
             refused_until: None,
@@ -221,7 +221,7 @@ impl Waits {
                 }
                 sink(context, Completion { tag, outcome });
             }
-            Flight::Write { tag } => {
+            Flight::Write { tag, key } => {
                 let outcome = match message {
                     Message::Value(Value::SimpleString(_)) => Outcome::Done,
                     Message::Value(Value::Number(number)) if *number > 0 => Outcome::Done,
@@ -229,11 +229,13 @@ impl Waits {
                     Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
                     _ => return Err(Failure::Protocol),
                 };
+                self.waited.written(&key);
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
-            Flight::Swap { tag } => {
+            Flight::Swap { tag, key } => {
                 let outcome = self.swapped(message)?;
+                self.waited.written(&key);
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
@@ -290,7 +292,7 @@ impl Waits {
                 return;
             }
         };
-        if let Some(has_changed) = self.waited.answered(key, digest) {
+        if let Some(has_changed) = self.waited.answered(key, digest, outcome) {
             self.pace.told(has_changed, context.now());
             (self.metrics.unchanged_rereads).add(u64::from(!has_changed));
         }

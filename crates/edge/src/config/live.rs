@@ -57,6 +57,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "redis.probe",
     "redis.failures_max",
     "redis.value_bytes_max",
+    "redis.kept_bytes_max",
     "upstream.tunnel_timeout",
     "limits.head_bytes_max",
     "limits.target_bytes_max",

@@ -306,7 +306,7 @@ impl Cache {
     /// Describes the place of a key.
     pub(super) fn place_of(&self, key: &[u8]) -> String {
         if let Some(redis) = &self.redis {
-            return redis.place();
+            return redis.place(key);
         }
         let Some(client) = &self.memcached else {
             return "the embedded store".to_owned();

@@ -85,6 +85,10 @@ impl RedisCache {
                 continue;
             };
             let tag = lookup.to_bits();
+            if let Some(outcome) = self.client.kept(name) {
+                polls.redis_completed(context, http, &Completion { tag, outcome });
+                continue;
+            }
             let asked = if may_wait {
                 self.client.read(context, name, tag)
             } else {
@@ -155,14 +159,16 @@ impl RedisCache {
         None
     }
 
-    /// Describes the server.
-    pub(super) fn place(&self) -> String {
+    /// Describes the server, and the way in which this loop finds changes of a key.
+    pub(super) fn place(&self, key: &[u8]) -> String {
         let (server, status) = (&self.server, self.client.status());
         let state = if status.is_up { "up" } else { "down" };
-        let changes = match status.tracking {
-            Tracking::On => "changes of keys that are waited for are announced",
-            Tracking::Idle => "no key is waited for",
-            Tracking::Connecting | Tracking::Refused => "keys that are waited for are swept",
+        let is_refused = status.tracking == Tracking::Refused;
+        let changes = match self.client.is_armed(key) {
+            None => "nothing waits for the key here",
+            Some(true) => "the next change of the key is announced",
+            Some(false) if is_refused => "the key is swept, as changes are not announced",
+            Some(false) => "the next change of the key is not announced yet",
         };
         match status.last_failure {
             Some(failure) => format!("Redis {server}, {state}: {failure}; {changes}"),

@@ -232,6 +232,10 @@ metrics! {
         => |of| of.metrics.total(|cells| &cells.redis.tracking_loops);
     "dwell_redis_armed_keys": Gauge = "Keys whose next change the server announces, of all loops"
         => |of| of.metrics.total(|cells| &cells.redis.armed_keys);
+    "dwell_redis_kept_hits": Counter = "Reads for requests that memory answered"
+        => |of| of.metrics.total(|cells| &cells.redis.kept_hits);
+    "dwell_redis_kept_bytes": Gauge = "Bytes of the values in memory, of all loops"
+        => |of| of.metrics.total(|cells| &cells.redis.kept_bytes);
     "dwell_redis_pushes": CounterSet<PushKind> = "Changes that the server has announced"
         => |of| of.metrics.total(|cells| &cells.redis.pushes);
     "dwell_redis_rereads": Counter = "Reads of keys that polls wait for"

@@ -11,7 +11,7 @@ use super::supervisor::{Files, Supervisor};
 use super::tls::Certificates;
 use super::upgrade::Upgrader;
 use crate::access::Access;
-use crate::config::{Config, IoUring};
+use crate::config::{Config, IoUring, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
     ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
@@ -408,7 +408,8 @@ impl LoopParts {
     /// Makes the client of Redis, if values come from there.
     fn redis(&self, context: &mut Context, metrics: &Arc<LoopMetrics>) -> Option<RedisCache> {
         let server = self.redis.as_ref()?;
-        let (endpoint, options) = (server.endpoint.clone(), server.options.clone());
+        let (endpoint, mut options) = (server.endpoint.clone(), server.options.clone());
+        options.kept_bytes_max = share(options.kept_bytes_max, self.loops);
         let cells = Arc::clone(&metrics.redis);
         let mut client = dwell_redis::Client::new(REDIS_KINDS, endpoint, options, cells);
         // Connects at once, so that the first poll does not wait for it.

@@ -45,6 +45,7 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         failures_max: redis.failures_max,
         request_bytes_max: default.request_bytes_max.max(values),
         value_bytes_max: redis.value_bytes_max,
+        kept_bytes_max: redis.kept_bytes_max,
         ..default
     };
     Ok(Some(RedisServer { endpoint, options }))

@@ -63,8 +63,16 @@ impl Hold {
         }
     }
 
+    /// Reads under way.
+    pub(crate) fn reads(self) -> u32 {
+        match self {
+            Self::Arming { reads } => reads,
+            Self::Unheld | Self::Armed | Self::PutOff => 0,
+        }
+    }
+
     /// Returns true if no read is under way.
     pub(crate) fn is_idle(self) -> bool {
-        !matches!(self, Self::Arming { .. })
+        self.reads() == 0
     }
 }

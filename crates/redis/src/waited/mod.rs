@@ -8,9 +8,12 @@
 //! arrives when no read is under way means that the key is registered no longer.
 
 mod hold;
+mod kept;
 
 pub(crate) use hold::{Hold, HoldEvent};
+pub(crate) use kept::{Kept, KeptBytes};
 
+use crate::Outcome;
 use dwell_evloop::{Slab, Token};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,6 +35,7 @@ pub(crate) struct WaitedKeys {
     /// Keys that the sweep under way has still to read.
     due: usize,
     armed: usize,
+    kept_bytes: KeptBytes,
 }
 
 #[derive(Debug)]
@@ -49,11 +53,16 @@ struct WaitedKey {
     refusals: u8,
     /// Digest of what was read last.
     digest: u64,
+    /// What was read last, while its next change is announced.
+    kept: Kept,
+    /// Replies under way that may be older than a write of this client's own, of which its caller
+    /// knows already.
+    old_reads: u32,
 }
 
 impl WaitedKeys {
     /// Makes a table whose tokens are of `kind`.
-    pub(crate) fn new(kind: u8) -> Self {
+    pub(crate) fn new(kind: u8, kept_bytes_max: usize) -> Self {
         Self {
             by_name: HashMap::new(),
             keys: Slab::new(kind, usize::MAX),
@@ -62,6 +71,7 @@ impl WaitedKeys {
             waited: 0,
             due: 0,
             armed: 0,
+            kept_bytes: KeptBytes::new(kept_bytes_max),
         }
     }
 
@@ -100,6 +110,8 @@ impl WaitedKeys {
             is_told: false,
             refusals: 0,
             digest: 0,
+            kept: Kept::Unknown,
+            old_reads: 0,
         };
         let token = self.keys.insert(key).ok()?;
         self.by_name.insert(name, token);
@@ -139,6 +151,14 @@ impl WaitedKeys {
             self.armed -= usize::from(key.hold == Hold::Armed);
             key.hold = key.hold.after(event);
             self.armed += usize::from(key.hold == Hold::Armed);
+            self.kept_bytes.forget(&mut key.kept);
+            match event {
+                HoldEvent::Answered | HoldEvent::Refused | HoldEvent::Deferred => {
+                    key.old_reads = key.old_reads.saturating_sub(1);
+                }
+                HoldEvent::Lost => key.old_reads = 0,
+                HoldEvent::Sent | HoldEvent::Invalidated | HoldEvent::Touched => {}
+            }
             match event {
                 HoldEvent::Sent => return,
                 HoldEvent::Refused => key.refusals = key.refusals.saturating_add(1),
@@ -149,13 +169,53 @@ impl WaitedKeys {
         }
     }
 
-    /// A read of a key was executed, and found something of this digest. Returns true or false if a
-    /// change was announced before, which there was or was not.
-    pub(crate) fn answered(&mut self, token: Token, digest: u64) -> Option<bool> {
+    /// A read of a key was executed, and found something of this digest; a value is kept. Returns
+    /// true or false if a change was announced before, which there was or was not.
+    pub(crate) fn answered(
+        &mut self,
+        token: Token,
+        digest: u64,
+        outcome: &Outcome<'_>,
+    ) -> Option<bool> {
+        let is_old = self.keys.get(token)?.old_reads > 0;
         self.happens(token, HoldEvent::Answered);
         let key = self.keys.get_mut(token)?;
+        if key.hold == Hold::Armed && !is_old {
+            self.kept_bytes.keep(&mut key.kept, outcome);
+        }
         let before = std::mem::replace(&mut key.digest, digest);
         std::mem::take(&mut key.is_told).then_some(before != digest)
+    }
+
+    /// The next change of a key that is waited for is announced.
+    pub(crate) fn is_armed(&self, name: &[u8]) -> Option<bool> {
+        let key = self.keys.get(self.find(name)?)?;
+        key.tag.is_some().then_some(key.hold == Hold::Armed)
+    }
+
+    /// The value of a key, if it is kept.
+    pub(crate) fn kept(&self, name: &[u8]) -> Option<Outcome<'_>> {
+        match &self.keys.get(self.find(name)?)?.kept {
+            Kept::Unknown => None,
+            Kept::Missing => Some(Outcome::Missing),
+            Kept::Value(value) => Some(Outcome::Value(value)),
+        }
+    }
+
+    /// Bytes of the values that are kept.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.kept_bytes.used()
+    }
+
+    /// A key was written over another connection. Its announcement may come later than the reply,
+    /// so nothing that was read before is kept.
+    pub(crate) fn written(&mut self, name: &[u8]) {
+        if let Some(token) = self.find(name)
+            && let Some(key) = self.keys.get_mut(token)
+        {
+            self.kept_bytes.forget(&mut key.kept);
+            key.old_reads = key.hold.reads();
+        }
     }
 
     /// The refusals in a row of a key that is to be read later.
@@ -226,6 +286,7 @@ impl WaitedKeys {
             if key.hold.is_idle() && key.tag.is_none() {
                 self.armed -= usize::from(key.hold == Hold::Armed);
                 self.due -= usize::from(key.is_due);
+                self.kept_bytes.forget(&mut key.kept);
                 let name = Arc::clone(&key.name);
                 self.by_name.remove(&*name);
                 self.keys.remove(token);

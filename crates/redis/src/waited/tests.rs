@@ -19,6 +19,8 @@ struct Model {
     known: Option<u64>,
     /// Reads that were sent.
     reads: u64,
+    /// The value of the last write of this client that has completed.
+    written: u64,
     is_connected: bool,
 }
 
@@ -34,6 +36,7 @@ enum FromServer {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Write,
+    OwnWrite,
     Execute,
     Refuse,
     Deliver,
@@ -52,14 +55,23 @@ enum Act {
 impl Model {
     fn new() -> Self {
         Self {
-            table: WaitedKeys::new(1),
+            table: WaitedKeys::new(1, 1000),
             value: 0,
             is_registered: false,
             requests: VecDeque::new(),
             stream: VecDeque::new(),
             known: None,
             reads: 0,
+            written: 0,
             is_connected: true,
+        }
+    }
+
+    /// The value that is kept.
+    fn kept(&self) -> Option<u64> {
+        match self.table.kept(KEY)? {
+            Outcome::Value(value) => Some(u64::from_be_bytes(value.try_into().unwrap())),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -92,7 +104,8 @@ impl Model {
     fn deliver(&mut self) {
         match self.stream.pop_front() {
             Some(FromServer::Reply(token, value)) => {
-                self.table.answered(token, value);
+                let bytes = value.to_be_bytes();
+                self.table.answered(token, value, &Outcome::Value(&bytes));
                 self.known = Some(value);
             }
             Some(FromServer::Refusal(token, event)) => self.table.happens(token, event),
@@ -118,6 +131,12 @@ impl Model {
     fn act(&mut self, act: Act) {
         match act {
             Act::Write => self.write(),
+            // The reply comes over another connection, before all that is under way on this one.
+            Act::OwnWrite => {
+                self.write();
+                self.written = self.value;
+                self.table.written(KEY);
+            }
             Act::Execute => self.execute(),
             Act::Refuse => self.refuse(HoldEvent::Refused),
             Act::Defer => self.refuse(HoldEvent::Deferred),
@@ -177,6 +196,7 @@ impl Model {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => Just(Act::Write),
+        2 => Just(Act::OwnWrite),
         6 => Just(Act::Execute),
         1 => Just(Act::Refuse),
         8 => Just(Act::Deliver),
@@ -201,9 +221,19 @@ proptest! {
         let mut model = Model::new();
         for act in acts {
             model.act(act);
+            // What is kept is the newest value, or the announcement of that is under way.
+            if let Some(kept) = model.kept() {
+                let is_told = |it: &FromServer| {
+                    matches!(it, FromServer::Invalidation | FromServer::Flush)
+                };
+                let is_told = model.stream.iter().any(is_told);
+                prop_assert!(kept == model.value || is_told);
+                prop_assert!(kept >= model.written, "older than an own write");
+            }
         }
         model.act(Act::Wait);
         model.settle();
+        prop_assert!(model.kept().is_none_or(|kept| kept == model.value));
         prop_assert_eq!(model.known, Some(model.value));
         prop_assert_eq!((model.table.waited(), model.table.armed()), (1, 1));
         // From here on each change is one read.
@@ -213,10 +243,12 @@ proptest! {
             model.settle();
             prop_assert_eq!(model.known, Some(model.value));
             prop_assert_eq!(model.reads, reads + 1);
+            prop_assert_eq!(model.kept(), Some(model.value));
         }
         model.act(Act::Unwait);
         model.settle();
         prop_assert!(model.table.is_empty() && model.table.armed() == 0);
+        prop_assert_eq!(model.table.kept_bytes(), 0);
     }
 
     #[test]
@@ -266,7 +298,7 @@ fn a_key_that_is_refused_is_forgotten_where_nobody_waits_for_it() {
 
 #[test]
 fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
-    let mut table = WaitedKeys::new(1);
+    let mut table = WaitedKeys::new(1, 1000);
     for name in [b"a", b"b"] {
         table.wait(name, 1);
         let token = table.find(name).unwrap();
@@ -289,12 +321,12 @@ fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
 
 #[test]
 fn an_announcement_of_no_change_is_known_as_such() {
-    let mut table = WaitedKeys::new(1);
+    let mut table = WaitedKeys::new(1, 1000);
     table.wait(KEY, 1);
     let token = table.find(KEY).unwrap();
     let read = |table: &mut WaitedKeys, digest| {
         table.happens(token, HoldEvent::Sent);
-        table.answered(token, digest)
+        table.answered(token, digest, &Outcome::Missing)
     };
     assert_eq!(read(&mut table, 5), None);
     table.invalidated(KEY);
@@ -306,7 +338,7 @@ fn an_announcement_of_no_change_is_known_as_such() {
 
 #[test]
 fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
-    let mut table = WaitedKeys::new(1);
+    let mut table = WaitedKeys::new(1, 1000);
     table.wait(KEY, 1);
     for number in 0_u32..10_000 {
         let name = number.to_be_bytes();
@@ -325,7 +357,7 @@ fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
 
 #[test]
 fn flushes_in_a_row_cost_one() {
-    let mut table = WaitedKeys::new(1);
+    let mut table = WaitedKeys::new(1, 1000);
     for number in 0_u32..100 {
         let name = number.to_be_bytes();
         table.wait(&name, 1);
@@ -340,4 +372,39 @@ fn flushes_in_a_row_cost_one() {
     assert_eq!(table.touched.len(), 100);
     table.settle(|_| {});
     assert_eq!(table.queue.len(), 100);
+}
+
+#[test]
+fn values_are_kept_within_their_bound() {
+    let mut table = WaitedKeys::new(1, 10);
+    let read = |table: &mut WaitedKeys, name: &[u8], value: &[u8]| {
+        table.wait(name, 1);
+        let token = table.find(name).unwrap();
+        table.happens(token, HoldEvent::Sent);
+        let outcome = match value {
+            b"" => Outcome::Missing,
+            value => Outcome::Value(value),
+        };
+        table.answered(token, 1, &outcome);
+    };
+    read(&mut table, b"a", b"123456");
+    read(&mut table, b"b", b"12345");
+    read(&mut table, b"c", b"1234");
+    read(&mut table, b"d", b"");
+    let kept = |table: &WaitedKeys, name: &[u8]| match table.kept(name)? {
+        Outcome::Value(value) => Some(value.len()),
+        _ => Some(0),
+    };
+    assert_eq!(kept(&table, b"a"), Some(6));
+    assert_eq!(kept(&table, b"b"), None, "it has no room");
+    assert_eq!(kept(&table, b"c"), Some(4));
+    assert_eq!(kept(&table, b"d"), Some(0));
+    read(&mut table, b"a", b"1");
+    read(&mut table, b"b", b"12345");
+    assert_eq!((kept(&table, b"b"), table.kept_bytes()), (Some(5), 10));
+    table.all(HoldEvent::Lost);
+    assert_eq!((kept(&table, b"b"), table.kept_bytes()), (None, 0));
+    let mut table = WaitedKeys::new(1, 0);
+    read(&mut table, b"d", b"");
+    assert_eq!(kept(&table, b"d"), None, "nothing is kept at all");
 }

@@ -212,11 +212,16 @@ impl App {
 }
 
 fn note(ended: &mut HashMap<u64, Vec<String>>, completion: Completion<'_>) {
-    let outcome = match completion.outcome {
+    let outcome = text_of(&completion.outcome);
+    ended.entry(completion.tag).or_default().push(outcome);
+}
+
+/// The value, or the name of another outcome.
+pub(crate) fn text_of(outcome: &Outcome<'_>) -> String {
+    match outcome {
         Outcome::Value(value) => String::from_utf8_lossy(value).into_owned(),
         other => format!("{other:?}"),
-    };
-    ended.entry(completion.tag).or_default().push(outcome);
+    }
 }
 
 impl Driver for App {

@@ -128,3 +128,50 @@ fn thousands_of_keys_are_told_by_one_flush() {
 }
 
 const KEYS: u64 = 5_000;
+
+#[test]
+fn a_value_that_is_waited_for_is_kept_until_its_change_is_told() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        let kept = |harness: &Harness| {
+            let outcome = harness.app.client.kept(b"a");
+            outcome.map(|outcome| crate::harness::text_of(&outcome))
+        };
+        assert_eq!(kept(&harness), None);
+        assert_eq!(harness.app.client.is_armed(b"a"), None);
+        harness.wait("a", 7);
+        assert_eq!(harness.app.client.is_armed(b"a"), Some(true));
+        assert_eq!(kept(&harness).as_deref(), Some("Missing"));
+        for number in 0..20 {
+            other.ask(&format!("SET a {number}"));
+            harness.turn_until_last(7, &number.to_string());
+            assert_eq!(kept(&harness), Some(number.to_string()));
+        }
+        other.ask("FLUSHALL");
+        harness.turn_until_last(7, "Missing");
+        assert_eq!(kept(&harness).as_deref(), Some("Missing"));
+        other.ask("SET a 1 PX 50");
+        harness.turn_until_last(7, "1");
+        harness.turn_until_last(7, "Missing");
+        other.ask("SET a 2");
+        harness.turn_until_last(7, "2");
+        // What this client writes itself is known when the write has completed.
+        let set = dwell_redis::SetOptions::default();
+        for number in 0..50 {
+            let value = number.to_string();
+            harness.end_of(2, |client, context| {
+                client.set(context, b"a", value.as_bytes(), set, 2).unwrap();
+            });
+            assert!(kept(&harness).is_none_or(|kept| kept == value));
+        }
+        harness.turn_until_last(7, "49");
+        other.ask("CLIENT KILL TYPE normal SKIPME yes");
+        harness.turn_until(|app| app.client.kept(b"a").is_none());
+        harness.turn_until(|app| app.client.kept(b"a").is_some());
+        harness.app.client.unwait(b"a");
+        harness.turn();
+        assert_eq!(kept(&harness), None);
+        assert_eq!(harness.metrics.kept_bytes.value(), 0);
+    });
+}

@@ -38,6 +38,9 @@ options! {
     "Failures in a row after which commands fail at once until a new connection is greeted."
     "redis".redis.value_bytes_max = Size(KIB, GIB);
     "Bytes of the largest value that is read. A larger one is dropped as it comes, and counted."
+    "redis".redis.kept_bytes_max = Size(0, 1024 * GIB);
+    "Bytes of values in memory. While the server announces changes, Dwell keeps the values of keys \
+     that polls wait for, and answers from memory. With 0 it reads each time."
 }
 
 const TRACKING: &[(&str, RedisTracking)] =

@@ -54,6 +54,8 @@ pub(super) struct Sample<'a> {
     loops: usize,
     draining: bool,
     setting: &'a Setting,
+    /// The place of the values: `store`, `memcached` or `redis`.
+    values: &'static str,
     servers: Vec<ServerSample>,
     upstreams: Vec<ServerSample>,
     hot: Vec<HotKeySample>,
@@ -83,8 +85,13 @@ struct Numbers {
     stream_postponed: u64,
     wake_latency: Durations,
     request_duration: Durations,
+    /// Lookups in memcached or Redis, by outcome.
     lookups: Counts,
     sweeps: u64,
+    /// Loops to which Redis announces changes.
+    tracking_loops: i64,
+    /// Lookups that values kept of Redis have answered.
+    kept_hits: u64,
     upstream: Counts,
     upstream_connections_open: i64,
     upstream_outstanding: i64,
@@ -93,6 +100,17 @@ struct Numbers {
     upstream_heads: Vec<Vec<u64>>,
     store: Option<StoreFigures>,
     process: Option<ProcessFigures>,
+}
+
+/// Lookups by outcome, of the one source that has any.
+fn lookups(metrics: &Metrics) -> Counts {
+    let mut counts: Counts = (metrics.total(|of| &of.memcached_lookups))
+        .into_iter()
+        .collect();
+    for (outcome, count) in metrics.total(|of| &of.redis_lookups) {
+        *counts.entry(outcome).or_default() += count;
+    }
+    counts
 }
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -119,6 +137,11 @@ struct HotKeySample {
 impl<'a> Sample<'a> {
     /// Reads all figures.
     pub(super) fn read(metrics: &'a Metrics, setting: &'a Setting, now: SampleInputs) -> Self {
+        let values = match (now.store, metrics.redis_servers().is_empty()) {
+            (Some(_), _) => "store",
+            (None, false) => "redis",
+            (None, true) => "memcached",
+        };
         let hot = metrics.loops().iter().map(|cells| cells.store.hot.keys());
         Self {
             numbers: Numbers::read(metrics, now),
@@ -127,9 +150,8 @@ impl<'a> Sample<'a> {
             loops: metrics.loops().len(),
             draining: now.draining,
             setting,
-            servers: metrics
-                .servers()
-                .into_iter()
+            values,
+            servers: (metrics.servers().into_iter())
                 .map(ServerSample::from)
                 .collect(),
             upstreams: metrics
@@ -183,11 +205,10 @@ impl Numbers {
             stream_postponed: metrics.total(|of| &of.stream_postponed),
             wake_latency: metrics.total(|of| &of.wake_latency).into(),
             request_duration: metrics.total(|of| &of.http_request_duration).into(),
-            lookups: metrics
-                .total(|of| &of.memcached_lookups)
-                .into_iter()
-                .collect(),
-            sweeps: metrics.total(|of| &of.memcached_sweeps),
+            lookups: lookups(metrics),
+            sweeps: metrics.total(|of| &of.memcached_sweeps) + metrics.total(|of| &of.redis.sweeps),
+            tracking_loops: metrics.total(|of| &of.redis.tracking_loops),
+            kept_hits: metrics.total(|of| &of.redis.kept_hits),
             upstream: metrics
                 .total(|of| &of.upstream_requests)
                 .into_iter()

@@ -205,6 +205,15 @@ function fill(id, rows) {
 }
 const share = (part, whole) => (whole > 0 ? part / whole : 0);
 
+const serverName = (sample) => (sample.values === "redis" ? "Redis server" : "memcached server");
+function cacheNote(sample, now) {
+  if (sample.servers.every(({ state }) => state === "down"))
+    return `No ${serverName(sample)} answers: polls go to the upstream, and held ones go on waiting.`;
+  if (sample.values !== "redis") return "memcached servers; changes are found by sweeps.";
+  return now.tracking_loops > 0 || now.watched_keys === 0
+    ? "Redis; it announces changes of the keys that polls wait for."
+    : "Redis; it announces no changes, so that they are found by sweeps.";
+}
 function showCache(sample, now) {
   const store = now.store;
   if (store) {
@@ -227,11 +236,10 @@ function showCache(sample, now) {
       const failing = smooth((p) => p.lookups[kind] ?? 0);
       return failing > 0 ? [`lookups: ${kind}`, perSecond(failing), null, "trouble"] : null;
     }),
+    now.kept_hits > 0 ? ["answered from memory", perSecond(smooth((p) => p.kept_hits))] : null,
     ["sweeps of watched keys", perSecond(smooth((p) => p.sweeps))],
   ]);
-  at("cache-note").textContent = sample.servers.every(({ state }) => state === "down")
-    ? "No memcached server answers: polls go to the upstream, and held ones go on waiting."
-    : "memcached servers; changes are found by sweeps.";
+  at("cache-note").textContent = cacheNote(sample, now);
 }
 function showUpstream(sample, now) {
   const rates = Object.keys(now.upstream).map((name) => [name, smooth((p) => p.upstream[name] ?? 0)]);
@@ -313,7 +321,7 @@ function show() {
   const sample = latest, now = points.at(-1);
   const seconds = now.at / 1000, rateNow = smooth((p) => total(p.polls));
   at("facts").textContent = `version ${sample.version} · up ${span(seconds)} · ` +
-    (now.store ? "embedded store" : some(sample.servers.length, "memcached server"));
+    (now.store ? "embedded store" : some(sample.servers.length, serverName(sample)));
   number(at("polls-number"), rate(rateNow));
   const most = drawStack(at("polls-chart"), GROUPS.map((group) => ({
     color: group.color, values: curve((index) => rateOf(ofGroup(group), index)),
@@ -340,7 +348,7 @@ function show() {
   const down = (servers) => servers.filter((server) => server.state === "down").length;
   const [caches, upstreams] = [down(sample.servers), down(sample.upstreams)];
   if (sample.draining) state("warned", "draining: the server is about to end");
-  else if (caches > 0) state("warned", `${caches} of ${some(sample.servers.length, "memcached server")} down`);
+  else if (caches > 0) state("warned", `${caches} of ${some(sample.servers.length, serverName(sample))} down`);
   else if (upstreams > 0) state("warned", `${upstreams} of ${some(sample.upstreams.length, "upstream")} down`);
   else state("live", "live");
 }
