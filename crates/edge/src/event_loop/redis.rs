@@ -204,7 +204,8 @@ impl RedisCache {
             tracing::warn!(
                 %server,
                 "Redis announces changes of keys that have not changed, and reads are slowed down: \
-                 raise tracking-table-max-keys above the number of keys that polls wait for"
+                 raise tracking-table-max-keys above the number of keys that polls wait for, \
+                 unless publishers set the values that are there again and again"
             );
         }
         let is_on = tracking == Tracking::On;
