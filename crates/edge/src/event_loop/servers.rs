@@ -117,6 +117,7 @@ impl Servers {
     /// Counts the connections that have left HTTP; returns true if their number has changed, and
     /// with it the limit for HTTP.
     pub(super) fn count_elsewhere(&mut self) -> bool {
+        self.http.counted_left();
         let elsewhere = self.websockets.connections() + self.tunnels.len();
         std::mem::replace(&mut self.elsewhere, elsewhere) != elsewhere
     }

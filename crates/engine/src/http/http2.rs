@@ -19,7 +19,9 @@ mod requests;
 mod serve;
 mod session;
 mod stream;
+mod tables;
 mod tunnels;
+mod unread;
 mod work;
 mod writing;
 
@@ -31,12 +33,13 @@ use crate::app::{App, ExchangeId, Outcome, Request};
 use crate::connection::Phase;
 use crate::reply::Reply;
 use answers::Given;
-use dwell_evloop::{Context, Readiness, Slab, Token};
-use dwell_proto::http2::{ErrorCode, FieldSection, SectionLimits};
+use dwell_evloop::{Context, Readiness, Token};
+use dwell_proto::http2::{ErrorCode, SectionLimits};
 use serve::{Ends, Fate, Serve};
 use session::Session;
 use std::time::{Duration, Instant};
 use stream::Stream;
+use tables::Tables;
 
 pub use figures::{CodeCounts, Http2Figures, StreamRefusals};
 #[cfg(feature = "sim")]
@@ -44,33 +47,6 @@ pub use load::Http2Load;
 pub(crate) use outflow::Outflow;
 pub use work::UnderWay;
 pub(crate) use work::Work;
-
-/// The streams of all connections, and what is used in turns.
-#[derive(Debug)]
-pub(super) struct Tables {
-    pub(super) streams: Slab<Stream>,
-    /// A section for the next field block.
-    pub(super) spare: Option<Box<FieldSection>>,
-    /// Streams that have ended, where somebody [takes](Http::take_ended_streams) them.
-    pub(super) ended: Option<Vec<Token>>,
-    /// Streams may leave HTTP.
-    pub(super) takes_connect: bool,
-    /// There are as many connections as may be, in this visit.
-    pub(super) is_full: bool,
-    pub(super) figures: Http2Figures,
-}
-
-impl Tables {
-    /// Takes a stream out.
-    pub(super) fn remove(&mut self, token: Token) -> Option<Stream> {
-        let stream = self.streams.remove(token)?;
-        self.figures.streams_open = self.streams.len();
-        if let Some(ended) = &mut self.ended {
-            ended.push(token);
-        }
-        Some(stream)
-    }
-}
 
 /// The ways in which a client may come to speak HTTP/2.
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,14 +130,7 @@ impl Http {
             Box::new(Http2 {
                 kind: stream_kind,
                 ways: Ways::default(),
-                tables: Tables {
-                    streams: Slab::new(stream_kind, usize::MAX),
-                    spare: None,
-                    ended: None,
-                    takes_connect: false,
-                    is_full: false,
-                    figures: Http2Figures::default(),
-                },
+                tables: Tables::new(stream_kind),
                 sessions: Vec::new(),
             })
         });
@@ -190,6 +159,33 @@ impl Http {
             http2.tables.takes_connect = true;
         }
         self
+    }
+
+    /// Takes note that the driver has counted the streams that have left, for
+    /// [`App::stream_may_leave`]: [`Limits`](crate::Limits) bounds fewer connections by that. Until
+    /// then they are counted here.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Limits};
+    ///
+    /// /// At the end of each turn of a driver whose WebSockets count as connections.
+    /// fn count(http: &mut Http, web_sockets: usize, connections_max: usize) {
+    ///     http.counted_left();
+    ///     http.set_limits(Limits {
+    ///         connections_max: connections_max.saturating_sub(web_sockets),
+    ///         ..Limits::default()
+    ///     });
+    /// }
+    /// #
+    /// # let kinds = dwell_engine::Kinds { listener: 0, connection: 1 };
+    /// # let mut http = Http::new(kinds, Limits::default()).speak_h2c(2).take_connect();
+    /// # count(&mut http, 3, 10);
+    /// # assert_eq!(http.connections(), 0);
+    /// ```
+    pub fn counted_left(&mut self) {
+        if let Some(http2) = &mut self.beside.http2 {
+            http2.tables.leaves.left = 0;
+        }
     }
 
     /// The most that any connection of HTTP/2 keeps, of either.
@@ -230,13 +226,15 @@ impl Http {
                 .is_some_and(|connection| connection.exchange.phase == Phase::Http2)
     }
 
-    /// The streams that keep parts of bodies, and since when.
+    /// The streams that keep parts of bodies, or bytes that nobody reads, and since when.
     pub(super) fn stream_bodies(&self) -> impl Iterator<Item = (Instant, Token)> + '_ {
         let http2 = self.beside.http2.as_deref();
-        let streams = http2.map(|http2| &http2.tables.streams);
-        streams.into_iter().flat_map(|streams| {
+        let tables = http2.map(|http2| &http2.tables);
+        tables.into_iter().flat_map(|tables| {
+            let streams = &tables.streams;
             let since = |token| Some((streams.get(token)?.keeps_since()?, token));
-            streams.tokens().filter_map(since)
+            let gathered = streams.tokens().filter_map(since);
+            gathered.chain(tables.unread.since())
         })
     }
 
@@ -281,7 +279,7 @@ impl Http {
         act: impl FnOnce(&mut Serve<'_, A>) -> T,
     ) -> Option<T> {
         let http2 = self.beside.http2.as_deref_mut()?;
-        http2.tables.is_full = self.connections.len() >= self.limits.connections_max;
+        http2.tables.leaves.connections = (self.connections.len(), self.limits.connections_max);
         let connection = self.connections.get_mut(token)?;
         let session = http2.sessions.get_mut(token.index() as usize)?;
         let session = session.as_deref_mut()?;
@@ -545,7 +543,7 @@ impl Http {
     }
 
     /// Ends the stream of a held exchange at once. Returns false if the exchange has ended.
-    pub(super) fn abort_stream(
+    pub(crate) fn abort_stream(
         &mut self,
         context: &mut Context,
         exchange: ExchangeId,

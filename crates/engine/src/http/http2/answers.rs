@@ -169,8 +169,9 @@ impl<A> Serve<'_, A> {
         if let Some(upload) = stream.upload.take() {
             self.session.used(upload.ahead.len());
         }
-        if let Some(carrier) = stream.carrier.take() {
-            self.session.used(carrier.unread());
+        if stream.carrier.take().is_some() {
+            self.tables.unread.remove(token);
+            self.tables.leaves.offered -= usize::from(stream.marks.way == Way::In);
         }
         if !stream.marks.is_stalled {
             self.context.disarm(token);
@@ -215,6 +216,7 @@ impl<A> Serve<'_, A> {
                 carrier.end_input();
             }
             stream.carrier = Some(carrier);
+            self.tables.leaves.offered += 1;
         }
     }
 
@@ -229,6 +231,8 @@ impl<A> Serve<'_, A> {
         let local = connection.local_address().ok().flatten();
         let carried = stream.carrier.as_ref()?.stream([peer, local])?;
         stream.exchange.phase = Phase::Writing;
+        self.tables.leaves.offered -= 1;
+        self.tables.leaves.left += 1;
         let is_answered = stream.exchange.outgoing.is_open();
         stream.exchange.outgoing = Outgoing::None;
         stream.marks.way = if is_answered {

@@ -270,6 +270,10 @@ impl<A: App> Serve<'_, A> {
         data: &[u8],
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
+        // Its own window bounds what its owner does not read, and holds up no other stream.
+        self.session.used(data.len());
+        let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
+        let now = self.context.now();
         let Some(stream) = self.tables.streams.get_mut(token) else {
             return Ok(());
         };
@@ -278,8 +282,11 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         };
         if !carrier.put(data) {
-            self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
+        }
+        let unread = &mut self.tables.unread;
+        if !unread.charge_for(token, data.len(), (budget, max), now) {
+            return self.fail_stream(token, ErrorCode::ENHANCE_YOUR_CALM);
         }
         if padding_bytes > 0 {
             let control = &mut self.session.sending.control;
@@ -316,7 +323,8 @@ impl<A: App> Serve<'_, A> {
         };
         let mut output = self.context.take_output();
         let work = carrier.take(&mut output);
-        self.session.used(work.read);
+        let unread = &mut self.tables.unread;
+        unread.was_read(token, work.read, self.context.now());
         stream.grant_input(&mut self.session.sending.control);
         let waited = stream.out.bytes();
         let moved = stream.take_output(&output, work.end);

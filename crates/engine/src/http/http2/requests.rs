@@ -107,7 +107,7 @@ impl<A: App> Serve<'_, A> {
                 self.reject(token, 501);
                 return Ok(());
             }
-            Ok(Asked::Switch) if !self.app.stream_may_leave(self.tables.is_full) => {
+            Ok(Asked::Switch) if !self.app.stream_may_leave(self.tables.is_full()) => {
                 self.reject(token, 503);
                 return Ok(());
             }

@@ -111,6 +111,9 @@ pub(super) struct Open {
     pub(super) requests: u32,
     /// The number of streams that the app was told of last.
     told: u32,
+    /// Bytes of its turn that the window has cut off of the one that was served last: it goes on
+    /// where there is room.
+    pub(super) turn_left: u16,
 }
 
 /// The end of a connection in order.
@@ -183,6 +186,7 @@ impl Session {
                 reset: Vec::new(),
                 requests: 0,
                 told: 0,
+                turn_left: 0,
             },
             calm: Calm::new(now),
             attends: false,

@@ -1,7 +1,9 @@
 //! Streams that leave HTTP: DATA frames are the bytes of another protocol from then on.
 //!
 //! The stream is [carried](dwell_evloop::Carrier) by the connection. What comes is put in, and the
-//! client may send more as its owner reads. The owner may write what the windows of the client have
+//! client may send more on the stream as its owner reads. The window of the connection is given
+//! back at once: an owner that does not read holds up its own stream alone. What was not read is
+//! charged to what all connections keep. The owner may write what the windows of the client have
 //! room for, and no more than the share of a turn, so nothing waits here for a window that is
 //! closed. The end of a side is `END_STREAM`, and an abort is a reset by `CANCEL` (RFC 8441 section
 //! 5).

@@ -1,7 +1,7 @@
 //! From answers to output: one write for a connection and turn, and streams in turns.
 
 use super::serve::{Ends, Serve};
-use super::session::Going;
+use super::session::{Going, Session};
 use super::stream::{Stream, Way};
 use dwell_evloop::{Readiness, Token, WritePace};
 use dwell_proto::http2::ErrorCode;
@@ -16,6 +16,17 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where the server ends.
 const LAST_STALL_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Session {
+    /// Bytes that a stream may write in its turn, or in the rest of it.
+    fn turn_bytes(&self, stream: u32) -> usize {
+        if self.sending.served == stream && self.open.turn_left > 0 {
+            usize::from(self.open.turn_left)
+        } else {
+            TURN_BYTES
+        }
+    }
+}
 
 /// The state of a stream behind its turn.
 enum Turn {
@@ -63,7 +74,8 @@ impl<A> Serve<'_, A> {
     /// turns were when there was no more of it.
     pub(super) fn make_all_ready(&mut self) {
         let served = self.session.sending.served;
-        for token in self.session.open.tokens_behind(served).collect::<Vec<_>>() {
+        let before = served.saturating_sub(u32::from(self.session.open.turn_left > 0));
+        for token in self.session.open.tokens_behind(before).collect::<Vec<_>>() {
             self.make_ready(token);
         }
     }
@@ -125,12 +137,13 @@ impl<A> Serve<'_, A> {
             return;
         };
         stream.marks.is_ready = false;
+        let turn_bytes = self.session.turn_bytes(stream.number());
         let sending = &mut self.session.sending;
         let room = stream
             .window
             .room()
             .min(sending.window.room())
-            .min(TURN_BYTES);
+            .min(turn_bytes);
         let waited = stream.out.bytes();
         let written = stream.out.write(stream.number(), room, output);
         sending.requeue(waited, stream.out.bytes());
@@ -141,7 +154,10 @@ impl<A> Serve<'_, A> {
                 let sent = sent * usize::from(!dwell_evloop::sim::Planted::OwnWindowAlone.is_in());
                 sending.window.take(sent);
                 if sent > 0 {
+                    let is_cut = sending.window.room() == 0 && stream.out.has_body();
+                    let left = if is_cut { turn_bytes - sent } else { 0 };
                     sending.served = stream.number();
+                    self.session.open.turn_left = left as u16;
                     self.session.calm.sent();
                 }
                 let left = stream.window.room().min(sending.window.room());
@@ -258,10 +274,6 @@ impl<A> Serve<'_, A> {
         self.session.sending.requeue(stream.out.bytes(), 0);
         if let Some(upload) = &stream.upload {
             self.session.used(upload.ahead.len());
-        }
-        if let Some(carrier) = &stream.carrier {
-            let read = carrier.take(&mut Vec::new()).read;
-            self.session.used(read + carrier.unread());
         }
         if self.session.going == Going::No
             && self.session.open.requests >= self.limits.requests_per_connection_max

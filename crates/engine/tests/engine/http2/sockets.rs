@@ -187,6 +187,52 @@ fn an_app_that_counts_sockets_as_connections_bounds_them_as_such() {
 }
 
 #[test]
+fn the_bound_of_sockets_is_exact_within_a_turn_and_counts_those_that_are_decided_later() {
+    let network = SimNet::new(1);
+    let limits = Limits {
+        connections_max: 4,
+        ..Limits::default()
+    };
+    let mut site = Site::with(limits, WebSocketOptions::default());
+    site.server.doors.counts = true;
+    let mut peer = Peer::opened(&network, site.address, WIDE, WIDE);
+    site.pass(&network);
+    // In one read: the connection and three sockets are all that may be.
+    let ask = |paths: &[&str], from: u32| {
+        let asked = paths.iter().zip((from..).step_by(2));
+        asked
+            .flat_map(|(path, stream)| connect(stream, path, &[]))
+            .collect::<Vec<u8>>()
+    };
+    peer.send(ask(&["/", "/later", "/refuse", "/", "/", "/later"], 1));
+    site.pass(&network);
+    peer.receive();
+    let statuses = |peer: &Peer| {
+        let all = peer.answers.iter();
+        all.map(|(stream, answer)| (*stream, answer.status.clone()))
+            .collect::<Vec<_>>()
+    };
+    let expected = [(1, "200"), (5, "404"), (7, "200"), (9, "503"), (11, "503")];
+    let expected = expected.map(|(stream, status)| (stream, status.to_owned()));
+    assert_eq!(statuses(&peer), expected);
+    // One that its client gives up before it is decided makes room, and so does one that is told
+    // of; a driver that counts says so.
+    peer.send(super::peer::reset(3));
+    site.server.http.counted_left();
+    site.server.http.set_limits(Limits {
+        connections_max: 2,
+        ..limits
+    });
+    site.pass(&network);
+    peer.send(ask(&["/", "/"], 13));
+    site.pass(&network);
+    peer.receive();
+    let last: Vec<_> = statuses(&peer).into_iter().skip(5).collect();
+    assert_eq!(last, [(13, "200".to_owned()), (15, "503".to_owned())]);
+    assert_eq!(site.server.sockets.connections(), 3);
+}
+
+#[test]
 fn a_connection_carries_a_hundred_and_twenty_eight() {
     let network = SimNet::new(1);
     let mut site = Site::new();

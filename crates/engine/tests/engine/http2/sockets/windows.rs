@@ -2,8 +2,8 @@
 
 use super::super::peer::{Peer, WIDE, data, window};
 use super::site::{Site, connect, message};
-use dwell_engine::Limits;
 use dwell_engine::websocket::{EndCause, MessageKind, WebSocketOptions, WebSocketSendError};
+use dwell_engine::{Budget, Limits};
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::{ErrorCode, encode};
 use std::time::Duration;
@@ -58,7 +58,10 @@ fn sockets_share_the_window_of_a_connection_in_turns() {
     site.pass(&network);
     peer.receive();
     let came = [1, 3, 5].map(|stream| peer.answers[&stream].body.len());
-    assert!(came.iter().all(|bytes| *bytes >= 40_000), "{came:?}");
+    assert_eq!(came.iter().sum::<usize>(), 65_535 + 9 * 16 * 1024);
+    // No one is more than a turn ahead, though windows cut turns in two.
+    let (most, least) = (came.iter().max().unwrap(), came.iter().min().unwrap());
+    assert!(most - least <= 16 * 1024 + 8, "{came:?}");
 }
 
 #[test]
@@ -177,4 +180,93 @@ fn a_client_may_send_more_only_as_it_is_read() {
     }
     peer.receive();
     assert_eq!(peer.go_away, None);
+}
+
+/// Opens sockets that pause, and sends so many bytes on each.
+fn open_paused(network: &SimNet, site: &mut Site, peer: &mut Peer, streams: &[u32], bytes: usize) {
+    site.server.app.pauses = true;
+    for stream in streams {
+        peer.send(connect(*stream, "/", &[]));
+        peer.send(data(*stream, &message(MessageKind::Text, b"pause"), false));
+    }
+    site.pass(network);
+    let large = message(MessageKind::Binary, &vec![b'l'; bytes]);
+    for stream in streams {
+        peer.send(data(*stream, &large, false));
+    }
+    site.pass(network);
+    site.server.app.pauses = false;
+}
+
+#[test]
+fn an_owner_that_does_not_read_holds_up_its_own_stream_alone() {
+    let network = SimNet::new(1);
+    let mut site = Site::new();
+    let mut peer = Peer::opened(&network, site.address, WIDE, WIDE);
+    let mut acknowledged = Vec::new();
+    encode::settings_ack(&mut acknowledged);
+    peer.send(acknowledged);
+    site.pass(&network);
+    let paused: Vec<u32> = (0..20).map(|place| 2 * place + 1).collect();
+    open_paused(&network, &mut site, &mut peer, &paused, 15_000);
+    peer.receive();
+    // More than the window of the connection, nearly all of which was given back.
+    assert_eq!(peer.go_away, None);
+    let given_back = peer.granted[&0];
+    assert!(given_back >= 256 * 1024 - 65_535 + 270_000, "{given_back}");
+    // Another one goes on.
+    peer.send(connect(99, "/", &[]));
+    for _ in 0..40 {
+        peer.send(data(
+            99,
+            &message(MessageKind::Binary, &[b'l'; 10_000]),
+            false,
+        ));
+        site.pass(&network);
+    }
+    peer.receive();
+    assert_eq!((peer.answers[&99].reset, peer.go_away), (None, None));
+    assert!(peer.answers[&99].body.len() > 400_000);
+}
+
+#[test]
+fn what_no_owner_reads_is_bounded_for_all_and_the_oldest_gives_way() {
+    let network = SimNet::new(1);
+    let limits = Limits {
+        gathered_bytes_max: 100_000,
+        ..Limits::default()
+    };
+    let mut site = Site::with(limits, WebSocketOptions::default());
+    let budget = Budget::default();
+    site.server.http.share_gathered(budget.clone());
+    let mut peer = Peer::opened(&network, site.address, WIDE, WIDE);
+    let streams: Vec<u32> = (0..7).map(|place| 2 * place + 1).collect();
+    open_paused(&network, &mut site, &mut peer, &streams, 15_000);
+    peer.receive();
+    let resets: Vec<_> = peer.answers.values().map(|answer| answer.reset).collect();
+    let calm = Some(ErrorCode::ENHANCE_YOUR_CALM);
+    assert_eq!(resets, [None, None, None, None, None, None, calm]);
+    let kept = 6 * (15_000 + 8);
+    assert_eq!(budget.bytes(), kept);
+    // What is read is not kept, and what its client gives up neither.
+    site.on(0, |socket| {
+        socket.resume();
+    });
+    peer.send(super::super::peer::reset(3));
+    site.pass(&network);
+    assert_eq!(budget.bytes(), kept - 2 * (15_000 + 8));
+    // Those that keep the most time give way, once there is little left.
+    site.pass_for(&network, Duration::from_secs(6));
+    open_paused(&network, &mut site, &mut peer, &[21, 23], 15_000);
+    peer.send(window(0, 1));
+    site.pass(&network);
+    peer.receive();
+    assert_eq!(peer.answers[&5].reset, calm);
+    assert_eq!(
+        (peer.answers[&21].reset, peer.answers[&23].reset),
+        (None, None)
+    );
+    peer.socket.close();
+    site.pass(&network);
+    assert_eq!(budget.bytes(), 0);
 }
