@@ -1,8 +1,10 @@
-"""A client of HTTP/2 without TLS, by prior knowledge: many requests on one connection."""
+"""A client of HTTP/2, by prior knowledge or under TLS: many requests on one connection."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -20,7 +22,10 @@ from h2.events import (
     StreamReset,
     TrailersReceived,
 )
+from h2.exceptions import StreamClosedError
 from h2.settings import SettingCodes, Settings
+from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side, State
 
 from wire import TIMEOUT
 
@@ -55,9 +60,12 @@ class Stream:
 
 
 class Http2:
-    """One connection. With ``window`` it takes no more of each body than it is told to."""
+    """One connection. With ``window`` it takes no more of each body than it is told to; with
+    ``tls`` it agrees on HTTP/2 by ALPN."""
 
-    def __init__(self, address: tuple[str, int], window: int | None = None) -> None:
+    def __init__(
+        self, address: tuple[str, int], window: int | None = None, tls: bool = False
+    ) -> None:
         self.streams: dict[int, Stream] = {}
         self.window = window
         self.is_told_to_go = False
@@ -69,7 +77,14 @@ class Http2:
             self.h2.local_settings = Settings(client=True, initial_values=values)
         self.h2.initiate_connection()
         self.socket = socket.create_connection(address, TIMEOUT)
-        self._flush()
+        if tls:
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            context.set_alpn_protocols(["h2"])
+            self.socket = context.wrap_socket(self.socket)
+            assert self.socket.selected_alpn_protocol() == "h2"
+        self.flush()
 
     def __enter__(self) -> Http2:
         return self
@@ -104,7 +119,7 @@ class Http2:
             self.send(number, body, ends and trailers is None)
         if trailers is not None:
             self.h2.send_headers(number, trailers, end_stream=True)
-            self._flush()
+            self.flush()
         return number
 
     def ask_by(self, head: Fields, ends: bool = True) -> int:
@@ -112,7 +127,7 @@ class Http2:
         number = self.h2.get_next_available_stream_id()
         self.streams[number] = Stream()
         self.h2.send_headers(number, head, end_stream=ends)
-        self._flush()
+        self.flush()
         return number
 
     def send(self, number: int, body: bytes, ends: bool = True) -> None:
@@ -122,7 +137,7 @@ class Http2:
             piece, body = body[:room], body[room:]
             if piece or (ends and not body):
                 self.h2.send_data(number, piece, end_stream=ends and not body)
-                self._flush()
+                self.flush()
             if not body:
                 return
             if not self.room(number):
@@ -135,7 +150,7 @@ class Http2:
     def reset(self, number: int) -> None:
         """Gives a request up."""
         self.h2.reset_stream(number, ErrorCodes.CANCEL)
-        self._flush()
+        self.flush()
 
     def get(self, target: str, **options: Any) -> Stream:
         """The answer to one request."""
@@ -160,7 +175,7 @@ class Http2:
         stream = self.streams[number]
         self.h2.acknowledge_received_data(stream.held, number)
         stream.held = 0
-        self._flush()
+        self.flush()
 
     def rest(self) -> None:
         """Reads until the server closes."""
@@ -174,7 +189,7 @@ class Http2:
         for event in self.h2.receive_data(self._without_goaway(data)):
             self._note(event)
         if not self.is_closed:
-            self._flush()
+            self.flush()
 
     def _without_goaway(self, data: bytes) -> bytes:
         """The whole frames that are here, but for those of GOAWAY: `h2` takes none behind one."""
@@ -191,7 +206,8 @@ class Http2:
                 kept += frame
         return kept
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends what the protocol has to send."""
         self.socket.sendall(self.h2.data_to_send())
 
     def _note(self, event: Event) -> None:
@@ -214,3 +230,81 @@ class Http2:
             stream.has_ended = True
         elif isinstance(event, StreamReset):
             stream.reset = int(event.error_code)
+
+
+class StreamSocket:
+    """A WebSocket on a stream (RFC 8441); ``stream`` has the answer to its handshake."""
+
+    def __init__(self, peer: Http2, target: str = "/", fields: Fields = []) -> None:  # noqa: B006
+        self.peer = peer
+        self.protocol = Protocol(Side.CLIENT, state=State.OPEN)
+        self.read = 0
+        self.messages: list[str | bytes] = []
+        head = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "http"),
+            (":path", target),
+            (":authority", "test"),
+            ("sec-websocket-version", "13"),
+        ]
+        self.number = peer.ask_by([*head, *fields], ends=False)
+        self.stream = peer.until(
+            self.number, lambda stream: stream.status or stream.reset is not None
+        )
+
+    def send(self, message: str | bytes) -> None:
+        """Sends a message."""
+        if isinstance(message, str):
+            self.protocol.send_text(message.encode())
+        else:
+            self.protocol.send_binary(message)
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what the protocol has to send."""
+        for data in self.protocol.data_to_send():
+            if data:
+                self.peer.send(self.number, data, ends=False)
+
+    def recv(self) -> str | bytes:
+        """The next message."""
+        while not self.messages:
+            self._read()
+        return self.messages.pop(0)
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Closes in order."""
+        self.protocol.send_close(code, reason)
+        self.flush()
+        self.closed()
+
+    def closed(self) -> tuple[int, str]:
+        """The code and the reason with which the server closes."""
+        while self.protocol.close_rcvd is None:
+            self._read()
+        return self.protocol.close_rcvd.code, self.protocol.close_rcvd.reason
+
+    def end(self) -> None:
+        """Ends this side of the stream, unless it is closed, and waits for the other one's end."""
+        with contextlib.suppress(StreamClosedError):
+            self.peer.h2.end_stream(self.number)
+        self.peer.flush()
+        self.peer.answer(self.number)
+
+    def _read(self) -> None:
+        self.peer.until(
+            self.number,
+            lambda stream: len(stream.body) > self.read or stream.has_ended or stream.reset,
+        )
+        data = self.stream.body[self.read :]
+        assert data, f"it has ended: {self.stream}"
+        self.read += len(data)
+        self.protocol.receive_data(data)
+        for event in self.protocol.events_received():
+            assert isinstance(event, Frame)
+            assert event.fin, "messages come in one frame"
+            if event.opcode in (Opcode.TEXT, Opcode.BINARY):
+                payload = bytes(event.data)
+                self.messages.append(payload.decode() if event.opcode == Opcode.TEXT else payload)
+        self.flush()

@@ -238,15 +238,6 @@ def test_an_answer_that_fails_is_reset(server: RunningAsgi) -> None:
         assert peer.get("/").body == b"ok"
 
 
-def test_a_websocket_is_not_begun_on_a_stream(server: RunningAsgi, site: Site) -> None:
-    with client(server) as peer:
-        head = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http")]
-        asked = peer.ask_by([*head, (":path", "/"), (":authority", "test")])
-        assert peer.answer(asked).status == 501
-        assert peer.get("/").body == b"ok"
-    assert [scope["type"] for scope in site.scopes] == ["http"]
-
-
 def test_a_stop_lets_streams_finish(server: RunningAsgi, site: Site) -> None:
     with client(server) as peer:
         asked = [peer.ask(f"/wait/{number}") for number in range(5)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dwell import Connection, Event, Manager, TlsOpts
-from http2_client import Http2
+from dwell import WEBSOCKET_OP_TEXT, Connection, Event, Manager, TlsOpts
+from http2_client import Http2, StreamSocket
 from support import port_of
 from wire import TIMEOUT
 
@@ -22,7 +22,10 @@ INTERNAL_ERROR = 2
 class Served:
     """A manager that is polled by a thread of its own."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(
+        self, url: str, handler: Callable[..., None] | None = None, **options: Any
+    ) -> None:
+        self.handler = handler or self.answer
         self.waiting: list[Connection] = []
         self.told: dict[int, list[Event]] = {}
         self.ended = threading.Event()
@@ -40,6 +43,9 @@ class Served:
 
     def handle(self, conn: Connection, event: Event, data: Any) -> None:
         self.told.setdefault(conn.id, []).append(event)
+        self.handler(conn, event, data)
+
+    def answer(self, conn: Connection, event: Event, data: Any) -> None:
         if event != Event.HTTP_MSG:
             return
         if data.uri == "/wait":
@@ -125,3 +131,46 @@ def test_it_is_off_by_default() -> None:
 def test_the_option_is_a_truth_value(option: str) -> None:
     with pytest.raises(TypeError):
         Manager(lambda *_: None, **{option: "yes"})
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_websocket_on_a_stream(tls: bool) -> None:
+    options: dict[str, Any] = {"h2c": True}
+    if tls:
+        files = TlsOpts(cert=str(DATA / "certificate.pem"), key=str(DATA / "key.pem"))
+        options = {"http2": True, "tls": files}
+
+    def handle(conn: Connection, event: Event, data: Any) -> None:
+        if event == Event.HTTP_MSG and data.uri == "/socket":
+            conn.ws_upgrade(data)
+        elif event == Event.HTTP_MSG:
+            conn.reply(200, "plain")
+        elif event == Event.WS_MSG:
+            conn.ws_send(data.text, WEBSOCKET_OP_TEXT)
+
+    server = Served("https://127.0.0.1:0" if tls else "http://127.0.0.1:0", handle, **options)
+    try:
+        with Http2(server.address, tls=tls) as peer:
+            sockets = [StreamSocket(peer, "/socket") for _ in range(3)]
+            assert [socket.stream.status for socket in sockets] == [200] * 3
+            for number, socket in enumerate(sockets):
+                socket.send(f"hello {number} " + "x" * 70_000)
+            for number, socket in enumerate(sockets):
+                assert socket.recv() == f"hello {number} " + "x" * 70_000
+            assert peer.get("/").body == b"plain"
+            sockets[0].close()
+            sockets[0].end()
+            peer.reset(sockets[1].number)
+            sockets[2].send("still here")
+            assert sockets[2].recv() == "still here"
+    finally:
+        server.end()
+    for told in server.told.values():
+        assert told[-1] == Event.CLOSE
+    assert [told for told in server.told.values() if Event.WS_OPEN in told][0][:5] == [
+        Event.OPEN,
+        Event.ACCEPT,
+        Event.HTTP_HDRS,
+        Event.HTTP_MSG,
+        Event.WS_OPEN,
+    ]

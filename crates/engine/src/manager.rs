@@ -190,6 +190,7 @@ impl Manager {
         if options.http2 {
             components.http = components.http.speak_http2(kind::HTTP2_STREAM);
         }
+        components.http = components.http.take_connect();
         components.http.note_ended_streams();
         let hub = ManagerDriver {
             components,

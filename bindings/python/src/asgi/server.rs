@@ -82,7 +82,8 @@ impl AsgiServer {
             event_loop: EventLoop::new()?,
             driver: DeskLoop::new(face, Arc::clone(&line), options.limits, options.web_socket)
                 .h2c(options.h2c)
-                .http2(options.http2),
+                .http2(options.http2)
+                .take_connect(),
             line,
         };
         for (descriptor, is_unix) in sockets {

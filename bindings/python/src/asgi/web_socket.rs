@@ -10,6 +10,7 @@ use super::shared::{OUTPUT_WINDOW, Shared, WebSocketState};
 use crate::web::answer::{AnswerBody, AnswerHead, WebAnswer, shared_bytes};
 use crate::web::head::Head;
 use bytes::Bytes;
+use dwell_engine::UnderWay;
 use dwell_engine::desk::{DeskLoop, Order, Owed};
 use dwell_engine::websocket::{CloseCode, MessageKind, UpgradeOptions, upgrade};
 use dwell_evloop::{Context, Token};
@@ -30,6 +31,8 @@ pub(super) struct WebSocketExchange {
     state: Arc<Shared<WebSocketState>>,
     /// An answer that is no WebSocket, while its body comes.
     denial: Shared<Option<(Box<AnswerHead>, Vec<u8>)>>,
+    /// Held until the app has returned.
+    under_way: Shared<Option<UnderWay>>,
 }
 
 /// Waits for the next event.
@@ -75,6 +78,7 @@ impl WebSocketExchange {
     /// The app has returned, with an error or without: a handshake that is open is answered, a
     /// WebSocket closed. Whether it had come to its end before.
     fn end(&self, py: Python<'_>, failed: bool) -> PyResult<bool> {
+        drop(self.under_way.lock().take());
         let (token, is_open, is_over) = {
             let state = self.state.lock();
             (state.token, state.is_handshake, state.end.is_some())
@@ -115,6 +119,7 @@ impl WebSocketExchange {
             head: Arc::clone(&arrival.head),
             state,
             denial: Shared::default(),
+            under_way: Shared::new(arrival.under_way.lock().take()),
         }
     }
 

@@ -84,6 +84,14 @@ impl<F: Looped> DeskLoop<F> {
         self
     }
 
+    /// Lets streams of HTTP/2 become WebSockets (RFC 8441): [`upgrade`](Self::upgrade) takes their
+    /// exchanges, too. To be called behind those that let clients speak HTTP/2.
+    #[must_use]
+    pub fn take_connect(mut self) -> Self {
+        self.components.http = self.components.http.take_connect();
+        self
+    }
+
     /// Accepts the clients of `listener`.
     ///
     /// # Errors
@@ -131,7 +139,8 @@ impl<F: Looped> DeskLoop<F> {
         self.components.close_all(context, &mut self.apps);
     }
 
-    /// Makes a WebSocket of the connection of an exchange, behind the answer `head`.
+    /// Makes a WebSocket of the connection of an exchange, or of its stream, behind the answer
+    /// `head`.
     ///
     /// Shape: `None` for a client that has left.
     ///

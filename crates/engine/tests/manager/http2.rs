@@ -1,5 +1,7 @@
 //! Streams of HTTP/2: each is a connection of its own to its handler.
 
+mod sockets;
+
 use crate::support::{Fixture, PATIENCE};
 use dwell_engine::manager::{Conn, ConnError, Event, ManagerOptions};
 use dwell_proto::http2::{PREFACE, encode, encode_field};
@@ -42,13 +44,18 @@ impl Peer {
     }
 
     fn ask(&mut self, stream: u32, path: &str, ends: bool) {
-        let (mut block, mut frames) = (Vec::new(), Vec::new());
-        for (name, value) in [
+        let lines = [
             (":method", "POST"),
             (":scheme", "http"),
             (":authority", "a"),
             (":path", path),
-        ] {
+        ];
+        self.head(stream, &lines, ends);
+    }
+
+    fn head(&mut self, stream: u32, lines: &[(&str, &str)], ends: bool) {
+        let (mut block, mut frames) = (Vec::new(), Vec::new());
+        for (name, value) in lines {
             encode_field(name.as_bytes(), value.as_bytes(), &mut block);
         }
         encode::block(stream, &block, ends, 16_384, &mut frames);
