@@ -72,6 +72,7 @@ func (c *core) limits(pollers int) limits {
 		reportsHandshakes:  c.verifiesClients(),
 		h2c:                c.speaksH2C(),
 		http2:              c.H2,
+		webSocketStreams:   c.H2WebSockets,
 	}
 }
 

@@ -90,6 +90,7 @@ const (
 	opPing          = 11
 	opPause         = 12
 	opResume        = 13
+	opDone          = 14
 )
 
 // limits are what an engine is made with.
@@ -98,7 +99,7 @@ type limits struct {
 	firstMillis, headerMillis, idleMillis           uint64
 	bodyMillis, writeMillis                         uint64
 	reportsConnections, reportsHandshakes           bool
-	h2c, http2                                      bool
+	h2c, http2, webSocketStreams                    bool
 }
 
 func newEngine(l limits) (*engine, error) {
@@ -125,6 +126,8 @@ func newEngine(l limits) (*engine, error) {
 	options.reports_handshakes = C.bool(l.reportsHandshakes)
 	options.h2c = C.bool(l.h2c)
 	options.http2 = C.bool(l.http2)
+	options.websocket_streams = C.bool(l.webSocketStreams)
+	options.counts_work = true
 	options.half_close = true
 	options.host_deadlines = true
 	e := &engine{}

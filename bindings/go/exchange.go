@@ -42,6 +42,10 @@ type exchange struct {
 	inFlight int
 	gone     bool
 	finished bool
+	// connects is set for a request that asks for a WebSocket on its stream.
+	connects bool
+	// isLast is set when the order that ends the exchange was sent.
+	isLast bool
 	// detached is what a hijack has brought: a descriptor and bytes.
 	detached                    chan detached
 	socket                      chan uint64
@@ -242,6 +246,7 @@ func (e *exchange) send(o order, fields string, parts ...[]byte) {
 // sendLast queues the order that ends the exchange, which the loop forgets as it takes it.
 func (e *exchange) sendLast(o order, fields string, parts ...[]byte) {
 	o.handle = e.handle
+	e.isLast = true
 	e.loop.enqueueLast(o, fields, parts...)
 	e.kick()
 }
@@ -404,6 +409,7 @@ func (e *exchange) serve() {
 		e.cancelLocked(context.Canceled)
 		e.broadcastLocked()
 		e.mu.Unlock()
+		e.tellDone()
 	}()
 	if !e.isTrusted() {
 		// Nothing of the request is handed over, and nothing is answered.

@@ -15,6 +15,14 @@ import (
 // isFramed tells whether a request came on a stream of HTTP/2.
 func (e *exchange) isFramed() bool { return e.flags&flagHTTP2 != 0 }
 
+// tellDone tells the loop that a handler has returned whose stream ended before: until then it counts
+// among the requests that the client may have.
+func (e *exchange) tellDone() {
+	if e.isFramed() && !e.isLast {
+		e.send(order{op: opDone}, "")
+	}
+}
+
 // errOneStream is what a handler gets that wants the connection of a stream, which is not its own.
 var errOneStream = fmt.Errorf("dwell: a stream of HTTP/2 has no connection of its own: %w",
 	http.ErrNotSupported)
@@ -114,13 +122,23 @@ func (e *exchange) last(o order, fields string, body []byte) {
 }
 
 // prepareFramed makes a request of HTTP/2 as net/http does: what HTTP/1.1 says by fields, it says
-// otherwise.
-func prepareFramed(req *http.Request) {
+// otherwise. It tells whether the request asks for a WebSocket on its stream, which the loop writes
+// as the upgrade that it would be in HTTP/1.1: no client can send that on a stream.
+func prepareFramed(req *http.Request) bool {
 	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/2.0", 2, 0
 	req.TransferEncoding = nil
 	if expect := req.Header["Expect"]; len(expect) > 0 && hasToken(strings.Join(expect, ","), "100-continue") {
 		delete(req.Header, "Expect")
 	}
+	protocol, connects := req.Header["Upgrade"]
+	if connects {
+		req.Method = http.MethodConnect
+		req.Header[":protocol"] = protocol
+		delete(req.Header, "Upgrade")
+		delete(req.Header, "Connection")
+		delete(req.Header, "Sec-Websocket-Key")
+	}
+	return connects
 }
 
 // enters and leaves tell the program of the state of a connection by its streams: it is active while

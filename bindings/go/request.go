@@ -36,7 +36,7 @@ func (e *exchange) newRequest() (*http.Request, error) {
 	}
 	e.fillHeader(req)
 	if e.isFramed() {
-		prepareFramed(req)
+		e.connects = prepareFramed(req)
 	}
 	if req.URL.Host != "" {
 		req.Host = req.URL.Host

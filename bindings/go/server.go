@@ -37,6 +37,12 @@ type Options struct {
 	// not used.
 	H2 bool
 
+	// H2WebSockets lets clients open WebSockets on streams of HTTP/2 (RFC 8441), for handlers that
+	// call [Upgrade]. Such a request has the method CONNECT, and the header ":protocol", as in
+	// net/http. A browser that may do so does, and the handlers of other WebSocket libraries, which
+	// hijack a connection, fail then; so it is off by default, as in net/http.
+	H2WebSockets bool
+
 	// SendBuffer is how many bytes of messages may be on their way to the client of a [WebSocket]
 	// before Send waits, and TrySend fails; one message may go beyond it. 256 KiB if it is 0, and
 	// 512 MiB at most.

@@ -18,6 +18,8 @@ type WebSocket struct {
 
 	mailbox mailbox
 	handler *WebSocketHandler
+	// stream is the connection of HTTP/2 that it is on a stream of.
+	stream *conn
 }
 
 func typeName(v any) string { return fmt.Sprintf("%T", v) }
@@ -38,7 +40,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, h *WebSocketHandler) (*WebS
 	if rw.isDecided {
 		return nil, errors.New("dwell: answer was begun before Upgrade")
 	}
-	if rw.e.isFramed() {
+	if rw.e.isFramed() && !rw.e.connects {
 		rw.writeHeaderLocked(http.StatusNotImplemented)
 		return nil, errOneStream
 	}
@@ -71,17 +73,28 @@ func Upgrade(w http.ResponseWriter, r *http.Request, h *WebSocketHandler) (*WebS
 	e.upgrading = s
 	e.socket = make(chan uint64, 1)
 	e.mu.Unlock()
-	e.conn.leaves()
+	if e.isFramed() {
+		s.stream = e.conn
+		s.stream.enters()
+	} else {
+		e.conn.leaves()
+	}
 	head := e.head[:e.word(1)]
 	e.send(order{op: opUpgrade, flags: flags}, fields, []byte(head))
 	e.waits()
 	opened := <-e.socket
 	rw.hijacked.Store(true)
 	if opened == 0 {
-		e.conn.set(http.StateClosed)
+		if e.isFramed() {
+			s.stream.exits()
+		} else {
+			e.conn.set(http.StateClosed)
+		}
 		return nil, errors.New("dwell: handshake was refused")
 	}
-	e.conn.set(http.StateHijacked)
+	if !e.isFramed() {
+		e.conn.set(http.StateHijacked)
+	}
 	return s, nil
 }
 
@@ -127,6 +140,7 @@ func (s *WebSocket) id() uint64 { return s.mailbox.handle }
 func (s *WebSocket) tell(ev *event) {
 	if ev.kind == kindWebSocketClosed {
 		s.mailbox.loop.sockets.remove(s.mailbox.handle)
+		s.stream.exits()
 	}
 	s.mailbox.post(ev, s.handle)
 }

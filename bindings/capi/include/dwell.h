@@ -282,11 +282,17 @@ typedef struct dwell_options {
   bool reports_handshakes;
   // HTTP/2 is spoken without TLS, to clients that begin with it (prior knowledge). Requests on
   // its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
-  // they are, and those for a connection of its own (detach, upgrade), end the stream.
+  // they are, and dwell_detach, end the stream.
   bool h2c;
   // HTTP/2 is offered to clients under TLS (`h2`, by ALPN), and spoken to those that choose it.
   // All else is as with `h2c`.
   bool http2;
+  // Clients may open WebSockets on streams of HTTP/2 (RFC 8441), which browsers then do: the
+  // request is that of HTTP/1.1, and dwell_upgrade accepts it.
+  bool websocket_streams;
+  // The host tells by dwell_done when it has done with a request of HTTP/2 that was told as
+  // DWELL_GONE, or was upgraded: until then it counts among those that its client may have.
+  bool counts_work;
 } dwell_options;
 
 // One thing that happened.
@@ -791,6 +797,13 @@ enum dwell_status dwell_pause(struct dwell_engine *engine, uint64_t handle);
 // # Safety
 // `engine` must be null, or come from `dwell_engine_new` and not be freed.
 enum dwell_status dwell_resume(struct dwell_engine *engine, uint64_t handle);
+
+// Tells that the host has done with a request of HTTP/2 to which it gave no last order, because it
+// was gone before: with `counts_work`. It does nothing for a request that was answered.
+//
+// # Safety
+// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+enum dwell_status dwell_done(struct dwell_engine *engine, uint64_t handle);
 
 // Makes the way in from other threads. Free it with dwell_remote_free. Null where the engine is
 // null or busy.

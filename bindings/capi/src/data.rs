@@ -242,11 +242,17 @@ pub struct dwell_options {
     pub reports_handshakes: bool,
     /// HTTP/2 is spoken without TLS, to clients that begin with it (prior knowledge). Requests on
     /// its streams have DWELL_HTTP2. Their answers have to be begun or whole: orders with bytes as
-    /// they are, and those for a connection of its own (detach, upgrade), end the stream.
+    /// they are, and dwell_detach, end the stream.
     pub h2c: bool,
     /// HTTP/2 is offered to clients under TLS (`h2`, by ALPN), and spoken to those that choose it.
     /// All else is as with `h2c`.
     pub http2: bool,
+    /// Clients may open WebSockets on streams of HTTP/2 (RFC 8441), which browsers then do: the
+    /// request is that of HTTP/1.1, and dwell_upgrade accepts it.
+    pub websocket_streams: bool,
+    /// The host tells by dwell_done when it has done with a request of HTTP/2 that was told as
+    /// DWELL_GONE, or was upgraded: until then it counts among those that its client may have.
+    pub counts_work: bool,
 }
 
 /// The size of the options as the first version with a size has them. It never changes.
@@ -286,6 +292,8 @@ impl dwell_options {
             reports_handshakes: options.reports_handshakes,
             h2c: options.h2c,
             http2: options.http2,
+            websocket_streams: options.websocket_streams,
+            counts_work: options.counts_work,
         }
     }
 
@@ -323,6 +331,8 @@ impl dwell_options {
         options.reports_handshakes = self.reports_handshakes;
         options.h2c = self.h2c;
         options.http2 = self.http2;
+        options.websocket_streams = self.websocket_streams;
+        options.counts_work = self.counts_work;
         options.half_close = self.half_close;
         options.host_deadlines = self.host_deadlines;
         options.first_request_timeout =

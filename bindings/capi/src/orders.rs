@@ -321,3 +321,14 @@ pub unsafe extern "C" fn dwell_resume(engine: *mut dwell_engine, handle: u64) ->
     // SAFETY: as the caller says.
     unsafe { order(engine, &Operation::Resume.on(handle)) }
 }
+
+/// Tells that the host has done with a request of HTTP/2 to which it gave no last order, because it
+/// was gone before: with `counts_work`. It does nothing for a request that was answered.
+///
+/// # Safety
+/// `engine` must be null, or come from `dwell_engine_new` and not be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_done(engine: *mut dwell_engine, handle: u64) -> dwell_status {
+    // SAFETY: as the caller says.
+    unsafe { order(engine, &Operation::Done.on(handle)) }
+}

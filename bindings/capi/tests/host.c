@@ -226,8 +226,8 @@ static void streams_of_http2(void) {
     dwell_engine *before = engine;
     dwell_options options = {.size = sizeof options};
     CHECK_OK(dwell_options_default(&options));
-    CHECK(!options.h2c);
-    options.h2c = options.reports_connections = true;
+    CHECK(!options.h2c && !options.websocket_streams && !options.counts_work);
+    options.h2c = options.reports_connections = options.counts_work = true;
     CHECK_OK(dwell_engine_new(&options, &engine));
     uint16_t own;
     CHECK_OK(dwell_engine_listen(engine, "127.0.0.1:0", &own));
@@ -259,6 +259,9 @@ static void streams_of_http2(void) {
     const char reset[] = "\0\0\4\3\0\0\0\0\3\0\0\0\x08";
     CHECK(send(client, reset, sizeof reset - 1, MSG_NOSIGNAL) > 0);
     CHECK(wait_for(DWELL_GONE)->handle == handle);
+    // It counts until its host has done with it.
+    CHECK_OK(dwell_done(engine, handle));
+    CHECK(dwell_done(engine, handle) == DWELL_STALE);
     close(client);
     CHECK(wait_for(DWELL_CLOSED)->handle == connection);
     dwell_engine_free(engine);

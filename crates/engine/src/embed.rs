@@ -51,6 +51,7 @@ mod remote;
 mod state;
 #[cfg(test)]
 mod tests;
+mod works;
 
 pub use batch::{Batch, Event, EventKind, RequestView, request_flags};
 pub use command::{

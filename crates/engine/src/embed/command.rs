@@ -58,7 +58,8 @@ pub enum Operation {
     /// so cuts off the response; for one of HTTP/2 it does as [`Abort`](Self::Abort).
     Close,
     /// Takes the connection of a request out of the engine, once what was written is out. One of
-    /// HTTP/2 has none of its own: [`Gone`](super::EventKind::Gone) follows.
+    /// HTTP/2 has none of its own: its stream ends by `HTTP_1_1_REQUIRED`, upon which a browser
+    /// tries again over HTTP/1.1, and [`Gone`](super::EventKind::Gone) follows.
     Detach,
     /// Makes a WebSocket of the connection of a request, if the handshake is in order. No answer
     /// may have been begun. `flags` are of [`upgrade_flags`], `fields` further ones of the answer,
@@ -74,6 +75,9 @@ pub enum Operation {
     Pause,
     /// Reads again.
     Resume,
+    /// The host has done with a request of HTTP/2 to which it gave no last order: with
+    /// [`counts_work`](super::Options::counts_work).
+    Done,
 }
 
 impl Operation {
@@ -91,7 +95,7 @@ impl Operation {
     }
 
     fn of_number(number: u16) -> Option<Self> {
-        const ALL: [Operation; 13] = [
+        const ALL: [Operation; 14] = [
             Operation::Write,
             Operation::Answer,
             Operation::Begin,
@@ -105,6 +109,7 @@ impl Operation {
             Operation::Ping,
             Operation::Pause,
             Operation::Resume,
+            Operation::Done,
         ];
         ALL.get(usize::from(number).checked_sub(1)?).copied()
     }

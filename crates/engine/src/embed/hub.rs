@@ -16,6 +16,7 @@ use crate::websocket::{
 };
 use dwell_evloop::{Context, Driver, INPUT_BYTES, Readiness, Stream, Token};
 use dwell_proto::http1::{FieldStorage, parse_request};
+use dwell_proto::http2::ErrorCode;
 
 /// Everything but the loop.
 #[derive(Debug)]
@@ -53,6 +54,9 @@ impl Hub {
         #[cfg(feature = "tls")]
         if options.http2 {
             components.http = components.http.speak_http2(kind::HTTP2_STREAM);
+        }
+        if options.websocket_streams {
+            components.http = components.http.take_connect();
         }
         components.http.waits.bounds_held = !options.host_deadlines;
         components.http.waits.first_request_timeout = options.first_request_timeout;
@@ -102,6 +106,7 @@ impl Hub {
         if command.operation == Operation::Ping {
             return;
         }
+        self.state.works.ordered(command);
         let token = Token::from_bits(command.handle);
         let is_exchange = token.kind() == kind::EXCHANGE;
         if self.abort(context, token).is_ok() && is_exchange {
@@ -123,6 +128,9 @@ impl Hub {
         command: &Command<'_>,
     ) -> Result<(), CommandError> {
         let result = self.carry_out(context, command);
+        if matches!(result, Ok(()) | Err(CommandError::Stale)) {
+            self.state.works.ordered(command);
+        }
         if result == Err(CommandError::Stale) {
             self.state.statistics.stale += 1;
         }
@@ -141,7 +149,12 @@ impl Hub {
             Operation::Answer => self.answer(context, command, Body::Slice(bytes)),
             Operation::Begin => {
                 let length = Some(command.argument).filter(|length| *length != u64::MAX);
-                self.answer(context, command, Body::Stream(length))
+                let begun = self.answer(context, command, Body::Stream(length));
+                if begun.is_ok() && !self.is_alive(context, token) {
+                    // A whole answer has come of it, and what follows is not wanted.
+                    self.state.push(EventKind::Gone, token, 0, &[]);
+                }
+                begun
             }
             Operation::Informational => self.reply(context, handle, |reply| {
                 reply.informational(command.status, &command.fields.to_vec());
@@ -160,6 +173,7 @@ impl Hub {
                 self.set_paused(context, token, true)
             }
             Operation::Resume => self.set_paused(context, token, false),
+            Operation::Done => still_here(self.state.works.end(token)),
         }
     }
 
@@ -185,7 +199,7 @@ impl Hub {
     }
 
     fn held(&self, token: Token) -> Result<Held, CommandError> {
-        // A table looks at places and generations alone, and hosts give whatever names they have.
+        // A table looks at places and generations alone; hosts give whatever names they have.
         let is_exchange = token.kind() == kind::EXCHANGE;
         let entry = self.state.held.get(token).filter(|_| is_exchange);
         entry.copied().ok_or(CommandError::Stale)
@@ -426,8 +440,9 @@ impl Hub {
     fn detach(&mut self, context: &mut Context, token: Token) -> Result<(), CommandError> {
         let exchange = self.exchange(token)?;
         if self.on_stream(token).is_some() {
-            // The stream ends by `HTTP_1_1_REQUIRED`.
-            let _ = self.leave(context, token, exchange);
+            self.state.held.remove(token);
+            let (http, code) = (&mut self.components.http, ErrorCode::HTTP_1_1_REQUIRED);
+            http.abort_stream(context, exchange, code);
             self.state.push(EventKind::Gone, token, 0, &[]);
             return Ok(());
         }
@@ -448,7 +463,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes the connection of an exchange out of HTTP.
+    /// Takes the connection of an exchange, or its stream, out of HTTP.
     fn leave(
         &mut self,
         context: &mut Context,
@@ -458,7 +473,9 @@ impl Hub {
         self.state.held.remove(token);
         let detached = self.components.http.detach(context, exchange);
         let detached = detached.ok_or(CommandError::Stale)?;
-        self.state.connection_closed(exchange.connection());
+        if !self.components.http.is_stream(exchange.connection()) {
+            self.state.connection_closed(exchange.connection());
+        }
         Ok(detached)
     }
 

@@ -39,6 +39,14 @@ pub struct Options {
     /// HTTP/2 is offered to clients under TLS, and spoken to those that choose it. Default false.
     #[cfg(feature = "tls")]
     pub http2: bool,
+    /// Clients may open WebSockets on streams of HTTP/2 (RFC 8441), which browsers then do: the
+    /// request is that of HTTP/1.1, and [`Upgrade`](super::Operation::Upgrade) accepts it. Default
+    /// false.
+    pub websocket_streams: bool,
+    /// The host tells by [`Done`](super::Operation::Done) when it has done with a request of HTTP/2
+    /// that was told as gone, or was upgraded: until then it counts among those that its client may
+    /// have. Default false.
+    pub counts_work: bool,
     /// A client that has ended its sending side is given its answer all the same. Default true.
     pub half_close: bool,
     /// The host bounds its own waits: body and write timeouts run for what is left of a request
@@ -63,6 +71,8 @@ impl Default for Options {
             h2c: false,
             #[cfg(feature = "tls")]
             http2: false,
+            websocket_streams: false,
+            counts_work: false,
             half_close: true,
             host_deadlines: false,
             first_request_timeout: None,

@@ -2,6 +2,7 @@
 //! their events.
 
 use super::batch::{Batch, Client, EventKind};
+use super::works::Works;
 use super::{Options, Statistics, kind};
 use crate::Detached;
 use crate::app::{App, BodyPlan, ExchangeId, HttpEvent, Outcome, Request};
@@ -40,6 +41,7 @@ pub(super) struct State {
     pub(super) held_back: Vec<Token>,
     /// Marks to report for WebSocket connections and raw streams when all of their output is out.
     marks: HashMap<Token, u32>,
+    pub(super) works: Works,
     /// The connection that was opened last.
     pub(super) opened: Option<Token>,
     pub(super) statistics: Statistics,
@@ -55,6 +57,7 @@ impl State {
             departed: Vec::new(),
             held_back: Vec::new(),
             marks: HashMap::new(),
+            works: Works::new(options.counts_work),
             opened: None,
             statistics: Statistics::default(),
             options: *options,
@@ -151,6 +154,7 @@ impl App for State {
         if request.body_follows && !request.head.expect_continue {
             reply.grant(self.options.body_credit);
         }
+        self.works.begin(token, reply);
         let handle = token.to_bits();
         let canonical_names = self.options.canonical_names;
         let client = Client {

@@ -139,7 +139,7 @@ mod tests {
                 commands.push(&command);
                 written.push(command);
             }
-            prop_assert_eq!(written.len(), Operation::Resume as usize);
+            prop_assert_eq!(written.len(), Operation::Done as usize);
             let read: Result<Vec<_>, _> = Commands::iter(commands.as_bytes()).collect();
             prop_assert_eq!(read, Ok(written));
         }

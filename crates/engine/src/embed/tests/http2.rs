@@ -1,7 +1,7 @@
 //! Requests on streams of HTTP/2: their names, what ends them, and what tells that a client reads.
 
 use super::*;
-use dwell_proto::http2::{PREFACE, encode, encode_field};
+use dwell_proto::http2::{ErrorCode, PREFACE, encode, encode_field};
 use std::collections::VecDeque;
 
 const DATA: u8 = 0;
@@ -30,10 +30,14 @@ struct Framed {
 
 impl Framed {
     fn new() -> Self {
+        Self::with(&Options::default())
+    }
+
+    fn with(options: &Options) -> Self {
         let options = Options {
             h2c: true,
             reports_connections: true,
-            ..Options::default()
+            ..*options
         };
         let mut pair = Pair::new(&options);
         pair.send(PREFACE);
@@ -48,18 +52,45 @@ impl Framed {
 
     /// Sends the head of a request; returns its event.
     fn ask(&mut self, stream: u32, ends: bool) -> Event {
+        self.send_head(stream, &[(":method", "POST"), (":path", "/path")], ends);
+        self.pair.wait_for(EventKind::Request)
+    }
+
+    fn send_head(&mut self, stream: u32, lines: &[(&str, &str)], ends: bool) {
         let (mut block, mut frames) = (Vec::new(), Vec::new());
-        for (name, value) in [
-            (":method", "POST"),
-            (":scheme", "http"),
-            (":authority", "a"),
-            (":path", "/path"),
-        ] {
+        let all = [(":scheme", "http"), (":authority", "a")];
+        for (name, value) in all.iter().chain(lines) {
             encode_field(name.as_bytes(), value.as_bytes(), &mut block);
         }
         encode::block(stream, &block, ends, 16_384, &mut frames);
         self.pair.send(&frames);
-        self.pair.wait_for(EventKind::Request)
+    }
+
+    /// Asks for a WebSocket; returns the event and the head of the request.
+    fn ask_for_socket(&mut self, stream: u32) -> (Event, Vec<u8>) {
+        let lines = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":path", "/socket"),
+            ("sec-websocket-version", "13"),
+        ];
+        self.send_head(stream, &lines, false);
+        let event = self.pair.wait_for(EventKind::Request);
+        let request = self.pair.batch.request(&event).unwrap();
+        (event, request.head().to_vec())
+    }
+
+    fn reset(&mut self, stream: u32) {
+        let mut frames = Vec::new();
+        encode::reset(stream, ErrorCode::CANCEL, &mut frames);
+        self.pair.send(&frames);
+    }
+
+    fn data(&mut self, stream: u32, bytes: &[u8]) {
+        let mut frames = Vec::new();
+        encode::data_header(stream, bytes.len(), false, &mut frames);
+        frames.extend_from_slice(bytes);
+        self.pair.send(&frames);
     }
 
     fn window(&mut self, stream: u32, bytes: u32) {
@@ -292,4 +323,143 @@ fn a_file_that_a_window_holds_up_is_told_of_when_it_is_out() {
     framed.window(0, 100_000);
     framed.window(1, 100_000);
     assert_eq!(framed.pair.wait_for(EventKind::Writable).handle, handle);
+}
+
+fn with_sockets() -> Framed {
+    Framed::with(&Options {
+        websocket_streams: true,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn a_stream_becomes_a_websocket() {
+    let mut client = with_sockets();
+    let opened = client.pair.wait_for(EventKind::Opened).handle;
+    let (asked, head) = client.ask_for_socket(1);
+    assert!(head.starts_with(b"GET /socket HTTP/1.1\r\n"));
+    let upgrade = Command {
+        bytes: &head,
+        ..Operation::Upgrade.on(asked.handle)
+    };
+    client.pair.engine.execute(&upgrade).unwrap();
+    let socket = client.pair.wait_for(EventKind::WebSocketOpened);
+    assert_eq!(socket.other, asked.handle);
+    // It begins by the status 200, which the static table has.
+    assert_eq!(client.wait_for(HEADERS, 1).payload[0], 0x88);
+    client.data(1, b"\x81\x82\0\0\0\0hi");
+    let message = client.pair.wait_for(EventKind::WebSocketMessage);
+    assert_eq!((message.handle, message.detail), (socket.handle, 1));
+    let answer = Command {
+        bytes: b"hello",
+        flags: 1,
+        ..Operation::Send.on(socket.handle)
+    };
+    client.pair.engine.execute(&answer).unwrap();
+    assert_eq!(client.wait_for(DATA, 1).payload, b"\x81\x05hello");
+    client.reset(1);
+    let closed = client.pair.wait_for(EventKind::WebSocketClosed);
+    assert_eq!((closed.handle, closed.detail), (socket.handle, 1006));
+    // The connection is there, and is told once, when it is gone.
+    let asked = client.ask(3, true);
+    assert_eq!(asked.other, opened);
+    drop(client.pair.client.shutdown(std::net::Shutdown::Both));
+    assert_eq!(client.pair.wait_for(EventKind::Closed).handle, opened);
+}
+
+#[test]
+fn a_websocket_on_a_stream_is_refused_in_every_other_way() {
+    let mut client = with_sockets();
+    let (detached, _) = client.ask_for_socket(1);
+    let detach = Operation::Detach.on(detached.handle);
+    client.pair.engine.execute(&detach).unwrap();
+    assert_eq!(
+        client.pair.wait_for(EventKind::Gone).handle,
+        detached.handle
+    );
+    assert_eq!(client.reset_code(1), HTTP_1_1_REQUIRED);
+    // A success would accept it; nothing is left of it when it was begun.
+    let (begun, _) = client.ask_for_socket(3);
+    let order = Command {
+        status: 200,
+        argument: u64::MAX,
+        ..Operation::Begin.on(begun.handle)
+    };
+    client.pair.engine.execute(&order).unwrap();
+    assert_eq!(client.pair.wait_for(EventKind::Gone).handle, begun.handle);
+    let head = client.wait_for(HEADERS, 3);
+    assert_eq!(head.flags & END_STREAM, END_STREAM);
+    assert_ne!(head.payload[0], 0x88);
+    let (refused, _) = client.ask_for_socket(5);
+    let no = Command {
+        status: 403,
+        ..Operation::Answer.on(refused.handle)
+    };
+    client.pair.engine.execute(&no).unwrap();
+    client.wait_for(HEADERS, 5);
+    // Where it is not switched on, the host hears nothing of it.
+    let mut client = Framed::new();
+    let lines = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":path", "/socket"),
+        ("sec-websocket-version", "13"),
+    ];
+    client.send_head(1, &lines, false);
+    client.wait_for(HEADERS, 1);
+    assert_eq!(client.pair.engine.statistics().requests, 0);
+}
+
+#[test]
+fn work_for_streams_that_were_reset_counts_until_the_host_has_done() {
+    let mut client = Framed::with(&Options {
+        counts_work: true,
+        ..Options::default()
+    });
+    let refused = ErrorCode::REFUSED_STREAM.0;
+    let mut gone = Vec::new();
+    for place in 0..128 {
+        let stream = 2 * place + 1;
+        gone.push(client.ask(stream, true).handle);
+        client.reset(stream);
+        let told = client.pair.wait_for(EventKind::Gone);
+        assert_eq!(Some(&told.handle), gone.last());
+    }
+    client.send_head(257, &[(":method", "GET"), (":path", "/")], true);
+    assert_eq!(client.reset_code(257), refused);
+    // Each order with which a host ends a request, and the one for that alone.
+    let finish = Command {
+        flags: write_flags::FINISH,
+        ..Operation::Write.on(gone[1])
+    };
+    let orders = [
+        Command {
+            status: 200,
+            ..Operation::Answer.on(gone[0])
+        },
+        finish,
+        Operation::Abort.on(gone[2]),
+        Operation::Close.on(gone[3]),
+    ];
+    for order in orders {
+        assert_eq!(
+            client.pair.engine.execute(&order),
+            Err(CommandError::Stale),
+            "{order:?}"
+        );
+    }
+    let done = Operation::Done.on(gone[4]);
+    assert_eq!(client.pair.engine.execute(&done), Ok(()));
+    assert_eq!(client.pair.engine.execute(&done), Err(CommandError::Stale));
+    // Five are done, and what is no end of a request ends none.
+    let grant = Command {
+        argument: 1,
+        ..Operation::Grant.on(gone[5])
+    };
+    assert_eq!(client.pair.engine.execute(&grant), Err(CommandError::Stale));
+    for place in 129..134 {
+        client.ask(2 * place + 1, true);
+    }
+    client.send_head(269, &[(":method", "GET"), (":path", "/")], true);
+    assert_eq!(client.reset_code(269), refused);
 }
