@@ -383,3 +383,35 @@ def test_a_page_opens_a_hundred_streams_on_one_connection(alone, browser):
     page.run("sources.forEach((source) => source.close())")
     alone.edge.await_metric(0, "dwell_streams_open")
     page.close()
+
+
+@pytest.mark.skipif(find() is None, reason="Chromium is not installed")
+@pytest.mark.xdist_group("browser")
+def test_the_websockets_of_a_page_are_streams_of_its_connection(alone, browser):
+    alone.edge.store().set(KEY, b"first")
+    page = browser.page("about:blank")
+    page.call("Security.setIgnoreCertificateErrors", ignore=True)
+    page.go(f"https://{ports.text(alone.address)}{KEY}")
+    page.run(
+        f"""window.told = Array.from({{length: 100}}, () => []);
+        window.closes = [];
+        window.sockets = told.map((values) => {{
+          const socket = new WebSocket("wss://" + location.host + "{KEY}", "dwell.v1");
+          socket.onmessage = (event) => values.push(JSON.parse(event.data).v);
+          socket.onclose = (event) => closes.push(event.wasClean);
+          return socket;
+        }});
+        null"""
+    )
+    page.wait_for("told.every((values) => values.at(-1) === 'first')")
+    alone.edge.await_metric(100, "dwell_websockets_open")
+    # No connection carries them but the page's own.
+    for protocol, count in {"h2": 1, "websocket": 100}.items():
+        alone.edge.await_metric(count, "dwell_connections_by_protocol", protocol=protocol)
+    alone.edge.store().set(KEY, b"news")
+    page.wait_for("told.every((values) => values.at(-1) === 'news')")
+    page.run("sockets.forEach((socket) => socket.close(4000, 'enough'))")
+    page.wait_for("closes.length === 100")
+    assert page.run("closes.every((isClean) => isClean)")
+    alone.edge.await_metric(0, "dwell_websockets_open")
+    page.close()
