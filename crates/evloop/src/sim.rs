@@ -52,6 +52,7 @@
 
 mod calendar;
 mod current;
+mod cutting;
 mod delivery;
 mod end;
 mod link;
@@ -172,6 +173,59 @@ impl SimNet {
     /// Has all connections to this address [sealed](SimStream::seal) from their beginning.
     pub fn seal_at(&self, at: SocketAddr) {
         with(|network| network.sealed.push(at));
+    }
+
+    /// Cuts an address off, until it is [joined](Self::join_at) again: what is on its way to and from
+    /// it disappears, its connections are [silent](SimStream::silence) for good, and those that are
+    /// asked for get no answer.
+    ///
+    /// ```
+    /// use dwell_evloop::sim::SimNet;
+    /// use std::io::Write;
+    /// use std::time::Duration;
+    ///
+    /// let network = SimNet::new(1);
+    /// let listener = network.listen(([127, 0, 0, 1], 11211).into())?;
+    /// let mut client = network.connect(listener.address());
+    /// network.pass(Duration::from_secs(1));
+    /// let server = listener.accept().expect("a client has come");
+    /// network.cut_off(listener.address());
+    /// client.write_all(b"version\r\n")?;
+    /// let late = network.connect(listener.address());
+    /// network.pass(Duration::from_secs(3600));
+    /// assert!(!server.is_readable() && listener.accept().is_none());
+    /// assert!(!client.has_ended() && !late.has_ended(), "nobody is told");
+    /// assert_eq!(network.silent_at(listener.address()), 2);
+    ///
+    /// network.join_at(listener.address());
+    /// let next = network.connect(listener.address());
+    /// network.pass(Duration::from_secs(1));
+    /// assert!(listener.accept().is_some() && !server.is_readable());
+    ///
+    /// network.reset_silent_at(listener.address());
+    /// assert!(client.has_ended() && late.has_ended() && !next.has_ended());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn cut_off(&self, at: SocketAddr) {
+        with(|network| network.cut_off(at));
+    }
+
+    /// Number of connections to an address that have fallen silent, and that their clients have not
+    /// closed.
+    #[must_use]
+    pub fn silent_at(&self, at: SocketAddr) -> usize {
+        with(|network| network.silent_at(at).len()).unwrap_or_default()
+    }
+
+    /// Resets those connections, as a machine does that is there again and knows none of them.
+    pub fn reset_silent_at(&self, at: SocketAddr) {
+        with(|network| network.reset_silent_at(at));
+    }
+
+    /// Joins an address again that was [cut off](Self::cut_off): connections from now on are as
+    /// others.
+    pub fn join_at(&self, at: SocketAddr) {
+        with(|network| network.join_at(at));
     }
 
     /// Lets time pass with all that happens in it, but for what the loops do.

@@ -6,5 +6,5 @@ mod servers;
 
 pub(crate) use options::addresses;
 pub use options::{MemcachedAct, MemcachedFault, MemcachedOptions};
-pub(crate) use plan::memcached_steps;
+pub(crate) use plan::{cut_steps, memcached_steps};
 pub(crate) use servers::{RECOVERY, Servers};

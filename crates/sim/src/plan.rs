@@ -4,7 +4,7 @@ mod retake;
 
 use crate::chance::random;
 use crate::h2::h2_steps;
-use crate::memcached::memcached_steps;
+use crate::memcached::{cut_steps, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
@@ -59,6 +59,9 @@ impl Plan {
         for (place, pause, upgrade) in upgrade_steps(&options) {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Upgrade(upgrade)));
+        }
+        for (place, pause, server, act) in cut_steps(&options, steps.len()) {
+            steps.insert(place, (pause, Step::Memcached(server, act)));
         }
         Self { options, steps }
     }

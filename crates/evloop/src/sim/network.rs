@@ -32,6 +32,8 @@ pub(super) struct Network {
     pub(super) wall_ahead: i64,
     /// Addresses whose connections are sealed from their beginning.
     pub(super) sealed: Vec<SocketAddr>,
+    /// Addresses that nothing comes to.
+    pub(super) cut_off: Vec<SocketAddr>,
     /// A line for each event, if they are kept.
     pub(super) record: Option<Vec<String>>,
 }
@@ -80,6 +82,7 @@ impl Network {
             trace: Trace::default(),
             wall_ahead: 0,
             sealed: Vec::new(),
+            cut_off: Vec::new(),
             record: None,
         }
     }
@@ -137,6 +140,10 @@ impl Network {
     pub(super) fn place(&mut self, handle: u32) -> Option<&mut Place> {
         let place = handle.checked_sub(self.first)?;
         self.places.get_mut(place as usize)
+    }
+
+    pub(super) fn places_mut(&mut self) -> impl Iterator<Item = &mut Place> {
+        self.places.iter_mut()
     }
 
     /// The end with this handle, unless it is of a network that has ended.
@@ -291,7 +298,7 @@ impl Network {
     }
 
     /// Has the party that owns a socket look at it.
-    fn mark(&mut self, handle: u32) {
+    pub(super) fn mark(&mut self, handle: u32) {
         let (owner, is_marked) = match self.place(handle) {
             Some(Place::End(end)) => (end.owner, &mut end.is_marked),
             Some(Place::Listener(listening)) => (listening.owner, &mut listening.is_marked),
@@ -514,6 +521,9 @@ impl Network {
             return;
         };
         let (to, server) = (end.remote, end.other);
+        if self.is_cut_off(to) {
+            return;
+        }
         let listeners = self.listeners_at(to);
         let chosen = self.random.below(listeners.len() as u64) as usize;
         let listener = listeners.get(chosen).copied();

@@ -23,11 +23,13 @@ pub enum MemcachedFault {
     LostLines,
     /// A server has no memory for a value.
     NoMemory,
+    /// A server is cut off for a while: nothing comes to it or from it, and nobody is told.
+    CutOff,
 }
 
 impl MemcachedFault {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Restart,
         Self::Pause,
         Self::Down,
@@ -36,6 +38,7 @@ impl MemcachedFault {
         Self::TornReplies,
         Self::LostLines,
         Self::NoMemory,
+        Self::CutOff,
     ];
 
     /// The name under which it is counted.
@@ -49,6 +52,7 @@ impl MemcachedFault {
             Self::TornReplies => "torn reply",
             Self::LostLines => "lost watch line",
             Self::NoMemory => "no memory for a value",
+            Self::CutOff => "memcached cut off",
         }
     }
 }
@@ -68,6 +72,8 @@ pub enum MemcachedAct {
     Down(Duration),
     /// It resets its connections.
     Reset,
+    /// It is cut off for so long; the connections that it has are for ever.
+    CutOff(Duration),
     /// It drops the item of a key that it has.
     Evict,
 }
@@ -95,7 +101,13 @@ pub struct MemcachedOptions {
     pub sweep_interval: Duration,
     /// Answers of the application are stored (`fill`).
     pub fills: bool,
+    /// Times that servers are cut off, at most.
+    pub cuts_max: u64,
 }
+
+/// Seeds in so many in which servers are cut off, of those with memcached, and how often at most.
+const CUTS_ONE_IN: u64 = 3;
+const CUTS_MAX: u64 = 4;
 
 impl MemcachedOptions {
     /// The options of a seed, if its values are in memcached servers.
@@ -104,8 +116,11 @@ impl MemcachedOptions {
         if random.below(3) > 0 {
             return None;
         }
-        let faults = MemcachedFault::ALL.into_iter();
-        let faults = faults.filter(|_| random.below(2) == 0).collect();
+        let is_chosen = |fault: &MemcachedFault| {
+            // Cuts have a chance of their own.
+            *fault != MemcachedFault::CutOff && random.below(2) == 0
+        };
+        let faults = MemcachedFault::ALL.into_iter().filter(is_chosen).collect();
         Some(Self {
             servers: 1 + random.below(3) as usize,
             faults,
@@ -115,6 +130,7 @@ impl MemcachedOptions {
             has_pids: random.below(2) == 0,
             sweep_interval: Duration::from_millis([100, 250, 1_000][random.below(3) as usize]),
             fills: random.below(2) == 0,
+            cuts_max: cuts_max(seed),
         })
     }
 
@@ -122,6 +138,12 @@ impl MemcachedOptions {
     pub(crate) fn has(&self, fault: MemcachedFault) -> bool {
         self.faults.contains(&fault)
     }
+}
+
+/// The number of cuts that a seed has at most.
+fn cuts_max(seed: u64) -> u64 {
+    let has_some = random(seed, 16).below(CUTS_ONE_IN) == 0;
+    if has_some { CUTS_MAX } else { 0 }
 }
 
 /// Their addresses.

@@ -46,9 +46,31 @@ fn act_of(fault: MemcachedFault, random: &mut Random) -> Option<MemcachedAct> {
         MemcachedFault::Down => MemcachedAct::Down(some_time),
         MemcachedFault::Reset => MemcachedAct::Reset,
         MemcachedFault::Eviction => MemcachedAct::Evict,
+        // These have a chance of their own.
+        MemcachedFault::CutOff => return None,
         // These are of the whole run.
         MemcachedFault::TornReplies | MemcachedFault::LostLines | MemcachedFault::NoMemory => {
             return None;
         }
     })
+}
+
+/// The cuts of a seed, each behind so many of all other steps, and after a pause.
+pub(crate) fn cut_steps(
+    options: &Options,
+    steps: usize,
+) -> Vec<(usize, Duration, usize, MemcachedAct)> {
+    let Some(memcached) = &options.memcached else {
+        return Vec::new();
+    };
+    let mut random = random(options.seed, 17);
+    let step = |_| {
+        let place = random.below(steps as u64 + 1) as usize;
+        let pause = Duration::from_micros(random.below(50_000));
+        let server = random.below(memcached.servers as u64) as usize;
+        // One that is over at once leaves dead connections alone.
+        let time = Duration::from_millis(random.below(4) * random.below(1_500));
+        (place, pause, server, MemcachedAct::CutOff(time))
+    };
+    (0..memcached.cuts_max).map(step).collect()
 }

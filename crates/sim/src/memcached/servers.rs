@@ -38,6 +38,10 @@ struct Server {
     /// It starts again then.
     back_at: Duration,
     paused_until: Duration,
+    /// Nothing comes to it until then; none while it is joined.
+    cut_until: Option<Duration>,
+    /// The edge may have connections to it that are dead, and does not know yet.
+    has_dead: bool,
     /// Commands of writers that it has not read yet.
     orders: VecDeque<(usize, Order)>,
     /// Items that expire, with their states.
@@ -65,6 +69,8 @@ impl Servers {
             place: None,
             back_at: Duration::ZERO,
             paused_until: Duration::ZERO,
+            cut_until: None,
+            has_dead: false,
             orders: VecDeque::new(),
             expiries: Vec::new(),
             processes: 1,
@@ -87,6 +93,7 @@ impl Servers {
             server.process.set_quirks(quirks(&self.options, is_rough));
             if !is_rough {
                 server.back_at = server.back_at.min(now);
+                server.cut_until = server.cut_until.map(|until| until.min(now));
                 self.hindered_until = self.hindered_until.max(now + RECOVERY);
             }
         }
@@ -124,9 +131,9 @@ impl Servers {
         place: usize,
         act: MemcachedAct,
         keys: &mut [Key],
-        now: Duration,
+        network: &SimNet,
     ) -> Option<MemcachedFault> {
-        let server = &mut self.all[place];
+        let (server, now) = (&mut self.all[place], network.elapsed());
         if !server.is_running(now) {
             return None;
         }
@@ -143,6 +150,12 @@ impl Servers {
             MemcachedAct::Reset => {
                 let has_some = server.process.reset_connections();
                 (has_some.then_some(MemcachedFault::Reset)?, Duration::ZERO)
+            }
+            MemcachedAct::CutOff(time) => {
+                network.cut_off(server.at);
+                server.cut_until = server.cut_until.max(Some(now + time));
+                server.has_dead = true;
+                (MemcachedFault::CutOff, time)
             }
             MemcachedAct::Restart { refills } => {
                 let before = server.uniques(keys);
@@ -193,7 +206,8 @@ impl Servers {
     pub(crate) fn next_at(&self, now: Duration) -> Option<Duration> {
         let moments = self.all.iter().flat_map(|server| {
             let expiries = server.expiries.iter().map(|(at, ..)| *at);
-            expiries.chain([server.back_at, server.paused_until])
+            let ends = [server.back_at, server.paused_until];
+            expiries.chain(ends).chain(server.cut_until)
         });
         moments.filter(|at| *at > now).min()
     }
@@ -211,6 +225,18 @@ impl Servers {
         let now = network.elapsed();
         for server in &mut self.all {
             server.take_stored(keys, counts, now)?;
+            if server.cut_until.is_some_and(|until| now >= until) {
+                server.cut_until = None;
+                network.join_at(server.at);
+            }
+            if server.has_dead {
+                if !self.is_rough && server.cut_until.is_none() {
+                    network.reset_silent_at(server.at);
+                }
+                // The first lookup on each of them is lost.
+                server.has_dead = network.silent_at(server.at) > 0;
+                self.hindered_until = self.hindered_until.max(now + RECOVERY);
+            }
             if server.place.is_none() && now >= server.back_at {
                 server.place = server.process.serve(network, server.at).ok();
             }

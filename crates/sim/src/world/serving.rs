@@ -77,9 +77,8 @@ impl World {
 
     /// Something befalls a memcached server.
     pub(super) fn befall(&mut self, server: usize, act: MemcachedAct) {
-        let now = self.now();
         let memcached = self.memcached.as_mut();
-        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, now));
+        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, &self.network));
         if let Some(fault) = fault {
             self.counts.strike(fault.name());
         }
