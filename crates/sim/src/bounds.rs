@@ -20,6 +20,8 @@ pub struct Bounds {
     pub upstream_connections: usize,
     /// Requests that wait for one of these.
     pub upstream_queue: usize,
+    /// A WebSocket publishes one value a second, in some runs.
+    pub limits_publishers: bool,
 }
 
 /// Checks that no connection of HTTP/2 keeps more than its streams may.
@@ -56,8 +58,18 @@ impl Bounds {
             upstream_connections,
             upstream_queue,
             output_bytes: 1024 << random.below(6),
+            limits_publishers: random.below(2) == 0,
         };
         has.then_some(bounds)
+    }
+
+    /// The lines of the route of polls.
+    pub(crate) fn lines(self) -> &'static str {
+        if self.limits_publishers {
+            "rate_per_publisher = \"1/s\"\n"
+        } else {
+            ""
+        }
     }
 
     /// Sets the options that say so; some are below what an operator may set.

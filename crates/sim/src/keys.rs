@@ -36,11 +36,26 @@ pub(crate) struct Key {
     pub(crate) is_unsure: bool,
     /// The moment from which a read tells that.
     pub(crate) sure_at: Duration,
+    published: Published,
+}
+
+/// Values of a key that its WebSocket publishes to memcached. They are states from the moment on at
+/// which they are stored there.
+#[derive(Default, Debug)]
+struct Published {
+    /// Their number.
+    count: u64,
+    /// The connection and the number of the one that was stored last.
+    last: [u64; 2],
+    /// States that were stored over one that was sent behind them on their connection.
+    late: Vec<usize>,
 }
 
 /// A promise that a read did not keep, and why.
 pub(crate) type Broken = (Oracle, String);
 
+/// The beginning of the number of a value that was published to memcached.
+const PUBLISHED: &str = "p";
 /// The store counts whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,6 +76,7 @@ impl Key {
             cursors: HashMap::new(),
             is_unsure: false,
             sure_at: Duration::ZERO,
+            published: Published::default(),
         }
     }
 
@@ -82,6 +98,52 @@ impl Key {
         let mut value = format!("{}#{}#", self.name, self.states.len()).into_bytes();
         value.resize(value.len() + length, b'.');
         value
+    }
+
+    /// The value that a WebSocket publishes next to memcached, on this connection.
+    pub(crate) fn next_published(&mut self, connection: u64, length: usize) -> Vec<u8> {
+        self.published.count += 1;
+        let number = self.published.count;
+        let mut value = format!("{}#{PUBLISHED}{connection}.{number}#", self.name).into_bytes();
+        value.resize(value.len() + length, b'.');
+        value
+    }
+
+    /// Takes in a value that memcached was sent for a WebSocket, if it is one.
+    pub(crate) fn store_published(
+        &mut self,
+        value: &[u8],
+        now: Duration,
+    ) -> Option<Result<(), Broken>> {
+        let text = String::from_utf8_lossy(value);
+        let own = text.strip_prefix(&self.name)?.strip_prefix('#')?;
+        let (numbers, _) = own.strip_prefix(PUBLISHED)?.split_once('#')?;
+        let (connection, number) = numbers.split_once('.')?;
+        let stored = [connection.parse().ok()?, number.parse().ok()?];
+        let last = std::mem::replace(&mut self.published.last, stored);
+        let broken = |oracle, what| Some(Err((oracle, format!("{text:.60?} is stored {what}"))));
+        if stored[1] > self.published.count {
+            return broken(Oracle::Map, "and was never sent");
+        }
+        if self.place_of(value).is_ok() {
+            return broken(Oracle::OneRequest, "twice");
+        }
+        let state = self.becomes(Some(value.to_vec()), now);
+        if stored[0] == last[0] && stored[1] < last[1] {
+            self.published.late.push(state);
+        }
+        Some(Ok(()))
+    }
+
+    /// A WebSocket is told that memcached has stored a value; returns its state. One that memcached
+    /// had not answered in time may be stored at any time, which its client was told instead.
+    pub(crate) fn is_published(&self, value: &[u8]) -> Result<usize, Broken> {
+        let state = self.place_of(value)?;
+        if !self.published.late.contains(&state) {
+            return Ok(state);
+        }
+        let reason = format!("state {state} was stored over one that was sent behind it");
+        Err((Oracle::Order, reason))
     }
 
     /// The command of this state has ended.
@@ -123,13 +185,15 @@ impl Key {
             let reason = format!("a read of {} gives {text:?}", self.name);
             return Err((Oracle::OwnKey, reason));
         }
-        let place = parts.next().and_then(|number| number.parse().ok());
-        place
-            .filter(|place: &usize| {
-                let state = self.states.get(*place);
-                state.is_some_and(|state| state.value.as_deref() == Some(value))
-            })
-            .ok_or_else(|| (Oracle::Map, format!("{text:?} was never stored whole")))
+        let number = parts.next().unwrap_or_default();
+        let is_it = |state: &State| state.value.as_deref() == Some(value);
+        let place = if number.starts_with(PUBLISHED) {
+            self.states.iter().rposition(is_it)
+        } else {
+            let place = number.parse().ok();
+            place.filter(|place: &usize| self.states.get(*place).is_some_and(is_it))
+        };
+        place.ok_or_else(|| (Oracle::Map, format!("{text:?} was never stored whole")))
     }
 
     /// The state whose value is this answer of the application, if it was stored.

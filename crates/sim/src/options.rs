@@ -181,7 +181,8 @@ impl Options {
         let memcached = MemcachedOptions::of(seed);
         let bounds = Bounds::of(seed, loops);
         let mut sockets = SocketOptions::of(seed, keys);
-        if memcached.is_some() {
+        // A chance of its own leaves the other seeds with memcached as they are.
+        if memcached.is_some() && crate::chance::random(seed, 18).below(2) == 0 {
             sockets.publish_nothing();
         }
         let has_store = memcached.is_none();

@@ -119,10 +119,11 @@ pub(crate) fn config(
          limits.drain_timeout = \"{}s\"\nlog.access = \"off\"\nlimits.stream_lifetime = \"2m\"\n\
          {limits}{upstream}{tls}{put}{route}\
          [[route]]\nprefix = \"/poll/\"\non_delete = \"{on_delete}\"\nwebsocket_publish = {}\n\
-         fill = {fills}\n",
+         fill = {fills}\n{}",
         options.loops,
         DRAIN.as_secs(),
         options.sockets.publishes,
+        bounds.map_or("", Bounds::lines),
     );
     let config = config::parse("sim.toml", &text, &[]);
     let mut config = config.unwrap_or_else(|error| panic!("{}", error.render(false)));

@@ -31,8 +31,7 @@ use std::time::Duration;
 pub(crate) struct Socket {
     number: usize,
     opening: Opening,
-    /// The route allows it to publish.
-    publishes: bool,
+    publishing: Publishing,
     random: Random,
     line: Line,
     phase: Phase,
@@ -45,6 +44,19 @@ pub(crate) struct Socket {
     opened_at: Duration,
     heard_at: Duration,
     barriers: u64,
+}
+
+/// The values that it publishes.
+struct Publishing {
+    /// The route allows it to publish.
+    is_allowed: bool,
+    /// Its values go to memcached.
+    is_remote: bool,
+    /// Connections so far.
+    connections: u64,
+    /// Keys of values for memcached that were beyond the rate: the reply overtakes those to values
+    /// before, and does not tell which it is of.
+    over_rate: Vec<usize>,
 }
 
 /// The state of a connection.
@@ -74,6 +86,9 @@ struct Owed {
 enum Reply {
     /// To a value: it is stored as this state of a key.
     Published(usize, usize),
+    /// To a value of a key for memcached, which may be stored when it has come there: it is none of
+    /// the states yet.
+    Sent(usize, Vec<u8>),
     /// To a value that the route does not allow.
     Forbidden,
     /// To a name that it does not follow: all that was sent before was carried out.
@@ -90,7 +105,12 @@ impl Socket {
         Self {
             number,
             opening: options.sockets.openings[number].clone(),
-            publishes: options.sockets.publishes,
+            publishing: Publishing {
+                is_allowed: options.sockets.publishes,
+                is_remote: options.memcached.is_some(),
+                connections: 0,
+                over_rate: Vec::new(),
+            },
             random: random(options.seed, 7 + ((number as u64) << 4)),
             line: Line::default(),
             phase: Phase::Closed,
@@ -159,6 +179,7 @@ impl Socket {
         }
         self.pings.clear();
         self.keys.clear();
+        self.publishing.over_rate.clear();
         for owed in std::mem::take(&mut self.owed) {
             if let Reply::Published(key, _) = owed.reply {
                 keys[key].lose(now + LOST);
@@ -212,6 +233,7 @@ impl Socket {
         let stream = around.connect(Who::Socket(self.number));
         self.line.open(stream, now);
         self.phase = Phase::Opening;
+        self.publishing.connections += 1;
         (self.opened_at, self.heard_at) = (now, now);
         let mut target = self.opening.path();
         // Writing to a string does not fail.
@@ -397,72 +419,6 @@ impl Socket {
         Ok(())
     }
 
-    fn told_frame(
-        &mut self,
-        told: &Told<'_>,
-        around: &mut Around<'_>,
-        now: Duration,
-    ) -> Result<(), Broken> {
-        match *told {
-            Told::Published { label, cursor } => {
-                let Some(Reply::Published(key, state)) = self.owed.pop_front().map(|it| it.reply)
-                else {
-                    return Err(unasked("a value that it did not publish is stored"));
-                };
-                if label != self.label_in_reply(key).as_deref() {
-                    return Err((Oracle::OwnKey, format!("{label:?} is stored instead")));
-                }
-                around.counts.reach("publish");
-                let model = &mut around.keys[key];
-                model.acknowledge(state, now);
-                model.note_cursor(cursor, state)
-            }
-            Told::Refused { why, label } if around.refuses_message(why) => {
-                // Not a reply: those to the messages behind it come as well.
-                let is_followed = self.keys.refuse(label);
-                let reason = || unasked(format!("{why:?} of {label:?}"));
-                is_followed.then_some(()).ok_or_else(reason)
-            }
-            Told::Refused { why, label }
-                if why == NOT_SUBSCRIBED && self.keys.was_refused(label) =>
-            {
-                Ok(())
-            }
-            Told::Refused { why, label } => {
-                let reply = self.owed.pop_front().map(|it| it.reply);
-                match reply {
-                    Some(Reply::Barrier(name)) if why == NOT_SUBSCRIBED => {
-                        if label != Some(&*name) {
-                            return Err((Oracle::OwnKey, format!("{label:?} instead of {name}")));
-                        }
-                        self.keys.passes(&name);
-                        Ok(())
-                    }
-                    Some(Reply::Forbidden) if why == "publishing is not allowed here" => {
-                        around.counts.reach("refused publish");
-                        Ok(())
-                    }
-                    Some(Reply::Published(key, _)) if around.may_end() => {
-                        around.keys[key].lose(now);
-                        Ok(())
-                    }
-                    reply => Err(unasked(format!("{why:?} of {label:?} for {reply:?}"))),
-                }
-            }
-            Told::Gone { label } => self.keys.gone(label, around, now),
-            Told::Value {
-                label,
-                value,
-                cursor,
-            } => self.keys.value(label, (value, cursor), around, now),
-        }
-    }
-
-    /// The name of a key in the reply to a value for it.
-    fn label_in_reply(&self, key: usize) -> Option<String> {
-        self.opening.label(key).filter(|label| !label.is_empty())
-    }
-
     /// Checks that nothing is late.
     fn check_patience(&self, around: &Around<'_>, now: Duration) -> Result<(), Broken> {
         let late = |what: String| Err((Oracle::Deadline, self.named(&what)));
@@ -516,5 +472,3 @@ const HEARTBEAT: Duration = Duration::from_secs(25);
 const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-/// The reason why a key is not given up.
-const NOT_SUBSCRIBED: &str = "not subscribed";

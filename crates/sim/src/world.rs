@@ -307,10 +307,11 @@ impl World {
     /// Has the one writer of a key write it: a client of the store, or a WebSocket.
     pub(crate) fn write(&mut self, key: usize, order: Order) {
         let now = self.now();
-        if let Some(memcached) = &mut self.memcached {
+        let publisher = self.options.sockets.publishers[key];
+        if let (Some(memcached), None) = (&mut self.memcached, publisher) {
             return memcached.write(key, order, &mut self.keys, now);
         }
-        match (self.options.sockets.publishers[key], order) {
+        match (publisher, order) {
             (Some(socket), Order::Set { length, .. }) => {
                 let act = Act::Publish { key, length };
                 self.followers.sockets[socket].act(act, &mut self.keys, now);

@@ -9,7 +9,7 @@ use crate::polls::{Polls, Source, Value, Valued, seconds};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Readiness, Token};
 use dwell_memcache::on_loop::{
-    Client, Completion, Failure, MetaCommand, Outcome, ServerStatus, State,
+    Client, Completion, Error, Failure, MetaCommand, Outcome, ServerStatus, State,
 };
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
@@ -191,16 +191,23 @@ impl Cache {
         let Some(client) = &mut self.memcached else {
             return;
         };
+        polls.lookups.resume_sweep();
+        let (mut put_off, mut is_over) = (0, false);
         // If a server is down, they fail in `flush`, which makes room for the next.
-        while polls.lookups.is_sweeping() && client.operations() < VERSIONS_AT_ONCE {
+        while !is_over && put_off < VERSIONS_AT_ONCE && client.operations() < VERSIONS_AT_ONCE {
             let room = VERSIONS_AT_ONCE - client.operations();
             for _ in 0..room {
                 let Some(key) = polls.lookups.next_version() else {
+                    is_over = true;
                     break;
                 };
-                if let Some(name) = polls.waited_name(key) {
-                    // A query without room is sent by the next sweep.
-                    let _ = client.version(name, key.to_bits());
+                if let Some(name) = polls.waited_name(key)
+                    && let Err(error) = client.version(name, key.to_bits())
+                    && is_for_want_of_room(&error)
+                {
+                    // What has the room ends within its timeout, in a turn like this one.
+                    polls.lookups.put_off_version(key);
+                    put_off += 1;
                 }
             }
             flush(client, context, polls, http);
@@ -369,6 +376,14 @@ fn flush(client: &mut Client, context: &mut Context, polls: &mut Polls, http: &m
     client.flush(context, &mut sink);
 }
 
+/// Returns true if an operation may be taken later, as others end.
+fn is_for_want_of_room(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::TooManyOperations { .. } | Error::TooManyRequestBytes { .. }
+    )
+}
+
 /// Servers that respond, and did not according to `cells`.
 fn returned(cells: &[ServerCell], statuses: impl IntoIterator<Item = ServerStatus>) -> Vec<usize> {
     let servers = cells.iter().zip(statuses).enumerate();
@@ -412,7 +427,15 @@ fn log_state(status: &ServerStatus, state: ServerState, reason: Option<&str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config;
+    use crate::cursor::Cursor;
+    use crate::event_loop::{EdgeLoop, Message};
+    use crate::process::single_loop;
+    use dwell_evloop::EventLoop;
     use dwell_memcache::on_loop::Statistics;
+    use dwell_testkit::sim::{SimMemcached, SimNet};
+    use std::io::Write;
+    use std::rc::Rc;
 
     fn status(state: State) -> ServerStatus {
         ServerStatus {
@@ -442,5 +465,59 @@ mod tests {
         assert_eq!(turn([State::Broken, State::Down]), [0_usize; 0]);
         assert_eq!(turn([State::Broken, State::Connecting]), [0_usize; 0]);
         assert_eq!(turn([State::Up, State::Up]), [0, 1]);
+    }
+
+    #[test]
+    fn a_version_without_room_is_asked_for_as_soon_as_there_is_some() {
+        let network = Rc::new(SimNet::new(1));
+        let memcached = SimMemcached::start(&network);
+        let (at, clients) = (memcached.address(), "127.0.0.1:8080");
+        let text = format!(
+            "server.listen = \"{clients}\"\nserver.admin = \"off\"\nserver.pollers = 1\n\
+             store.listen = \"off\"\nmemcached.servers = \"{at}\"\n\
+             memcached.sweep_interval = \"60s\"\n"
+        );
+        let config = config::parse("test.toml", &text, &[]).unwrap();
+        let (mut event_loop, mut driver) = single_loop(config).unwrap();
+        let turn = |driver: &mut EdgeLoop, event_loop: &mut EventLoop<Message>| {
+            let wait = Some(Duration::from_millis(5));
+            event_loop.turn(driver, wait).unwrap();
+            network.pass(Duration::from_millis(1));
+        };
+        memcached.set("/poll/a", "one");
+        let cursor = Cursor::of(b"one", 0).text();
+        let cursor = std::str::from_utf8(cursor.bare()).unwrap();
+        let poll = format!("GET /poll/a?since={cursor}&wait=50s HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut client = network.connect(clients.parse().unwrap());
+        client.write_all(poll.as_bytes()).unwrap();
+        while driver.front.polls.waiting() == 0 || driver.cache.operations() > 0 {
+            turn(&mut driver, &mut event_loop);
+        }
+        memcached.set("/poll/a", "two");
+        // Values, and questions as long as the one that comes, take all the room; a sweep begins.
+        let (cache, context) = (&mut driver.cache, event_loop.context());
+        let (polls, http) = (&mut driver.front.polls, &mut driver.servers.http);
+        let memcached_client = cache.memcached.as_mut().unwrap();
+        let (options, tag) = (StoreOptions::default(), FILL.to_bits());
+        for length in (0..=22).rev().map(|power| 1 << power) {
+            let (verb, value) = (StoreVerb::Set, vec![0; length]);
+            while memcached_client
+                .store(verb, b"/poll/b", &value, options, tag)
+                .is_ok()
+            {}
+        }
+        while memcached_client.version(b"/poll/b", tag).is_ok() {}
+        flush(memcached_client, context, polls, http);
+        polls.resync(|_| true, false);
+        cache.send_versions(context, polls, http);
+        assert!(polls.lookups.is_sweeping(), "there is no room");
+        let end = network.elapsed() + Duration::from_secs(5);
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"two") {
+            assert!(network.elapsed() < end, "not before the next sweep");
+            turn(&mut driver, &mut event_loop);
+            client.read_all(&mut answer);
+        }
+        assert!(!driver.front.polls.lookups.is_sweeping());
     }
 }

@@ -6,6 +6,7 @@
 
 mod hints;
 mod reads;
+mod sweep;
 
 use super::explanation::Valued;
 use super::tables::{Keys, Version};
@@ -18,6 +19,7 @@ use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use reads::Reads;
 use std::sync::Arc;
 use std::time::Duration;
+use sweep::Sweep;
 
 /// The cache that values are read from.
 #[derive(Clone, Debug)]
@@ -41,8 +43,7 @@ pub(crate) struct Lookups {
     reads: Reads,
     /// Lookups that go out when the turn ends.
     unsent: Vec<LookupId>,
-    /// Keys whose version the sweep under way has still to ask for.
-    versions: Vec<KeyId>,
+    sweep: Sweep,
     /// A server whose versions start over, although it has not been away.
     went_back: Option<usize>,
     fills: Vec<Fill>,
@@ -102,7 +103,7 @@ impl Lookups {
             asked_max: lookups_max,
             reads: Reads::default(),
             unsent: Vec::new(),
-            versions: Vec::new(),
+            sweep: Sweep::default(),
             went_back: None,
             fills: Vec::new(),
             found: Vec::new(),
@@ -370,20 +371,25 @@ impl Lookups {
     ///
     /// Shape: a sweep of very many keys takes more than its interval; the next one waits for it.
     pub(super) fn sweep(&mut self, keys: &Keys) {
-        if self.versions.is_empty() {
+        if self.sweep.is_over() {
             self.metrics.memcached_sweeps.increment();
-            self.versions = keys.waited_keys();
+            self.sweep.begin(keys.waited_keys());
         }
     }
 
-    /// True while versions are to be asked for.
-    pub(crate) fn is_sweeping(&self) -> bool {
-        !self.versions.is_empty()
+    /// Has keys be asked for again whose versions were put off.
+    pub(crate) fn resume_sweep(&mut self) {
+        self.sweep.resume();
     }
 
-    /// The next key whose version is to be asked for.
+    /// The next key whose version is to be asked for in this turn.
     pub(crate) fn next_version(&mut self) -> Option<KeyId> {
-        self.versions.pop()
+        self.sweep.next()
+    }
+
+    /// Has the version of a key asked for in a later turn: there is no room for the question.
+    pub(crate) fn put_off_version(&mut self, key: KeyId) {
+        self.sweep.put_off(key);
     }
 
     /// Reads the value of a key whose version is not the one that its polls were compared with.
@@ -441,6 +447,11 @@ impl Lookups {
 
 #[cfg(test)]
 impl Lookups {
+    /// True while versions are to be asked for.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.sweep.is_over()
+    }
+
     /// True if no lookup is under way.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0

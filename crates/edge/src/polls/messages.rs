@@ -16,7 +16,7 @@ use crate::config::{Config, Rate, Routes};
 use crate::cursor::{Condition, Cursor};
 use crate::ids::StreamId;
 use crate::metrics::{ClientTimeout, LoopMetrics, PublishOutcome, StreamEnd};
-use crate::publish::{self, Operation, Precondition, PublishRequest, PublishResult, Publisher};
+use crate::publish::{self, PublishRequest, PublishResult, Publisher};
 use dwell_engine::websocket::{
     CloseCode, Control, EndCause, Message, MessageKind, WebSocketApp, WebSocketEnd, WebSocketRef,
 };
@@ -250,10 +250,7 @@ impl Messages<'_> {
             self.metrics.publishes.increment(PublishOutcome::Limited);
             return self.refuse_frame(socket, &format!("more than {rate}"), label);
         }
-        let order = PublishRequest {
-            act: Operation::Put { ttl: None },
-            condition: Precondition::None,
-        };
+        let order = PublishRequest::store();
         if let Some(store) = self.lookups.store() {
             let published = publish::carry_out(store, order, &name, value, seconds(context));
             self.metrics.publishes.increment(published.outcome());

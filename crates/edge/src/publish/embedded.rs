@@ -119,12 +119,12 @@ mod tests {
 
     fn put(store: &Store, condition: Precondition, value: &[u8]) -> PublishResult {
         let act = Operation::Put { ttl: None };
-        carry_out(store, PublishRequest { act, condition }, b"k", value, NOW)
+        carry_out(store, PublishRequest::new(act, condition), b"k", value, NOW)
     }
 
     fn delete(store: &Store, condition: Precondition) -> PublishResult {
         let act = Operation::Delete;
-        carry_out(store, PublishRequest { act, condition }, b"k", b"", NOW)
+        carry_out(store, PublishRequest::new(act, condition), b"k", b"", NOW)
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let store = store();
         let act = Operation::Put { ttl: Some(60) };
         let condition = Precondition::None;
-        let request = PublishRequest { act, condition };
+        let request = PublishRequest::new(act, condition);
         assert_eq!(
             carry_out(&store, request, b"k", b"v", NOW),
             PublishResult::Created

@@ -225,6 +225,9 @@ fn first_command(request: PublishRequest) -> Command {
         (Operation::Read, _) | (_, Precondition::Is(_)) => Command::Get,
         (Operation::Delete, _) => Command::Delete,
         (Operation::Put { .. }, Precondition::Present) => Command::Store(StoreVerb::Replace),
+        (Operation::Put { .. }, Precondition::None) if !request.tells_before => {
+            Command::Store(StoreVerb::Set)
+        }
         // The first query assumes that there is no value; its reply tells.
         (Operation::Put { .. }, _) => Command::Store(StoreVerb::Add),
     }
@@ -298,3 +301,25 @@ fn failed(failure: Failure) -> PublishResult {
 const REQUESTS_MAX: usize = 1024;
 /// Bytes of their values.
 const BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_whose_answer_tells_nothing_of_before_is_one_command() {
+        let request = PublishRequest::store();
+        let command = first_command(request);
+        assert_eq!(command, Command::Store(StoreVerb::Set));
+        let stored = Outcome::Answer(Answer::Stored(StoreOutcome::Stored));
+        let end = NextStep::End(PublishResult::Replaced);
+        assert_eq!(step(request, command, &stored), end);
+        // One that tells it takes two, between which others may store and delete.
+        let request = PublishRequest::new(request.act, request.condition);
+        let command = first_command(request);
+        assert_eq!(command, Command::Store(StoreVerb::Add));
+        let refused = Outcome::Answer(Answer::Stored(StoreOutcome::NotStored));
+        let next = NextStep::Ask(Command::Store(StoreVerb::Set));
+        assert_eq!(step(request, command, &refused), next);
+    }
+}

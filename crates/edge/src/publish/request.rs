@@ -11,6 +11,8 @@ use std::fmt;
 pub(crate) struct PublishRequest {
     pub(crate) act: Operation,
     pub(crate) condition: Precondition,
+    /// The answer says if there was a value before, which takes memcached two commands.
+    pub(crate) tells_before: bool,
 }
 
 /// Operation on a key.
@@ -82,6 +84,25 @@ impl fmt::Display for PublishError {
 }
 
 impl PublishRequest {
+    /// A request whose answer says if there was a value before.
+    pub(crate) fn new(act: Operation, condition: Precondition) -> Self {
+        Self {
+            act,
+            condition,
+            tells_before: true,
+        }
+    }
+
+    /// A value to be stored whatever there is, by one command: several of one client replace one
+    /// another in their order, however many are under way.
+    pub(crate) fn store() -> Self {
+        let act = Operation::Put { ttl: None };
+        Self {
+            tells_before: false,
+            ..Self::new(act, Precondition::None)
+        }
+    }
+
     /// Reads a request; `None` if its method does not publish.
     ///
     /// # Errors
@@ -92,9 +113,7 @@ impl PublishRequest {
             "PUT" | "POST" => Operation::Put { ttl: ttl(head)? },
             "DELETE" => Operation::Delete,
             "GET" | "HEAD" => {
-                let condition = Precondition::None;
-                let act = Operation::Read;
-                return Ok(Some(Self { act, condition }));
+                return Ok(Some(Self::new(Operation::Read, Precondition::None)));
             }
             _ => return Ok(None),
         };
@@ -104,8 +123,7 @@ impl PublishRequest {
         if matches!(act, Operation::Put { .. }) && is_coded(head) {
             return Err(PublishError::Coding);
         }
-        let condition = condition(head)?;
-        Ok(Some(Self { act, condition }))
+        Ok(Some(Self::new(act, condition(head)?)))
     }
 }
 

@@ -521,7 +521,7 @@ impl Network {
             return;
         };
         let (to, server) = (end.remote, end.other);
-        if self.is_cut_off(to) {
+        if self.cut_off.contains(&to) {
             return;
         }
         let listeners = self.listeners_at(to);

@@ -335,7 +335,8 @@ impl Server {
         }
     }
 
-    /// Takes in what the edge has stored: answers of the application, where there was nothing.
+    /// Takes in what the edge has stored: values of WebSockets, and answers of the application
+    /// where there was nothing.
     fn take_stored(
         &self,
         keys: &mut [Key],
@@ -343,15 +344,28 @@ impl Server {
         now: Duration,
     ) -> Result<(), Broken> {
         for stored in self.process.take_stored() {
+            let key = keys.iter_mut().find(|key| key.name == stored.key);
+            let published = key.and_then(|key| {
+                let Some(value) = &stored.value else {
+                    key.becomes(None, now);
+                    return Some(Ok(()));
+                };
+                key.store_published(value, now)
+            });
+            if let Some(published) = published {
+                published?;
+                continue;
+            }
             counts.reach("answer stored");
             let key = keys.iter_mut().find(|key| key.name == stored.key);
-            let text = String::from_utf8_lossy(&stored.value).into_owned();
+            let value = stored.value.unwrap_or_default();
+            let text = String::from_utf8_lossy(&value).into_owned();
             let is_its = text.split('@').next() == Some(&stored.key);
             let Some(key) = key.filter(|_| is_its && !stored.replaces) else {
                 let reason = format!("the edge stores {text:?} as {}", stored.key);
                 return Err((Oracle::Map, reason));
             };
-            key.becomes(Some(stored.value), now);
+            key.becomes(Some(value), now);
         }
         Ok(())
     }

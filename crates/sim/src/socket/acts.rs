@@ -1,7 +1,10 @@
-//! Messages and frames that a WebSocket sends.
+//! Messages and frames that a WebSocket sends, and the replies to them.
 
-use super::{Act, BREACHES, Follow, Opening, Owed, Phase, Repeats, Reply, Socket, What, frames};
+use super::frames::{self, Told};
+use super::{Act, BREACHES, Follow, Opening, Owed, Phase, Repeats, Reply, Socket, What, unasked};
 use crate::around::Around;
+use crate::failure::Oracle;
+use crate::keys::Broken;
 use crate::options::Fault;
 use crate::pick::Pick;
 use std::time::Duration;
@@ -18,7 +21,7 @@ impl Socket {
             && let Some(act) = self.acts.front().copied()
         {
             if let Act::Publish { key, .. } = act
-                && self.publishes
+                && self.publishing.is_allowed
                 && (is_paused || around.keys[key].is_unsure)
             {
                 return;
@@ -155,13 +158,19 @@ impl Socket {
             Opening::Named { .. } => format!("\"k\":\"{label}\","),
         };
         let model = &mut around.keys[key];
-        let value = model.next_value(length);
+        let value = if self.publishing.is_remote {
+            model.next_published(self.publishing.connections, length)
+        } else {
+            model.next_value(length)
+        };
         let text = String::from_utf8_lossy(&value);
         let text = format!("{{\"publish\":{{{name}\"v\":\"{text}\"}}}}");
-        let reply = if self.publishes {
-            Reply::Published(key, model.issue(Some(value), 0, now))
-        } else {
+        let reply = if !self.publishing.is_allowed {
             Reply::Forbidden
+        } else if self.publishing.is_remote {
+            Reply::Sent(key, value)
+        } else {
+            Reply::Published(key, model.issue(Some(value), 0, now))
         };
         self.say(&text, Some(reply), now);
     }
@@ -194,3 +203,195 @@ impl Socket {
         }
     }
 }
+
+impl Socket {
+    pub(super) fn told_frame(
+        &mut self,
+        told: &Told<'_>,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        match *told {
+            Told::Published { label, cursor } => self.published(label, cursor, around, now),
+            Told::Refused { why, label } if around.refuses_message(why) => {
+                // Not a reply: those to the messages behind it come as well.
+                let is_followed = self.keys.refuse(label);
+                let reason = || unasked(format!("{why:?} of {label:?}"));
+                is_followed.then_some(()).ok_or_else(reason)
+            }
+            Told::Refused { why, label }
+                if why == NOT_SUBSCRIBED && self.keys.was_refused(label) =>
+            {
+                Ok(())
+            }
+            Told::Refused { why, label } => self.refused(why, label, around, now),
+            Told::Gone { label } => self.keys.gone(label, around, now),
+            Told::Value {
+                label,
+                value,
+                cursor,
+            } => self.keys.value(label, (value, cursor), around, now),
+        }
+    }
+
+    /// A value that it has published is stored.
+    fn published(
+        &mut self,
+        label: Option<&str>,
+        cursor: &str,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let reply = self.take_owed(label, true, around).map(|it| it.reply);
+        let (key, state) = match reply {
+            Some(Reply::Published(key, state)) => (key, state),
+            // It was stored before this was told.
+            Some(Reply::Sent(key, value)) => (key, around.keys[key].is_published(&value)?),
+            _ => return Err(unasked("a value that it did not publish is stored")),
+        };
+        if label != self.label_in_reply(key).as_deref() {
+            return Err((Oracle::OwnKey, format!("{label:?} is stored instead")));
+        }
+        around.counts.reach(if self.publishing.is_remote {
+            "publish in memcached"
+        } else {
+            "publish"
+        });
+        let model = &mut around.keys[key];
+        model.acknowledge(state, now);
+        let noted = model.note_cursor(cursor, state);
+        self.settle_over_rate(key);
+        noted
+    }
+
+    /// A message was refused.
+    fn refused(
+        &mut self,
+        why: &str,
+        label: Option<&str>,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let is_over = why.starts_with(OVER_RATE) && around.refused.is_some();
+        if is_over && let Some(key) = self.sent_to(label) {
+            around.counts.reach("publish over the rate");
+            self.publishing.over_rate.push(key);
+            self.settle_over_rate(key);
+            return Ok(());
+        }
+        match self.take_owed(label, false, around) {
+            Some(Owed {
+                reply: Reply::Barrier(name),
+                ..
+            }) if why == NOT_SUBSCRIBED => {
+                if label != Some(&*name) {
+                    return Err((Oracle::OwnKey, format!("{label:?} instead of {name}")));
+                }
+                self.keys.passes(&name);
+                Ok(())
+            }
+            Some(Owed {
+                reply: Reply::Forbidden,
+                ..
+            }) if why == "publishing is not allowed here" => {
+                around.counts.reach("refused publish");
+                Ok(())
+            }
+            Some(Owed {
+                reply: Reply::Published(key, _),
+                ..
+            }) if is_over || around.may_end() => {
+                if is_over {
+                    around.counts.reach("publish over the rate");
+                }
+                around.keys[key].lose(now);
+                Ok(())
+            }
+            Some(Owed {
+                reply: Reply::Sent(key, value),
+                sent_at,
+            }) => {
+                let is_stored = around.keys[key].place_of(&value).is_ok();
+                let may_fail = (around.fails_until)
+                    .is_some_and(|until| sent_at.is_none_or(|sent_at| sent_at <= until));
+                let (is_excused, name) = match why {
+                    NO_ROOM => (!is_stored && !around.is_calm, "publish without memory"),
+                    UNANSWERED => (may_fail, "publish without an answer"),
+                    UNASKED => (may_fail && !is_stored, "publish without memcached"),
+                    _ => (false, "publish refused"),
+                };
+                around.counts.reach(name);
+                self.settle_over_rate(key);
+                let reason = || {
+                    let what = format!("{why:?} of a value for {label:?}, stored: {is_stored}");
+                    (Oracle::Map, what)
+                };
+                is_excused.then_some(()).ok_or_else(reason)
+            }
+            owed => {
+                let reply = owed.map(|it| it.reply);
+                Err(unasked(format!("{why:?} of {label:?} for {reply:?}")))
+            }
+        }
+    }
+
+    /// Takes the reply that is owed next. Those to values for memcached come when it has answered,
+    /// so that others overtake them, but not those for the same key.
+    fn take_owed(
+        &mut self,
+        label: Option<&str>,
+        is_stored: bool,
+        around: &Around<'_>,
+    ) -> Option<Owed> {
+        let is_it = |owed: &Owed| match &owed.reply {
+            Reply::Sent(key, value) if self.label_in_reply(*key).as_deref() == label => {
+                // Among those beyond the rate, none of which is stored, the one may be any.
+                let is_known = !self.publishing.over_rate.contains(key);
+                is_known || around.keys[*key].place_of(value).is_ok() == is_stored
+            }
+            Reply::Sent(..) => false,
+            _ => true,
+        };
+        let place = self.owed.iter().position(is_it)?;
+        self.owed.remove(place)
+    }
+
+    /// The key of this name, if a value of it was sent to memcached and has no reply yet.
+    fn sent_to(&self, label: Option<&str>) -> Option<usize> {
+        self.owed.iter().find_map(|owed| match owed.reply {
+            Reply::Sent(key, _) if self.label_in_reply(key).as_deref() == label => Some(key),
+            _ => None,
+        })
+    }
+
+    /// Takes the values of a key that were beyond the rate, once no others have replies to come.
+    fn settle_over_rate(&mut self, key: usize) {
+        let is_its = |owed: &Owed| matches!(owed.reply, Reply::Sent(of, _) if of == key);
+        let sent = self.owed.iter().filter(|owed| is_its(owed)).count();
+        let refused = self
+            .publishing
+            .over_rate
+            .iter()
+            .filter(|of| **of == key)
+            .count();
+        if sent == refused {
+            self.owed.retain(|owed| !is_its(owed));
+            self.publishing.over_rate.retain(|of| *of != key);
+        }
+    }
+
+    /// The name of a key in the reply to a value for it.
+    fn label_in_reply(&self, key: usize) -> Option<String> {
+        self.opening.label(key).filter(|label| !label.is_empty())
+    }
+}
+
+/// The reason why a key is not given up.
+const NOT_SUBSCRIBED: &str = "not subscribed";
+/// Reasons why memcached has not stored a value: it had no memory, it may have stored it, and it
+/// was not asked.
+const NO_ROOM: &str = "memcached refuses the value";
+const UNANSWERED: &str = "memcached has not answered; it may have done it all the same";
+const UNASKED: &str = "memcached cannot be reached";
+/// The beginning of the reason why a value is beyond the rate of its route.
+const OVER_RATE: &str = "more than ";

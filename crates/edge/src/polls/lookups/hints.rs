@@ -53,8 +53,8 @@ impl Lookups {
     ) {
         let waited = keys.waited_keys();
         // What is left of a sweep under way is among them all.
-        let takes_all = !self.versions.is_empty();
-        self.versions.clear();
+        let takes_all = !self.sweep.is_over();
+        let mut versions = Vec::new();
         for key in waited {
             let Some(record) = keys.get_mut(key) else {
                 continue;
@@ -65,8 +65,9 @@ impl Lookups {
                 record.version = Version::default();
             }
             if is_meant || takes_all {
-                self.versions.push(key);
+                versions.push(key);
             }
         }
+        self.sweep.begin(versions);
     }
 }

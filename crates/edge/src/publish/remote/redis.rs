@@ -150,7 +150,7 @@ mod tests {
     const PUT: Operation = Operation::Put { ttl: None };
 
     fn request(act: Operation, condition: Precondition) -> PublishRequest {
-        PublishRequest { act, condition }
+        PublishRequest::new(act, condition)
     }
 
     /// The results of a request to whose commands these are the replies.

@@ -61,13 +61,13 @@ impl Default for MemcachedOptions {
     }
 }
 
-/// A value that a client has stored over its connection.
+/// A value that a client has stored over its connection, or wanted to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     /// The key.
     pub key: String,
-    /// The value.
-    pub value: Vec<u8>,
+    /// The value; none where there was no memory for it, and the item before is gone.
+    pub value: Option<Vec<u8>>,
     /// There was another value before.
     pub replaces: bool,
 }
@@ -373,18 +373,24 @@ impl Model {
         }
         if self.chance.lacks_memory() {
             // The old item goes with it, as a client would take that for the new one.
-            self.items.remove(key);
+            if self.items.remove(key).is_some() {
+                self.note_stored(key, None, replaces);
+            }
             return b"SERVER_ERROR out of memory storing object\r\n".to_vec();
         }
         self.set(key, flags, value);
-        self.stored.push(Stored {
-            key: key.to_owned(),
-            value: value.to_vec(),
-            replaces,
-        });
+        self.note_stored(key, Some(value), replaces);
         let details = format!(" status=stored cmd={verb} ttl=0");
         self.tell("item_store", key, &details);
         b"STORED\r\n".to_vec()
+    }
+
+    fn note_stored(&mut self, key: &str, value: Option<&[u8]>, replaces: bool) {
+        self.stored.push(Stored {
+            key: key.to_owned(),
+            value: value.map(<[u8]>::to_vec),
+            replaces,
+        });
     }
 
     fn set(&mut self, key: &str, flags: &str, value: &[u8]) {
