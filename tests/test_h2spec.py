@@ -80,7 +80,7 @@ def test_the_edge(start_dwell, app, faults):
 
 
 def test_the_edge_under_tls(start_dwell, tmp_path, app, faults):
-    secure = Secure(start_dwell, tmp_path, tls={"http2": True}, upstream={"url": app.url})
+    secure = Secure(start_dwell, tmp_path, upstream={"url": app.url})
     check(faults(secure.address, "--tls", "--insecure"), NO_TABLE)
 
 

@@ -25,7 +25,6 @@ from support.wait import until
 GO_CLIENT = pathlib.Path(__file__).parent / "clients" / "http2" / "main.go"
 KEY = "/poll/alice"
 NO_ERROR, PROTOCOL_ERROR = 0, 1
-ON = {"http2": True}
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 # Nothing here is to be cut off, however slow the machine is.
 LIMITS = {"drain_timeout": "30s"}
@@ -34,7 +33,7 @@ LIMITS = {"drain_timeout": "30s"}
 @pytest.fixture
 def alone(start_dwell, tmp_path):
     """An edge that offers HTTP/2, on its embedded store."""
-    return Secure(start_dwell, tmp_path, tls=ON, limits=LIMITS)
+    return Secure(start_dwell, tmp_path, limits=LIMITS)
 
 
 @pytest.fixture
@@ -58,7 +57,10 @@ def waiting(edge, client, count):
     return asked
 
 
-def test_it_is_off_unless_it_is_switched_on(lone):
+def test_it_is_on_unless_it_is_switched_off(start_dwell, tmp_path, lone):
+    assert agreed(lone, "h2", "http/1.1") == "h2"
+    (tmp_path / "off").mkdir()
+    lone = Secure(start_dwell, tmp_path / "off", tls={"http2": False})
     assert agreed(lone, "h2", "http/1.1") == "http/1.1"
     with pytest.raises(ssl.SSLError, match="alert no application protocol"):
         agreed(lone, "h2")
@@ -148,6 +150,7 @@ def test_a_reload_switches_it_on_and_off_for_new_connections(lone):
         until(lambda: agreed(lone, "h2", "http/1.1") == wanted, "it is switched")
 
     with lone.connect() as older:
+        switch(False)
         switch(True)
         with lone.http2() as client:
             asked = waiting(lone.edge, client, 3)
@@ -160,7 +163,7 @@ def test_a_reload_switches_it_on_and_off_for_new_connections(lone):
 
 
 def test_the_application_is_told_of_https_whatever_the_request_says(start_dwell, tmp_path, app):
-    secure = Secure(start_dwell, tmp_path, tls=ON, upstream={"url": app.url})
+    secure = Secure(start_dwell, tmp_path, upstream={"url": app.url})
     with secure.http2() as client:
         assert client.get("/page").body == b"from the app"
         assert client.get("/page", scheme="http").body == b"from the app"
@@ -177,7 +180,7 @@ def test_streams_are_those_of_the_client_that_has_shown_its_certificate(
 ):
     app.answer = lambda asked: Answer(body=(asked.field("Client-Cert") or "none").encode())
     routes = [{"prefix": "/me/", "key": "{tls.client.cn}"}, {"prefix": "/poll/"}]
-    tls = {**ON, "client_cert_field": True}
+    tls = {"client_cert_field": True}
     guarded = Guarded(start_dwell, tmp_path, routes, tls=tls, upstream={"url": app.url})
     edge, secure = guarded.edge, guarded.secure
     for name in ("alice", "bob"):
@@ -279,7 +282,7 @@ def test_an_upgrade_answers_what_waits_and_ends_the_connection(alone, cleanup, v
 def test_requests_on_their_way_to_the_application_are_answered_by_an_end(
     start_dwell, tmp_path, raw, cleanup, ends
 ):
-    secure = Secure(start_dwell, tmp_path, tls=ON, limits=LIMITS, upstream={"url": raw.url})
+    secure = Secure(start_dwell, tmp_path, limits=LIMITS, upstream={"url": raw.url})
     client = cleanup.enter_context(secure.http2())
     asked = [client.ask(f"/slow/{number}") for number in range(3)]
     connections = [raw.accept() for _ in asked]

@@ -192,11 +192,11 @@ def test_a_check_and_the_start_warn_of_options_without_an_address(tmp_path, star
     options = {"client_ca": str(certificate), "certificate": str(certificate), "key": str(key)}
     lines = [f"{name} = {value!r}" for name, value in options.items()]
     config = tmp_path / "idle.toml"
-    config.write_text("\n".join(["[tls]", "http2 = true", *lines, ""]))
+    config.write_text("\n".join(["[tls]", *lines, ""]))
     checked = subprocess.run([BINARY, "check", config], capture_output=True, timeout=60, check=True)
     words = "tls.client_ca has no effect: no address is under TLS, and those of server.listen ask"
     assert f"dwell: warning: {words}" in checked.stderr.decode()
-    for option in (b"certificate", b"http2"):
+    for option in (b"certificate", b"key"):
         idle = b"tls.%s has no effect: no address is under TLS" % option
         assert idle in checked.stderr
     edge = start_dwell(tls=options)

@@ -246,7 +246,7 @@ impl Http {
         let visit = self.visit(context, token, app);
         let fate = visit.map(|mut visit| visit.ready(readiness));
         self.settle(context, token, fate, app);
-        if let Some(Fate::Shake { at_once_max }) = fate {
+        if let Some(Fate::Shake(at_once_max)) = fate {
             self.handshake_began(context, token, at_once_max, app);
         }
     }
@@ -525,7 +525,7 @@ impl Http {
         app: &mut A,
     ) {
         let tag = match fate {
-            None | Some(Fate::Keep | Fate::Shake { .. }) => return,
+            None | Some(Fate::Keep | Fate::Shake(_)) => return,
             Some(Fate::Switch) => return self.begin_http2(context, token, app),
             Some(Fate::Close) => None,
             Some(Fate::Detach(tag)) => Some(tag),

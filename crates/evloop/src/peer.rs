@@ -202,8 +202,14 @@ impl<N> Peer<N> {
         if !self.unread || into.is_empty() {
             return Ok(0);
         }
-        let read = match self.stream.read(into)? {
-            ReadOutcome::More(read) => return Ok(read),
+        let outcome = self.stream.read(into)?;
+        Ok(self.took(outcome))
+    }
+
+    /// Takes in the outcome of a read; returns its bytes.
+    fn took(&mut self, outcome: ReadOutcome) -> usize {
+        let read = match outcome {
+            ReadOutcome::More(read) => return read,
             ReadOutcome::Drained(read) => read,
             ReadOutcome::WouldBlock => 0,
             ReadOutcome::Closed => {
@@ -212,7 +218,7 @@ impl<N> Peer<N> {
             }
         };
         self.unread = false;
-        Ok(read)
+        read
     }
 
     /// Reads as [`read`](Self::read) does, but finds the end by reading it, so that a connection
@@ -319,10 +325,16 @@ impl<N> Peer<N> {
     /// Reads what a peer still sends and nothing wants, so that closing does not reset the output
     /// away. Returns false when it sends no more.
     pub fn discard(&mut self, context: &mut Context, token: Token) -> bool {
-        let mut input = context.take_input();
-        let read = self.read(&mut input);
-        context.return_input(input);
-        if read.is_err() || self.is_at_end() {
+        if self.unread {
+            let mut input = context.take_input();
+            let outcome = self.stream.discard(&mut input);
+            context.return_input(input);
+            match outcome {
+                Ok(outcome) => self.took(outcome),
+                Err(_) => return false,
+            };
+        }
+        if self.is_at_end() {
             return false;
         }
         if self.unread {

@@ -66,7 +66,6 @@ impl TlsConfig {
             return Vec::new();
         }
         let options = [
-            ("tls.http2", self.http2),
             ("tls.client_ca", self.client_ca.is_some()),
             ("tls.client_auth", self.client_auth == ClientAuth::Optional),
             ("tls.client_cert_field", self.client_cert_field),
@@ -113,7 +112,7 @@ impl Default for TlsConfig {
             client_ca: None,
             client_auth: ClientAuth::Required,
             client_cert_field: false,
-            http2: false,
+            http2: true,
             self_signed: false,
             acme_challenge: None,
             handshakes_max: 1000,

@@ -3,7 +3,7 @@
 //! | phase | leaves it when |
 //! |---|---|
 //! | `Preface` | the header of the PROXY protocol has come: `Handshake` or `Idle`; else: closed |
-//! | `Handshake` | it is complete: `Idle`, or `Http2`; it fails, or is too slow: closed |
+//! | `Handshake` | it is complete: `Idle`, or `Http2`; it fails, or is too slow: closed, or `Lingering` |
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
 //! | `Held` | the answer is complete; the peer leaves; the connection leaves the component |
@@ -35,11 +35,8 @@ const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 #[must_use]
 pub(super) enum Fate {
     Keep,
-    /// It stays, and a handshake of TLS has begun on it.
-    Shake {
-        /// Handshakes that are to be under way at once.
-        at_once_max: usize,
-    },
+    /// It stays, and a handshake of TLS has begun on it; so many are to be under way at once.
+    Shake(usize),
     Close,
     /// The connection speaks HTTP/2 from now on.
     Switch,
@@ -232,7 +229,7 @@ impl<A: App> Visit<'_, A> {
         let has_begun = peer.stream.handshakes_max().is_some();
         match peer.handshake() {
             Ok(Handshaking::Pending) => match peer.stream.handshakes_max() {
-                Some(at_once_max) if !has_begun => Fate::Shake { at_once_max },
+                Some(at_once_max) if !has_begun => Fate::Shake(at_once_max),
                 _ => Fate::Keep,
             },
             Ok(Handshaking::Done) => self.established(),
@@ -274,7 +271,11 @@ impl<A: App> Visit<'_, A> {
     fn handshake_failed(&mut self, failure: HandshakeFailure, reason: &str) -> Fate {
         self.app.event(HttpEvent::HandshakeFailed(failure));
         self.app.insecure(self.context, self.token, reason);
-        Fate::Close
+        match failure {
+            // For the client the handshake is complete: it sends on before it reads the alert.
+            HandshakeFailure::Certificate => self.linger(),
+            _ => Fate::Close,
+        }
     }
 
     /// Ends the handshake for the sake of another one, unless what it waits for is here.

@@ -77,6 +77,11 @@ impl Beside {
         tls.is_some_and(|tls| tls.is_handshaking())
     }
 
+    pub(super) fn has_failed_tls(&self) -> bool {
+        let tls = self.0.as_ref().and_then(|parts| parts.tls.as_ref());
+        tls.is_some_and(|tls| tls.has_failed())
+    }
+
     pub(super) fn can_freeze(&self) -> bool {
         let parts = self.0.as_ref().filter(|parts| parts.origin.is_none());
         let tls = parts.and_then(|parts| parts.tls.as_ref());

@@ -257,6 +257,14 @@ impl Stream {
         Ok(())
     }
 
+    /// Reads once what nothing wants: below TLS, if that has failed.
+    pub(crate) fn discard(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
+        if self.beside.has_failed_tls() {
+            return self.socket.read_some(buffer);
+        }
+        self.read(buffer)
+    }
+
     /// Reads through TLS.
     pub(super) fn read_sealed(&mut self, buffer: &mut [u8]) -> io::Result<ReadOutcome> {
         match self.handshake()? {

@@ -112,6 +112,10 @@ impl Tls {
         matches!(self.state, State::Waiting(_) | State::Handshake(..))
     }
 
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.state, State::Failed)
+    }
+
     /// The number of the cipher suite, once the handshake is over.
     pub(super) fn suite_number(&self) -> Option<u16> {
         match &self.state {
