@@ -3,7 +3,7 @@
 //! | phase | leaves it when |
 //! |---|---|
 //! | `Preface` | the header of the PROXY protocol has come: `Handshake` or `Idle`; else: closed |
-//! | `Handshake` | it is complete: `Idle`, or `Http2`; it fails, or is too slow: closed, or `Lingering` |
+//! | `Handshake` | it is complete: `Idle`, or `Http2`; it fails or is slow: `Lingering`, closed |
 //! | `Idle` | input comes: `Head`, `Body`, or an answer and `Idle` again |
 //! | `Head`, `Body` | the request is complete: answered or `Held`; too slow: 408 and `Lingering` |
 //! | `Held` | the answer is complete; the peer leaves; the connection leaves the component |
