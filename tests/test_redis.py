@@ -13,6 +13,7 @@ from support.redis import REDIS, VALKEY
 from support.wait import until
 
 KEY = "/poll/alice"
+KEPT = {"kept_bytes_max": "64MiB"}
 TOKEN = "a-token-of-thirty-two-characters"
 
 
@@ -99,7 +100,7 @@ def reads(cache):
 
 
 def test_a_key_that_is_waited_for_is_read_once_for_all(start_edge, redis, cleanup):
-    edge, cache = start_edge(server={"pollers": 1}), redis.client()
+    edge, cache = start_edge(server={"pollers": 1}, redis=KEPT), redis.client()
     cache.set(KEY, b"0")
     etag = edge.get(KEY).etag
     poll = cleanup.enter_context(edge.connect())
@@ -120,7 +121,7 @@ def test_a_key_that_is_waited_for_is_read_once_for_all(start_edge, redis, cleanu
 
 
 def test_what_is_kept_is_dropped_with_the_connection(start_edge, redis, cleanup):
-    edge, cache = start_edge(server={"pollers": 1}), redis.client()
+    edge, cache = start_edge(server={"pollers": 1}, redis=KEPT), redis.client()
     cache.set(KEY, b"0")
     hold(edge, cleanup)
     edge.await_metric(1, "dwell_redis_kept_bytes")
@@ -129,8 +130,8 @@ def test_what_is_kept_is_dropped_with_the_connection(start_edge, redis, cleanup)
     assert edge.metric("dwell_redis_kept_bytes") == 0
 
 
-def test_nothing_is_kept_where_that_is_off(start_edge, redis, cleanup):
-    edge, cache = start_edge(server={"pollers": 1}, redis={"kept_bytes_max": 0}), redis.client()
+def test_nothing_is_kept_unless_it_is_switched_on(start_edge, redis, cleanup):
+    edge, cache = start_edge(server={"pollers": 1}), redis.client()
     cache.set(KEY, b"0")
     hold(edge, cleanup)
     edge.await_metric(1, "dwell_redis_armed_keys")

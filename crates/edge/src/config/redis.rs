@@ -39,7 +39,7 @@ pub struct RedisConfig {
     pub failures_max: u32,
     /// The largest value that is read. Units: bytes.
     pub value_bytes_max: usize,
-    /// All values that are kept of keys that polls wait for. Units: bytes.
+    /// All values that are kept of keys that polls wait for; with 0 none is. Units: bytes.
     pub kept_bytes_max: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for RedisConfig {
             sweep_interval: Duration::from_secs(30),
             failures_max: 3,
             value_bytes_max: 16 << 20,
-            kept_bytes_max: 64 << 20,
+            kept_bytes_max: 0,
         }
     }
 }
