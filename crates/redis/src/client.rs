@@ -195,14 +195,7 @@ impl Client {
             SetCondition::Absent => arguments.push(b"NX"),
             SetCondition::Present => arguments.push(b"XX"),
         }
-        self.operation(
-            context,
-            Flight::Write {
-                tag,
-                key: key.into(),
-            },
-            &arguments,
-        )
+        self.write(context, key, tag, &arguments)
     }
 
     /// Stores a value in one round trip: ends as missing where there was none, as done where
@@ -229,14 +222,8 @@ impl Client {
         } else {
             b"GET"
         });
-        self.operation(
-            context,
-            Flight::Swap {
-                tag,
-                key: key.into(),
-            },
-            &arguments,
-        )
+        let key = key.into();
+        self.operation(context, Flight::Swap { tag, key }, &arguments)
     }
 
     /// Deletes a key; ends as done, unmet where there was none, or a failure.
@@ -244,14 +231,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn delete(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        self.operation(
-            context,
-            Flight::Write {
-                tag,
-                key: key.into(),
-            },
-            &[b"DEL", key],
-        )
+        self.write(context, key, tag, &[b"DEL", key])
     }
 
     /// Stores `value` if the key has the value `expected`; ends as done, unmet or a failure. The
@@ -277,14 +257,7 @@ impl Client {
             value,
             lifetime.as_bytes(),
         ];
-        self.operation(
-            context,
-            Flight::Write {
-                tag,
-                key: key.into(),
-            },
-            arguments,
-        )
+        self.write(context, key, tag, arguments)
     }
 
     /// Deletes a key that has the value `expected`; ends as [`replace`](Self::replace).
@@ -299,14 +272,19 @@ impl Client {
         tag: u64,
     ) -> Result<(), Error> {
         let arguments: &[&[u8]] = &[b"EVAL", DELETE, b"1", key, expected];
-        self.operation(
-            context,
-            Flight::Write {
-                tag,
-                key: key.into(),
-            },
-            arguments,
-        )
+        self.write(context, key, tag, arguments)
+    }
+
+    /// Adds a command that changes a key.
+    fn write(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        tag: u64,
+        arguments: &[&[u8]],
+    ) -> Result<(), Error> {
+        let key = key.into();
+        self.operation(context, Flight::Write { tag, key }, arguments)
     }
 
     fn operation(

@@ -6,6 +6,9 @@ use crate::reply::Reply;
 use dwell_evloop::Token;
 use std::collections::HashMap;
 
+/// The places that are kept where the host works for no request.
+const KEPT: usize = 256;
+
 /// The requests for which the host works.
 ///
 /// Shape: none where the host does not tell when it has done with one. The pieces of a connection
@@ -46,8 +49,8 @@ impl Works {
     /// The host has done with a request; false where that was known.
     pub(super) fn end(&mut self, request: Token) -> bool {
         let is_new = self.pieces.remove(&request).is_some();
-        if self.pieces.is_empty() {
-            // A burst leaves no memory behind.
+        if self.pieces.is_empty() && self.pieces.capacity() > KEPT {
+            // A burst leaves no memory behind, and single requests do not allocate it each time.
             self.pieces = HashMap::new();
         }
         is_new

@@ -68,6 +68,10 @@ impl Tls {
         match *self {}
     }
 
+    pub(super) fn has_failed(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn can_freeze(&self) -> bool {
         match *self {}
     }

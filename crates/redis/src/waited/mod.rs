@@ -53,7 +53,7 @@ struct WaitedKey {
     refusals: u8,
     /// Digest of what was read last.
     digest: u64,
-    /// What was read last, while its next change is announced.
+    /// The value that was read last, while its next change is announced.
     kept: Kept,
     /// Replies under way that may be older than a write of this client's own, of which its caller
     /// knows already.
