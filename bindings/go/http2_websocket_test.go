@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -308,12 +307,10 @@ func TestWebSocketsOnStreamsAreOffByDefault(t *testing.T) {
 
 func TestHandlersOfResetStreamsCountUntilTheyReturn(t *testing.T) {
 	const most, refused = 128, 7
-	var running sync.WaitGroup
-	begun, gate := make(chan bool, most), make(chan bool)
+	begun, returned, gate := make(chan bool, most), make(chan bool, 2*most), make(chan bool)
 	s := start(t, false, Options{H2C: true, Pollers: 1}, &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			running.Add(1)
-			defer running.Done()
+			defer func() { returned <- true }()
 			begun <- true
 			<-gate
 			io.WriteString(w, "too late for most")
@@ -332,7 +329,9 @@ func TestHandlersOfResetStreamsCountUntilTheyReturn(t *testing.T) {
 		t.Error("a handler has begun beyond the bound")
 	}
 	close(gate)
-	running.Wait()
+	for range most {
+		<-returned
+	}
 	// What they have to tell the loop may be on its way.
 	for range 20 {
 		if r.answered(r.get("/")).fields != nil {
