@@ -10,6 +10,9 @@ use crate::{GUARD, free_port, loopback, wait_until};
 /// Ports tried before giving up, because another process may take one between our looks.
 const ATTEMPTS: usize = 5;
 
+/// Connections that no server which [`Memcached::fill`] fills may serve.
+const MANY: usize = 1000;
+
 /// A memcached process on a loopback port, ended when dropped.
 ///
 /// ```no_run
@@ -84,6 +87,27 @@ impl Memcached {
     /// If it refuses.
     pub fn connect(&self) -> TcpStream {
         connect(self.port).unwrap_or_else(|error| panic!("memcached refuses: {error}"))
+    }
+
+    /// Opens connections until it has no room for one more, and returns those that it serves.
+    ///
+    /// Each is answered before the next is opened: memcached accepts in one thread and counts a
+    /// connection in another, so a burst of connections goes beyond its limit (`-c`).
+    ///
+    /// # Panics
+    /// If it serves [`MANY`] connections, or answers neither a version nor the refusal.
+    pub fn fill(&self) -> Vec<TcpStream> {
+        let mut served = Vec::new();
+        loop {
+            let mut stream = self.connect();
+            let line = version_line(&mut stream);
+            if line.starts_with("ERROR Too many open connections") {
+                return served;
+            }
+            assert!(line.starts_with("VERSION "), "{line:?}");
+            served.push(stream);
+            assert!(served.len() < MANY, "memcached serves {MANY} connections");
+        }
     }
 
     /// Freezes the process (SIGSTOP): the kernel still accepts, nobody answers.
@@ -227,4 +251,16 @@ fn answering_pid(address: SocketAddr) -> Option<u32> {
         }
     }
     None
+}
+
+/// The first line of the answer to `version`: a refusal, where there are too many connections.
+fn version_line(stream: &mut TcpStream) -> String {
+    let mut line = String::new();
+    let answered = stream
+        .write_all(b"version\r\n")
+        .and_then(|()| BufReader::new(stream).read_line(&mut line));
+    if let Err(error) = answered {
+        panic!("memcached does not answer version: {error}");
+    }
+    line
 }

@@ -177,7 +177,7 @@ fn too_many_connections_is_not_an_unknown_command() {
 #[test]
 fn a_full_memcached_says_so() {
     let memcached = Memcached::start_with(&["-c", "40"]);
-    let held: Vec<_> = (0..45).map(|_| memcached.connect()).collect();
+    let held = memcached.fill();
     let client = client(&[memcached.address()], patient());
     let error = get(&client).unwrap_err();
     assert!(

@@ -164,15 +164,7 @@ fn a_killed_server_is_found_again_when_it_is_back() {
 #[test]
 fn a_full_server_is_not_connected() {
     let server = Memcached::start_with(&["-t", "1", "-c", "30"]);
-    let mut others = Vec::new();
-    loop {
-        let mut other = server.connect();
-        if ask(&mut other, "version\r\n").starts_with("ERROR Too many") {
-            break;
-        }
-        others.push(other);
-        assert!(others.len() < 100);
-    }
+    let others = server.fill();
     let mut harness = Harness::new(&[server.address()], options());
     harness.turn_until(|app| status(app).state == State::Broken);
     assert_eq!(
