@@ -155,7 +155,12 @@ impl Client {
                 tag,
             );
         }
-        // The waits for it are compared with a value that is read after this one.
+        self.read_untracked(context, key, tag)
+    }
+
+    /// Asks for a value over the plain connection; waits for its key are compared with a value that
+    /// is read after this one.
+    fn read_untracked(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
         let again = self.waits.waited.find(key).map(|_| key.into());
         self.operation(context, Flight::Get { tag, again }, &[b"GET", key])
     }
@@ -322,7 +327,7 @@ impl Client {
 
     /// Operations without a completion.
     pub fn operations(&self) -> usize {
-        self.plain.in_flight() + self.tracked.in_flight()
+        self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
     }
 
     /// The state of the server.
@@ -366,6 +371,11 @@ impl Client {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
+        for (key, tag) in std::mem::take(&mut self.waits.unread) {
+            if self.read_untracked(context, &key, tag).is_err() {
+                self.failed.push(tag);
+            }
+        }
         for tag in std::mem::take(&mut self.failed) {
             let outcome = Outcome::Failed(self.plain.last_failure().unwrap_or(FAILED_AT_ONCE));
             sink(context, Completion { tag, outcome });

@@ -27,6 +27,8 @@ pub(crate) struct Waits {
     /// The time until which the server is not asked again to track.
     pub(crate) refused_until: Option<Instant>,
     pub(crate) refused_reason: Option<Box<str>>,
+    /// Reads that waited for a connection which the server has refused, to be made on the other.
+    pub(crate) unread: Vec<(Box<[u8]>, u64)>,
     /// The server has become a replica: its address may lead to another one now.
     pub(crate) is_demoted: bool,
     /// The time until which its connections are not made anew for that.
@@ -106,6 +108,7 @@ impl Waits {
             lifetime: None,
             refused_until: None,
             refused_reason: None,
+            unread: Vec::new(),
             is_demoted: false,
             demoted_until: None,
             is_without_swap: false,
@@ -160,7 +163,16 @@ impl Waits {
                 if flight.is_reread() {
                     self.pace.ended();
                 }
-                if let Some(tag) = flight.tag() {
+                if let Flight::Read {
+                    key,
+                    tag: Some(tag),
+                } = flight
+                    && failure == Failure::Refused
+                    && let Some(name) = self.waited.name(key)
+                {
+                    // The server refused the greeting, perhaps only to track: it executed nothing.
+                    self.unread.push((name.into(), tag));
+                } else if let Some(tag) = flight.tag() {
                     let outcome = Outcome::Failed(failure);
                     sink(context, Completion { tag, outcome });
                 }

@@ -140,6 +140,11 @@ impl WaitedKeys {
         }
     }
 
+    /// The name of a key.
+    pub(crate) fn name(&self, token: Token) -> Option<&[u8]> {
+        Some(&self.keys.get(token)?.name)
+    }
+
     /// The tag of the waits for a key.
     pub(crate) fn tag(&self, token: Token) -> Option<u64> {
         self.keys.get(token)?.tag

@@ -58,15 +58,16 @@ fn a_server_without_version_three_is_read_but_does_not_track() {
         assert_eq!(harness.get("a"), "1");
         assert_eq!(harness.get("b"), "Missing");
         harness.app.client.wait(b"a", 7);
-        harness.turn_until(|app| app.client.status().tracking == Tracking::Refused);
-        let status = harness.app.client.status();
-        let reason = status.tracking_reason.unwrap();
-        assert!(reason.starts_with("ERR unknown command"), "{reason}");
-        // Reads go on, and those for waits as well.
         let read = |harness: &mut Harness| {
             harness.end_of(7, |client, context| client.read(context, b"a", 7).unwrap())
         };
+        // It is asked before the server says that it does not track.
         assert_eq!(read(&mut harness), "1");
+        let status = harness.app.client.status();
+        assert_eq!(status.tracking, Tracking::Refused);
+        let reason = status.tracking_reason.unwrap();
+        assert!(reason.starts_with("ERR unknown command"), "{reason}");
+        // Reads go on, and those for waits as well.
         other.ask("SET a 2");
         assert_eq!(read(&mut harness), "2");
     });
@@ -80,7 +81,10 @@ fn a_user_without_the_right_to_track_reads() {
         other.ask("ACL SETUSER u on >p ~* +@all -client");
         let mut harness = Harness::new(&server, with_user("u", "p"));
         harness.app.client.wait(b"a", 7);
-        harness.turn_until(|app| app.client.status().tracking == Tracking::Refused);
+        // It is asked before the server says that it does not track.
+        let read = harness.end_of(8, |client, context| client.read(context, b"a", 8).unwrap());
+        assert_eq!(read, "Missing");
+        assert_eq!(harness.app.client.status().tracking, Tracking::Refused);
         let status = harness.app.client.status();
         assert!(
             status.tracking_reason.unwrap().starts_with("NOPERM"),
