@@ -243,6 +243,9 @@ def run(*arguments):
     return subprocess.run([BINARY, *arguments], capture_output=True, text=True, check=False)
 
 
+SENTINEL = ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=redis://a")
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -250,11 +253,30 @@ def run(*arguments):
         (("--redis", "redis://a", "--store", "127.0.0.1:1"), "redis.url and store.listen"),
         (("--redis", "redis://a", "--set", "redis.tls_ca=/a"), "`redis.url` is not for TLS"),
         (("--redis", "redis://:secret@a"), "redis.password_file"),
+        (("--set", "redis.sentinel_name=a"), "need one another"),
+        ((*SENTINEL, "--redis", "redis://a"), "named twice"),
+        ((*SENTINEL, "--memcached", "b:1"), "memcached.servers exclude one another"),
+        (
+            ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=rediss://a"),
+            "needs `redis.tls_server_name`",
+        ),
     ],
-    ids=["memcached", "store", "tls", "password"],
+    ids=[
+        *("memcached", "store", "tls", "password"),
+        *("name", "twice", "sentinel-memcached", "sentinel-tls"),
+    ],
 )
 def test_what_cannot_be_is_refused_at_the_start(flags, words):
     ended = run("serve", *flags)
     assert ended.returncode != 0
     assert words in ended.stderr
     assert "secret@" not in ended.stderr.replace(flags[1], "")
+
+
+def test_sentinels_are_all_under_tls_or_none(tmp_path):
+    config = tmp_path / "a.toml"
+    sentinels = ["redis://127.0.0.1:1", "rediss://127.0.0.1:2"]
+    config.write_text(f'[redis]\nsentinel_name = "a"\nsentinels = {sentinels}\n')
+    ended = run("check", config)
+    assert ended.returncode != 0
+    assert "some Sentinels are reached under TLS, and some are not" in ended.stderr

@@ -81,9 +81,14 @@ class SecureFront:
         self.is_ready.set()
         self.loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(self.loop):
+        self.loop.run_until_complete(self._end())
+        self.loop.close()
+
+    async def _end(self):
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader, writer):
         to_read, to_write = await asyncio.open_connection(*self.target)

@@ -175,7 +175,7 @@ impl Reserved {
         // Each loop has a connection to each server, and the change feed has two per process. To
         // Redis each loop has two.
         let loops = count(config.server.loops());
-        if config.redis.url.is_some() {
+        if config.redis.place().is_some() {
             operation = operation.saturating_add(loops.saturating_mul(2));
         }
         let servers = count(config.memcached.servers.len());

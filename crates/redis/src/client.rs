@@ -344,6 +344,7 @@ impl Client {
         };
         Status {
             is_up: self.plain.is_up(),
+            primary: self.plain.primary(),
             connects: self.plain.connects(),
             last_failure: self.plain.last_failure(),
             reason: self.plain.reason(),
@@ -438,19 +439,32 @@ impl Client {
     ) {
         let (waits, error_reply) = (&mut self.waits, &mut self.error_reply);
         let index = token.index();
+        let (link, other) = match index {
+            PLAIN => (&mut self.plain, &mut self.tracked),
+            _ => (&mut self.tracked, &mut self.plain),
+        };
+        let connects = link.connects();
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, index == TRACKED, event, error_reply, sink)
-        };
-        let link = match index {
-            PLAIN => &mut self.plain,
-            _ => &mut self.tracked,
         };
         link.ready(context, token, readiness, &self.options, &mut on);
         if std::mem::take(&mut waits.is_demoted) {
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
                 waits.happens(context, true, event, error_reply, sink)
             };
-            (self.tracked).end(context, Failure::ReadOnly, &self.options, &mut on);
+            let tracked = if index == TRACKED {
+                &mut *link
+            } else {
+                &mut *other
+            };
+            tracked.end(context, Failure::ReadOnly, &self.options, &mut on);
+        }
+        if link.connects() != connects && other.is_up() && other.primary() != link.primary() {
+            // Only the server that is written to tells what was written.
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, index != TRACKED, event, error_reply, sink)
+            };
+            other.end(context, Failure::Closed, &self.options, &mut on);
         }
         waits.follow_refusal(context, &mut self.tracked);
     }

@@ -74,8 +74,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection whose attempt has just begun; it has to be greeted by `deadline`.
-    pub(crate) fn new(stream: Stream, value_bytes_max: usize, deadline: Instant) -> Self {
+    /// A connection whose attempt has just begun with `first`; it has to be greeted by `deadline`.
+    pub(crate) fn new(
+        stream: Stream,
+        first: Step,
+        value_bytes_max: usize,
+        deadline: Instant,
+    ) -> Self {
         let limits = Limits {
             value_bytes_max,
             ..Limits::default()
@@ -83,13 +88,27 @@ impl Connection {
         Self {
             peer: Peer::new(stream),
             is_established: false,
-            greeting: Some(Step::Hello),
+            greeting: Some(first),
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
             decoder: Decoder::new(limits),
             tail: Vec::new(),
             unsent: Vec::new(),
         }
+    }
+
+    /// Goes on with another server, to which the commands that wait go.
+    pub(crate) fn turned_to(self, stream: Stream, value_bytes_max: usize) -> Self {
+        let deadline = self.greeting_deadline;
+        Self {
+            in_flight: self.in_flight,
+            unsent: self.unsent,
+            ..Self::new(stream, Step::Hello, value_bytes_max, deadline)
+        }
+    }
+
+    pub(crate) fn greeting(&self) -> Option<Step> {
+        self.greeting
     }
 
     pub(crate) fn is_established(&self) -> bool {

@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
 /// One command of the greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// A Sentinel is asked for the address of the primary, to which the next connection is.
+    Sentinel,
     /// `HELLO 3`, with the user and the password.
     Hello,
     /// `AUTH`, where the server has no `HELLO`.
@@ -59,6 +61,8 @@ impl Step {
                 command(out, &[b"SELECT", database.as_bytes()]);
             }
             Self::Tracking => command(out, &[b"CLIENT", b"TRACKING", b"ON"]),
+            // It is asked in words of its own.
+            Self::Sentinel => {}
         }
     }
 

@@ -17,6 +17,7 @@ mod link;
 mod metrics;
 mod options;
 mod pace;
+mod sentinel;
 mod tracking;
 mod waited;
 mod waits;

@@ -1,7 +1,8 @@
 //! One connection to the server as it comes and goes.
 
 use crate::connection::{Connection, Flight, Received};
-use crate::greeting::{Purpose, Refusal};
+use crate::greeting::{Purpose, Refusal, Step};
+use crate::sentinel::{address, ask, check_role};
 use crate::{ClientOptions, Endpoint, Error, Failure};
 use dwell_evloop::{Backoff, Breaker, Connector, Context, Handshakes, Readiness, Stream, Token};
 use dwell_proto::resp::{Items, Message};
@@ -37,6 +38,10 @@ impl<F: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure>> OnEvent for F
 pub(crate) struct Link {
     purpose: Purpose,
     endpoint: Endpoint,
+    /// Connections of which a Sentinel was asked, or is: they are asked in turn.
+    asked: usize,
+    /// The server of the current connection, if Sentinels have named it.
+    primary: Option<SocketAddr>,
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
@@ -66,6 +71,8 @@ impl Link {
         Self {
             purpose,
             endpoint,
+            asked: 0,
+            primary: None,
             token,
             connection: None,
             is_put_off: false,
@@ -97,6 +104,11 @@ impl Link {
         self.refusal.as_ref()
     }
 
+    /// The server of the current connection, if Sentinels have named it.
+    pub(crate) fn primary(&self) -> Option<SocketAddr> {
+        self.primary
+    }
+
     pub(crate) fn handshakes(&mut self) -> &mut Handshakes {
         &mut self.handshakes
     }
@@ -125,10 +137,17 @@ impl Link {
     }
 
     fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
-        self.is_put_off = false;
-        let connected = match &self.endpoint {
-            Endpoint::Tcp(address) => connect(*address, options.tls.as_ref()),
-            Endpoint::Unix(path) => Stream::connect_unix(path),
+        (self.is_put_off, self.primary) = (false, None);
+        let tls = options.tls.as_ref();
+        let (connected, first) = match &self.endpoint {
+            Endpoint::Tcp(address) => (connect(*address, tls), Step::Hello),
+            Endpoint::Unix(path) => (Stream::connect_unix(path), Step::Hello),
+            Endpoint::Primary { sentinels, .. } => {
+                let sentinel = sentinels.get(self.asked % sentinels.len().max(1));
+                self.asked = self.asked.wrapping_add(1);
+                let address = sentinel.ok_or_else(|| io::ErrorKind::NotFound.into());
+                (address.and_then(|at| connect(*at, tls)), Step::Sentinel)
+            }
         };
         let registered = connected.and_then(|mut stream| {
             context.register(&mut stream, self.token)?;
@@ -137,7 +156,8 @@ impl Link {
         match registered {
             Ok(stream) => {
                 let deadline = context.now() + options.connect_timeout;
-                self.connection = Some(Connection::new(stream, options.value_bytes_max, deadline));
+                let bytes_max = options.value_bytes_max;
+                self.connection = Some(Connection::new(stream, first, bytes_max, deadline));
                 self.set_deadline(context, options);
             }
             Err(_) => self.failed(context, Failure::Connect),
@@ -230,9 +250,32 @@ impl Link {
             };
         }
         if connection.establish(readiness, &mut self.handshakes)? {
-            let hello = Some(crate::greeting::Step::Hello);
-            connection.greet(hello, |step, wire| step.encode(options, wire))?;
+            let first = connection.greeting();
+            connection.greet(first, |step, wire| match &self.endpoint {
+                Endpoint::Primary { name, .. } if step == Step::Sentinel => ask(name, wire),
+                _ => step.encode(options, wire),
+            })?;
         }
+        Ok(())
+    }
+
+    /// Connects to the primary that a Sentinel has named.
+    fn turn_to(
+        &mut self,
+        context: &mut Context,
+        primary: SocketAddr,
+        options: &ClientOptions,
+    ) -> Result<(), Failure> {
+        let mut stream = connect(primary, options.tls.as_ref()).map_err(|_| Failure::Connect)?;
+        // Events of the connection to the Sentinel have no effect any more.
+        context.disarm(self.token);
+        self.next_token();
+        let registered = context.register(&mut stream, self.token);
+        registered.map_err(|_| Failure::Connect)?;
+        let before = self.connection.take();
+        let bytes_max = options.value_bytes_max;
+        self.connection = before.map(|before| before.turned_to(stream, bytes_max));
+        self.primary = Some(primary);
         Ok(())
     }
 
@@ -277,6 +320,7 @@ impl Link {
         let (purpose, refusal) = (self.purpose, &mut self.refusal);
         let (breaker, connects) = (&mut self.breaker, &mut self.connects);
         let last_failure = &mut self.last_failure;
+        let (endpoint, mut found) = (&self.endpoint, None);
         connection.take_input(&input[..length], &mut |connection, received| {
             let (step, reply) = match received {
                 Received::Push(items) => return on(context, LinkEvent::Push(items)),
@@ -286,7 +330,19 @@ impl Link {
                 }
                 Received::Greeting(step, reply) => (step, reply),
             };
-            let next = step.next(&reply, purpose, options).map_err(|refused| {
+            let next = match (step, endpoint) {
+                (Step::Sentinel, Endpoint::Primary { name, .. }) => {
+                    address(name, &reply).map(|primary| {
+                        found = Some(primary);
+                        Some(Step::Sentinel)
+                    })
+                }
+                (Step::Hello, Endpoint::Primary { .. }) => {
+                    check_role(&reply).and_then(|()| step.next(&reply, purpose, options))
+                }
+                _ => step.next(&reply, purpose, options),
+            };
+            let next = next.map_err(|refused| {
                 let failure = match refused {
                     Refusal::Malformed => Failure::Protocol,
                     Refusal::Refused(_) | Refusal::Untracked(_) => Failure::Refused,
@@ -294,6 +350,9 @@ impl Link {
                 *refusal = Some(refused);
                 failure
             })?;
+            if found.is_some() {
+                return Ok(());
+            }
             connection.greet(next, |step, wire| step.encode(options, wire))?;
             if next.is_none() {
                 *connects += 1;
@@ -303,6 +362,10 @@ impl Link {
             }
             Ok(())
         })?;
+        if let Some(primary) = found {
+            self.turn_to(context, primary, options)?;
+            return Ok(false);
+        }
         Ok(is_more)
     }
 
@@ -393,6 +456,7 @@ impl Link {
             let _ = on(context, LinkEvent::Failed(flight, failure));
         }
         context.disarm(self.token);
+        self.primary = None;
         if is_harmless {
             self.put_off(context);
         } else {

@@ -13,6 +13,14 @@ pub enum Endpoint {
     Tcp(SocketAddr),
     /// The path of a unix socket.
     Unix(PathBuf),
+    /// The primary that Sentinels know by a name. They are asked for it for each connection, one
+    /// after the other, and a server that says of itself that it is none is left again.
+    Primary {
+        /// The name, as the Sentinels have it.
+        name: String,
+        /// Their addresses, which the caller has looked up; at least one.
+        sentinels: Vec<SocketAddr>,
+    },
 }
 
 impl fmt::Display for Endpoint {
@@ -20,6 +28,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
+            Self::Primary { name, .. } => write!(f, "{name} (by Sentinel)"),
         }
     }
 }

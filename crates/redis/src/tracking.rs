@@ -1,6 +1,7 @@
 //! The visible state of a client.
 
 use crate::Failure;
+use std::net::SocketAddr;
 
 /// The state of the announcements of changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,8 @@ pub enum Tracking {
 pub struct Status<'c> {
     /// Returns true if operations are sent.
     pub is_up: bool,
+    /// The server, if Sentinels have named it.
+    pub primary: Option<SocketAddr>,
     /// Connections for operations that were made so far.
     pub connects: u64,
     /// The last failure, if the last attempt or connection failed.

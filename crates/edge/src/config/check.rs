@@ -3,7 +3,9 @@
 use super::address::is_loopback;
 use super::load::{Draft, route_option};
 use super::options::{OptionSpec, single_options};
-use super::{ClientAuth, Config, PeerAddress, RouteConfig, UpstreamUrl, show_duration, show_size};
+use super::{
+    ClientAuth, Config, PeerAddress, RedisUrl, RouteConfig, UpstreamUrl, show_duration, show_size,
+};
 use dwell_proto::memcache::Protocols;
 use dwell_upstream::UPSTREAMS_MAX;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +20,7 @@ pub(super) fn check(draft: &mut Draft) {
     exposure(draft, &config);
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
+    sentinels(draft, &config);
     sources(draft, &config);
     sizes(draft, &config);
     times(draft, &config);
@@ -261,9 +264,49 @@ fn servers_differ(draft: &mut Draft, config: &Config) {
     }
 }
 
+/// Reports Sentinels without the name of what they know, and the like.
+fn sentinels(draft: &mut Draft, config: &Config) {
+    let redis = &config.redis;
+    if redis.sentinels.is_empty() != redis.sentinel_name.is_none() {
+        draft.conflict(
+            &["redis.sentinels", "redis.sentinel_name"],
+            "`redis.sentinels` and `redis.sentinel_name` need one another".to_owned(),
+            "name the Sentinels and the primary that they know",
+        );
+    }
+    if redis.sentinels.is_empty() {
+        return;
+    }
+    if redis.url.is_some() {
+        draft.conflict(
+            &["redis.url", "redis.sentinels"],
+            "the server is named twice: redis.url and redis.sentinels exclude one another"
+                .to_owned(),
+            "remove redis.url: the Sentinels know the server",
+        );
+    }
+    let is_secure = |url: &RedisUrl| matches!(url, RedisUrl::Secure(_));
+    let secure = redis.sentinels.iter().filter(|url| is_secure(url)).count();
+    if secure != 0 && secure != redis.sentinels.len() {
+        draft.conflict(
+            &["redis.sentinels"],
+            "some Sentinels are reached under TLS, and some are not".to_owned(),
+            "write rediss:// for all of them; it is for the servers that they name as well",
+        );
+    } else if secure != 0 && redis.tls_server_name.is_none() {
+        draft.conflict(
+            &["redis.sentinels", "redis.tls_server_name"],
+            "under TLS `redis.sentinels` needs `redis.tls_server_name`: the Sentinels name a \
+             server by its address"
+                .to_owned(),
+            "name what the certificates of the Sentinels and the servers are for",
+        );
+    }
+}
+
 /// Values have one source.
 fn sources(draft: &mut Draft, config: &Config) {
-    if config.redis.url.is_none() {
+    if config.redis.place().is_none() {
         return;
     }
     if !config.memcached.servers.is_empty() {

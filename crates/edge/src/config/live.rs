@@ -44,6 +44,8 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "memcached.value_bytes_max",
     "memcached.watch",
     "redis.url",
+    "redis.sentinels",
+    "redis.sentinel_name",
     "redis.tls_ca",
     "redis.tls_server_name",
     "redis.tls_certificate",

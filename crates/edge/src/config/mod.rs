@@ -97,12 +97,12 @@ impl Default for Config {
 impl Config {
     /// Returns true if values come from the embedded store, and not from external servers.
     pub fn uses_embedded_store(&self) -> bool {
-        self.memcached.servers.is_empty() && self.redis.url.is_none()
+        self.memcached.servers.is_empty() && self.redis.place().is_none()
     }
 
     /// Interval of sweeps over the keys that polls wait for.
     pub(crate) fn sweep_interval(&self) -> Duration {
-        match self.redis.url {
+        match self.redis.place() {
             Some(_) => self.redis.sweep_interval,
             None => self.memcached.sweep_interval,
         }
@@ -151,8 +151,8 @@ impl Config {
                 .listen
                 .map_or_else(String::new, |at| format!(" at {at}"));
             format!("the embedded store ({size}){listen}")
-        } else if let Some(url) = &self.redis.url {
-            format!("Redis {url}")
+        } else if let Some(place) = self.redis.place() {
+            format!("Redis {place}")
         } else {
             format!(
                 "memcached {}",

@@ -11,6 +11,10 @@ use std::time::Duration;
 pub struct RedisConfig {
     /// The server; `None` is `"off"`.
     pub url: Option<RedisUrl>,
+    /// Sentinels that know the server, in place of `url`.
+    pub sentinels: Vec<RedisUrl>,
+    /// The name by which they know it.
+    pub sentinel_name: Option<String>,
     /// File with the certificates that are trusted; `None` is the system's.
     pub tls_ca: Option<PathBuf>,
     /// Name that the certificate of the server is for; `None` is its host.
@@ -47,6 +51,8 @@ impl Default for RedisConfig {
     fn default() -> Self {
         Self {
             url: None,
+            sentinels: Vec::new(),
+            sentinel_name: None,
             tls_ca: None,
             tls_server_name: None,
             tls_certificate: None,
@@ -77,9 +83,19 @@ impl RedisConfig {
         }
     }
 
-    /// The address of a server that is reached under TLS.
+    /// Describes where the values are; `None` if they come from elsewhere.
+    pub fn place(&self) -> Option<String> {
+        if let Some(url) = &self.url {
+            return Some(url.to_string());
+        }
+        let sentinels: Vec<_> = self.sentinels.iter().map(ToString::to_string).collect();
+        let name = self.sentinel_name.as_deref().unwrap_or_default();
+        (!sentinels.is_empty()).then(|| format!("{name} by Sentinel {}", sentinels.join(", ")))
+    }
+
+    /// The address of a server or a Sentinel that is reached under TLS.
     pub fn secure_address(&self) -> Option<&PeerAddress> {
-        match &self.url {
+        match self.url.as_ref().or(self.sentinels.first()) {
             Some(RedisUrl::Secure(address)) => Some(address),
             Some(RedisUrl::Tcp(_) | RedisUrl::Unix(_)) | None => None,
         }
@@ -111,6 +127,20 @@ impl FromStr for RedisUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        Self::with_port(text, PORT)
+    }
+}
+
+impl RedisUrl {
+    /// Reads the URL of a Sentinel, which listens on a port of its own.
+    pub(crate) fn of_sentinel(text: &str) -> Result<Self, String> {
+        match Self::with_port(text, SENTINEL_PORT)? {
+            Self::Unix(_) => Err("a Sentinel has an address, and no unix socket".to_owned()),
+            url => Ok(url),
+        }
+    }
+
+    fn with_port(text: &str, port: u16) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix://") {
             if !path.starts_with('/') {
                 return Err(format!("not the absolute path of a unix socket: `{path}`"));
@@ -142,7 +172,7 @@ impl FromStr for RedisUrl {
         let address = if has_port {
             authority.parse()
         } else {
-            format!("{authority}:{PORT}").parse()
+            format!("{authority}:{port}").parse()
         };
         address
             .map(of)
@@ -162,6 +192,8 @@ impl fmt::Display for RedisUrl {
 
 /// The port of Redis.
 const PORT: u16 = 6379;
+/// The port of Sentinels.
+const SENTINEL_PORT: u16 = 26_379;
 
 #[cfg(test)]
 mod tests {
@@ -181,6 +213,14 @@ mod tests {
             let url: RedisUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), shown);
         }
+    }
+
+    #[test]
+    fn a_sentinel_has_a_port_of_its_own_and_no_socket() {
+        let read = |text| RedisUrl::of_sentinel(text).map(|url| url.to_string());
+        assert_eq!(read("redis://a").unwrap(), "redis://a:26379");
+        assert_eq!(read("rediss://a:7").unwrap(), "rediss://a:7");
+        assert!(read("unix:///a").unwrap_err().contains("no unix socket"));
     }
 
     #[test]

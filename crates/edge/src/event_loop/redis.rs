@@ -252,7 +252,10 @@ fn state_of(status: &Status<'_>) -> ServerState {
 fn log_state(server: &Endpoint, status: &Status<'_>, state: ServerState) {
     let reason = status.reason.unwrap_or_default();
     match (state, status.last_failure) {
-        (ServerState::Up, _) => tracing::info!(%server, "Redis answers"),
+        (ServerState::Up, _) => {
+            let primary = status.primary.map(tracing::field::display);
+            tracing::info!(%server, primary, "Redis answers");
+        }
         (ServerState::Down, Some(failure)) if reason.is_empty() => {
             tracing::warn!(%server, %failure, "Redis does not answer");
         }

@@ -196,8 +196,8 @@ fn key_topic<'a>(
 fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
     let (kind, configured) = if config.uses_embedded_store() {
         ("embedded", "the embedded store".to_owned())
-    } else if let Some(url) = &config.redis.url {
-        ("redis", format!("Redis {url}"))
+    } else if let Some(place) = config.redis.place() {
+        ("redis", format!("Redis {place}"))
     } else {
         let servers = config.memcached.servers.iter();
         let names: Vec<_> = servers.map(|server| server.address.to_string()).collect();

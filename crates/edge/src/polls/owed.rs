@@ -18,7 +18,7 @@ const SPARE: Duration = Duration::from_secs(5);
 /// have to be asked twice, if its first response was for another client.
 pub(super) fn owed_time(config: &Config) -> Duration {
     let (memcached, redis) = (&config.memcached, &config.redis);
-    let (connect_timeout, timeout) = match redis.url {
+    let (connect_timeout, timeout) = match redis.place() {
         Some(_) => (redis.connect_timeout, redis.timeout),
         None => (memcached.connect_timeout, memcached.timeout),
     };

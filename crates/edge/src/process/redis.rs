@@ -3,7 +3,7 @@
 use super::error::RunError;
 use super::outward;
 use super::plans::resolve;
-use crate::config::{Config, RedisTracking, RedisUrl};
+use crate::config::{Config, RedisConfig, RedisTracking, RedisUrl};
 use dwell_redis::{ClientOptions, Endpoint};
 use std::fs;
 use std::path::Path;
@@ -21,14 +21,8 @@ pub(super) struct RedisServer {
 /// A name that is not found, or a file that cannot be used.
 pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunError> {
     let redis = &config.redis;
-    let Some(url) = &redis.url else {
+    let Some(endpoint) = endpoint(redis)? else {
         return Ok(None);
-    };
-    let endpoint = match url {
-        RedisUrl::Tcp(address) | RedisUrl::Secure(address) => {
-            Endpoint::Tcp(resolve(address, "--redis")?)
-        }
-        RedisUrl::Unix(path) => Endpoint::Unix(path.clone()),
     };
     let default = ClientOptions::default();
     let values = config.publish.value_bytes_max.saturating_mul(4);
@@ -49,6 +43,27 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         ..default
     };
     Ok(Some(RedisServer { endpoint, options }))
+}
+
+/// The server, or the Sentinels that know it.
+fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
+    let mut sentinels = Vec::new();
+    for url in &redis.sentinels {
+        if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
+            sentinels.push(resolve(address, "redis.sentinels")?);
+        }
+    }
+    Ok(match (&redis.url, &redis.sentinel_name) {
+        (Some(RedisUrl::Tcp(address) | RedisUrl::Secure(address)), _) => {
+            Some(Endpoint::Tcp(resolve(address, "--redis")?))
+        }
+        (Some(RedisUrl::Unix(path)), _) => Some(Endpoint::Unix(path.clone())),
+        (None, Some(name)) if !sentinels.is_empty() => Some(Endpoint::Primary {
+            name: name.clone(),
+            sentinels,
+        }),
+        (None, _) => None,
+    })
 }
 
 /// The first line of a file.

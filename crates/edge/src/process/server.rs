@@ -362,9 +362,9 @@ fn certificates_of(
 fn metrics_of(config: &Config, loops: usize, now: Seconds) -> Arc<Metrics> {
     let memcached = config.memcached.servers.iter();
     let memcached = memcached.map(|server| server.address.to_string());
-    let redis = config.redis.url.iter().map(ToString::to_string);
+    let redis = config.redis.place();
+    let is_redis = redis.is_some();
     let servers = memcached.chain(redis).collect();
-    let is_redis = config.redis.url.is_some();
     let upstreams = config.upstream.url.iter().map(ToString::to_string);
     let upstreams: Vec<_> = upstreams.collect();
     let now = u64::from(now);

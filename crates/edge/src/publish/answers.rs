@@ -29,6 +29,7 @@ pub(crate) fn send(published: &PublishResult, cursor: Cursor, mut send: impl FnM
         PublishResult::NoRoom(why) => (507, *why),
         PublishResult::Unanswered(why) => (502, *why),
         PublishResult::NotNow(why) => (503, *why),
+        PublishResult::Unreached => (503, "Redis cannot be reached: nothing was done"),
         PublishResult::Busy => (503, "too many values wait to be stored"),
         PublishResult::Moved => (503, "another process has the store: ask once more"),
     };
@@ -40,7 +41,9 @@ pub(crate) fn send(published: &PublishResult, cursor: Cursor, mut send: impl FnM
             fields.push(("ETag", cursor.entity_tag()));
             fields.push(("Poll-Cursor", cursor.bare()));
         }
-        PublishResult::Busy | PublishResult::NotNow(_) => fields.push(("Retry-After", b"1")),
+        PublishResult::Busy | PublishResult::NotNow(_) | PublishResult::Unreached => {
+            fields.push(("Retry-After", b"1"));
+        }
         PublishResult::Moved => fields.push(("Retry-After", b"0")),
         _ => {}
     }
@@ -114,7 +117,7 @@ impl PublishResult {
             Self::TooLarge | Self::NoRoom(_) | Self::NotNow(_) | Self::Busy | Self::Moved => {
                 PublishOutcome::Refused
             }
-            Self::Unanswered(_) => PublishOutcome::Failed,
+            Self::Unanswered(_) | Self::Unreached => PublishOutcome::Failed,
         }
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum PublishResult {
     Unanswered(&'static str),
     /// The server does not take writes now, and may do so soon.
     NotNow(&'static str),
+    /// Redis cannot be reached: nothing was sent.
+    Unreached,
     /// Too many requests wait for memcached.
     Busy,
     /// Another process serves, and has the store.

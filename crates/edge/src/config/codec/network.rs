@@ -158,4 +158,23 @@ impl Codec<RedisUrl> for RedisServer {
     }
 }
 
+/// The URL of a Sentinel.
+pub(in crate::config) struct Sentinel;
+
+impl Codec<RedisUrl> for Sentinel {
+    fn read(&self, value: &Value<'_>) -> Result<RedisUrl, Fault> {
+        let help = "write a url such as \"redis://10.0.0.1:26379\"";
+        RedisUrl::of_sentinel(text(value, "a url")?)
+            .map_err(|error| Fault::new(value, error).help(help))
+    }
+
+    fn show(&self, value: &RedisUrl) -> String {
+        quoted(&value.to_string())
+    }
+
+    fn describe(&self) -> String {
+        "`\"redis://host:port\"`, `\"rediss://host:port\"`".to_owned()
+    }
+}
+
 const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;

@@ -1,13 +1,19 @@
 //! Options of `[redis]`.
 
 use super::bounds::{GIB, KIB, MILLISECOND, MINUTE, TICK};
-use crate::config::codec::{Choice, Count, FilePath, Name, OrOff, RedisServer, Size, TimeSpan};
+use crate::config::codec::{
+    Choice, Count, FilePath, Name, OneOrMany, OrOff, RedisServer, Sentinel, Size, TimeSpan,
+};
 use crate::config::{Config, RedisTracking};
 
 options! {
     OPTIONS for Config:
     "redis".redis.url ["--redis"] = OrOff(RedisServer);
     "The server, Redis 6 or later or Valkey. `rediss://` is spoken to under TLS."
+    "redis".redis.sentinels = OneOrMany(Sentinel, 0);
+    "Sentinels, in place of `url`. One of them is asked for the primary before each connection."
+    "redis".redis.sentinel_name = OrOff(Name);
+    "The name by which the Sentinels know the primary."
     "redis".redis.tls_ca = OrOff(FilePath);
     "As `upstream.tls_ca`, for the server."
     "redis".redis.tls_server_name = OrOff(Name);

@@ -138,7 +138,8 @@ fn failed(failure: Failure) -> PublishResult {
         Failure::Timeout | Failure::Closed | Failure::Protocol => {
             PublishResult::Unanswered("Redis has not answered; it may have done it all the same")
         }
-        _ => PublishResult::Unanswered("Redis cannot be reached"),
+        // No command is sent before the greeting.
+        _ => PublishResult::Unreached,
     }
 }
 
