@@ -95,7 +95,7 @@ impl Memcached {
     /// connection in another, so a burst of connections goes beyond its limit (`-c`).
     ///
     /// # Panics
-    /// If it serves [`MANY`] connections, or answers neither a version nor the refusal.
+    /// If it serves too many connections, or answers neither a version nor the refusal.
     pub fn fill(&self) -> Vec<TcpStream> {
         let mut served = Vec::new();
         loop {
