@@ -415,8 +415,14 @@ impl Client {
         // Where the application cuts an answer short, that is told by the end of the connection.
         let first = self.owed.front().map(|owed| owed.ask);
         let is_cut = matches!(first, Some(Ask::Elsewhere { .. })) && around.app.is_some();
-        let is_excused =
-            self.may_be_cut || is_told || around.ending.ends || is_cut && !around.is_calm;
+        let has_stalled = around.may_end() && is_so(Connection::has_stalled);
+        if has_stalled {
+            around
+                .counts
+                .reach("answer behind a closed window at an end");
+        }
+        let may_be_cut = self.may_be_cut || has_stalled || is_told;
+        let is_excused = may_be_cut || around.ending.ends || is_cut && !around.is_calm;
         if waits && !is_excused && !around.refuses_connection() {
             let reason = format!("client {}: its connection ends instead", self.reader.number);
             return Err((Oracle::OneAnswer, reason));

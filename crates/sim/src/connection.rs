@@ -138,6 +138,11 @@ impl Connection {
         self.requests().is_some_and(Requests::is_refused)
     }
 
+    /// Returns true if its windows have held up an answer for as long as a process that ends waits.
+    pub(crate) fn has_stalled(&self) -> bool {
+        self.requests().is_some_and(Requests::has_stalled)
+    }
+
     /// Returns true if its client has ended the connection under it.
     pub(crate) fn is_own_end(&self) -> bool {
         self.requests().is_some_and(Requests::is_own_end)

@@ -18,6 +18,8 @@ pub(crate) struct State {
     issued_at: Duration,
     /// The number of the answer of the application that it is, if it is one.
     number: Option<u64>,
+    /// Its command was refused, so the key has never had it.
+    is_refused: bool,
 }
 
 /// The states of one key.
@@ -66,6 +68,7 @@ impl Key {
             seconds: 0,
             issued_at: Duration::ZERO,
             number: None,
+            is_refused: false,
         };
         Self {
             name: format!("/poll/k{number}"),
@@ -88,6 +91,7 @@ impl Key {
             seconds,
             issued_at: now,
             number,
+            is_refused: false,
         });
         self.newest = self.states.len() - 1;
         self.newest
@@ -153,6 +157,15 @@ impl Key {
         }
     }
 
+    /// The command of this state was refused: nothing may be read of it, and those before and
+    /// behind it follow one another. Commands that were sent behind it may still be under way.
+    pub(crate) fn refuse(&mut self, state: usize) {
+        self.states[state].is_refused = true;
+        while self.states[self.newest].is_refused {
+            self.newest -= 1;
+        }
+    }
+
     /// The key has another state from now on, and whoever changed it knows that; returns its place.
     pub(crate) fn becomes(&mut self, value: Option<Vec<u8>>, now: Duration) -> usize {
         let state = self.issue(value, 0, now);
@@ -186,7 +199,7 @@ impl Key {
             return Err((Oracle::OwnKey, reason));
         }
         let number = parts.next().unwrap_or_default();
-        let is_it = |state: &State| state.value.as_deref() == Some(value);
+        let is_it = |state: &State| !state.is_refused && state.value.as_deref() == Some(value);
         let place = if number.starts_with(PUBLISHED) {
             self.states.iter().rposition(is_it)
         } else {
@@ -213,7 +226,8 @@ impl Key {
 
     /// Returns true if this was the state at some time since then.
     pub(crate) fn was_there_since(&self, place: usize, time: Duration) -> bool {
-        let next = self.states.get(place + 1);
+        let mut behind = self.states[place + 1..].iter();
+        let next = behind.find(|state| !state.is_refused);
         next.is_none_or(|next| next.issued_at >= time)
     }
 

@@ -51,6 +51,19 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         6_070_665,
         "no metric counted a request of HTTP/2 for which there was no record to forward it",
     ),
+    (
+        6_120_164,
+        "the simulator did not know that a process which ends gives an answer up behind a window \
+         that stays closed for 2 s",
+    ),
+    (
+        7_076_030,
+        "the simulator took a value beyond the rate for one that may be stored all the same",
+    ),
+    (
+        7_084_638,
+        "the simulator took an answer for late that came behind others on a slow connection",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

@@ -11,6 +11,9 @@ pub(super) enum Cut {
     Refused,
     /// The server has reset it, with this code.
     Reset(u32),
+    /// The server has reset it, as the client has held it up by its windows for so long that the
+    /// server may do so where it ends.
+    Stalled,
     /// The connection has ended.
     Ended,
     /// The client has ended the connection itself.
@@ -51,7 +54,16 @@ pub(super) struct Flow {
     /// The window that the client keeps open, and the moment at which something came last.
     pub(super) wanted: i64,
     pub(super) came_at: Duration,
+    /// Bytes that had come on the connection when it began.
+    pub(super) came_before: i64,
+    /// The moment at which it began.
+    begun_at: Duration,
+    /// Nothing has come since a window was used up.
+    is_held_up: bool,
 }
+
+/// The time for which windows may hold up an answer of a server that ends.
+const LAST_STALL: Duration = Duration::from_secs(2);
 
 impl Flow {
     pub(super) fn new(
@@ -73,6 +85,9 @@ impl Flow {
             frames: 0,
             wanted: window,
             came_at: now,
+            came_before: 0,
+            begun_at: now,
+            is_held_up: window <= 0,
         }
     }
 
@@ -119,10 +134,17 @@ impl Flow {
         self.is_uploading = false;
     }
 
+    /// The window of its connection is used up.
+    pub(super) fn hold_up(&mut self) {
+        self.is_held_up = true;
+    }
+
     /// The server has reset it.
-    pub(super) fn reset(&mut self, code: u32) {
+    pub(super) fn reset(&mut self, code: u32, now: Duration) {
+        let may_stall = self.is_held_up && now >= self.begun_at + LAST_STALL;
         self.end(match code {
             code::REFUSED_STREAM if self.answer == Answer::Awaited => Cut::Refused,
+            code::CANCEL if may_stall => Cut::Stalled,
             code => Cut::Reset(code),
         });
     }
@@ -163,6 +185,7 @@ impl Flow {
             return Err("a body without a head".to_owned());
         };
         self.came_at = now;
+        self.is_held_up = self.window <= 0;
         self.frames += 1;
         if let Some(left) = &mut self.left {
             let less = left.checked_sub(data.len());

@@ -93,6 +93,12 @@ impl Requests {
         self.cut == Some(Cut::Refused)
     }
 
+    /// Returns true if the client has held up an answer for so long that a process which ends may
+    /// give it up.
+    pub(crate) fn has_stalled(&self) -> bool {
+        self.cut == Some(Cut::Stalled)
+    }
+
     /// Returns true if the connection was ended on this side.
     pub(crate) fn is_own_end(&self) -> bool {
         self.cut == Some(Cut::Given) || self.session.borrow().is_own_end()
@@ -105,13 +111,8 @@ impl Requests {
 
     /// The last moment at which something has hindered answers.
     pub(crate) fn clear_since(&self) -> Duration {
-        let mut session = self.session.borrow_mut();
-        let since = session.clear_since();
-        let flow = self
-            .streams
-            .front()
-            .and_then(|number| session.flow(*number));
-        flow.map_or(since, |flow| since.max(flow.came_at))
+        let session = self.session.borrow();
+        session.clear_since(self.streams.front().copied())
     }
 }
 

@@ -61,6 +61,30 @@ struct Flows {
     next: u32,
     /// Streams that this side has reset: everything that comes of them is ignored.
     forgotten: BTreeSet<u32>,
+    /// Bytes of bodies that have come, and the moment of the last ones.
+    came: i64,
+    came_at: Duration,
+}
+
+/// Bytes of other answers that may come before the first of an answer: what the server writes at
+/// once, and a turn of each stream.
+const AHEAD: i64 = 80 * 1024;
+const TURN: i64 = 16 * 1024;
+
+impl Flows {
+    /// So many bytes of bodies have come.
+    fn note(&mut self, bytes: i64, now: Duration) {
+        (self.came, self.came_at) = (self.came + bytes, now);
+    }
+
+    /// The last moment at which something came of an answer, or of others that may come before it.
+    fn came_at(&self, number: u32) -> Option<Duration> {
+        let flow = self.open.get(&number)?;
+        let most = AHEAD + TURN * size(self.open.len());
+        let is_ahead = self.came - flow.came_before <= most;
+        let others_at = is_ahead.then_some(self.came_at);
+        Some(flow.came_at.max(others_at.unwrap_or_default()))
+    }
 }
 
 /// The windows of both sides.
@@ -131,6 +155,8 @@ impl Session {
                 open: BTreeMap::new(),
                 next: 1,
                 forgotten: BTreeSet::new(),
+                came: 0,
+                came_at: now,
             },
             windows: Windows {
                 send: FIRST_WINDOW,
@@ -166,6 +192,7 @@ impl Session {
         let (is_head, now) = (request.is_head, self.stream.elapsed());
         let mut flow = Flow::new(is_head, request.body, windows, now);
         flow.wanted = self.wanted(window, 0);
+        flow.came_before = self.flows.came;
         self.flows.open.insert(number, flow);
         Ok(number)
     }
@@ -234,9 +261,10 @@ impl Session {
         }
     }
 
-    /// The last moment at which something has hindered answers.
-    pub(super) fn clear_since(&self) -> Duration {
-        self.slow.clear_since
+    /// The last moment at which something has hindered the answer of this stream.
+    pub(super) fn clear_since(&self, number: Option<u32>) -> Duration {
+        let came_at = number.and_then(|number| self.flows.came_at(number));
+        self.slow.clear_since.max(came_at.unwrap_or_default())
     }
 
     /// The moment at which it goes on by itself.

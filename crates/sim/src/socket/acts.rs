@@ -298,12 +298,17 @@ impl Socket {
                 Ok(())
             }
             Some(Owed {
+                reply: Reply::Published(key, state),
+                ..
+            }) if is_over => {
+                around.counts.reach("publish over the rate");
+                around.keys[key].refuse(state);
+                Ok(())
+            }
+            Some(Owed {
                 reply: Reply::Published(key, _),
                 ..
-            }) if is_over || around.may_end() => {
-                if is_over {
-                    around.counts.reach("publish over the rate");
-                }
+            }) if around.may_end() => {
                 around.keys[key].lose(now);
                 Ok(())
             }

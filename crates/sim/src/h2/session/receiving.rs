@@ -34,7 +34,7 @@ impl Session {
                 self.fragment(frame, now)
             }
             kind::CONTINUATION => self.fragment(frame, now),
-            kind::RST_STREAM => self.reset(frame),
+            kind::RST_STREAM => self.reset(frame, now),
             kind::SETTINGS => self.settings(frame),
             kind::PING => self.pinged(frame),
             kind::GOAWAY => self.told_to_go(frame),
@@ -59,6 +59,7 @@ impl Session {
             return Err(format!("{length} bytes, beyond the connection's window"));
         }
         let narrow = self.habits.window;
+        self.flows.note(length, now);
         let Some(flow) = self.flow_of(frame.stream)? else {
             return Ok(());
         };
@@ -69,6 +70,9 @@ impl Session {
         flow.data(&frame.payload, frame.has(flag::END_STREAM), now)?;
         if flow.frames == NARROW_FRAMES && flow.wanted == narrow {
             flow.wanted = WIDE;
+        }
+        if self.windows.receive == 0 {
+            self.flows.open.values_mut().for_each(Flow::hold_up);
         }
         Ok(())
     }
@@ -98,7 +102,7 @@ impl Session {
         }
     }
 
-    fn reset(&mut self, frame: &Frame) -> Result<(), String> {
+    fn reset(&mut self, frame: &Frame, now: Duration) -> Result<(), String> {
         let code = frame.number(4)?;
         if frame.stream >= self.flows.next {
             return Err("a reset of what has not begun".to_owned());
@@ -108,7 +112,7 @@ impl Session {
             && !flow.is_over()
         {
             self.reached.push("reset of the server");
-            flow.reset(code);
+            flow.reset(code, now);
         }
         Ok(())
     }
