@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::demo::PartName;
 use crate::explain::ExplainArguments;
 use crate::health::HealthArguments;
 use crate::mc::McArguments;
@@ -97,6 +98,23 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
         default_missing_value = SELF_SIGNED_ADDRESS)]
     pub(crate) tls: Option<String>,
+    /// Show no page: let clients wait on servers of their own, set the key, print the figures, end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Clients of each transport, as far as the machine has room
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 10_000,
+        requires = "once"
+    )]
+    pub(crate) clients: usize,
+    /// Print the figures as JSON
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+    /// The part of the demonstration that this process is.
+    #[arg(long, hide = true)]
+    pub(crate) part: Option<PartName>,
     /// The flags that `dwell serve` has too.
     #[command(flatten)]
     pub(crate) common: CommonArguments,
@@ -304,7 +322,12 @@ Examples:
       printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
   dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311
   dwell demo --tls
-      Also under TLS at https://localhost:8443/, with a new certificate.";
+      Also under TLS at https://localhost:8443/, with a new certificate.
+  dwell demo --once --clients 10000
+      10,000 long-polls, 10,000 event streams and 10,000 WebSockets wait, each kind on a server
+      of its own. Then their key is set. The figures are printed.
+
+Exit status: 0, 1 when something fails or a client is not answered, 2 when the flags are wrong.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:

@@ -14,8 +14,8 @@ mod top;
 mod version;
 
 use clap::Parser;
-use cli::{CheckArguments, Command, CommandLine};
-use demo::Demo;
+use cli::{CheckArguments, Command, CommandLine, DemoArguments};
+use demo::{Demo, PartName};
 use dwell_edge::config::{
     ConfigError, FlagValue, example_file, load, reference_page, settings_file,
 };
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
             let flags = arguments.flags();
             serve(environment::config_file(arguments.config), flags, None)
         }
-        Command::Demo(arguments) => serve(None, arguments.flags(), Some(demo_pages)),
+        Command::Demo(arguments) => demo(&arguments),
         Command::Store(arguments) => store(&arguments),
         Command::Top(arguments) => match top::run(&arguments) {
             Ok(()) => ExitCode::SUCCESS,
@@ -116,6 +116,40 @@ fn ended(result: Result<(), process::RunError>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn demo(arguments: &DemoArguments) -> ExitCode {
+    match arguments.part {
+        Some(PartName::Server) => return demo_server(),
+        Some(PartName::Clients(transport, server)) => {
+            return match demo::run_clients(transport, server) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => failed("demo", &error),
+            };
+        }
+        None if arguments.once => {}
+        None => return serve(None, arguments.flags(), Some(demo_pages)),
+    }
+    match demo::run_once(arguments.clients, arguments.json) {
+        Ok((text, is_complete)) => match say(&mut io::stdout(), &text) {
+            ExitCode::SUCCESS if !is_complete => ExitCode::FAILURE,
+            code => code,
+        },
+        Err(error) => failed("demo", &error),
+    }
+}
+
+/// Runs one of the servers whose clients wait.
+fn demo_server() -> ExitCode {
+    if let Err(error) = demo::end_with_parent() {
+        return failed("demo", &error);
+    }
+    let config = match load(None, &demo::server_flags()) {
+        Ok(config) => config,
+        Err(error) => return wrong(&error),
+    };
+    log::start(&config.log);
+    ended(process::run(config, RunOptions::default()))
 }
 
 fn demo_pages(store: SocketAddr) -> Box<dyn Pages> {

@@ -25,7 +25,7 @@ const ADMIN_MAX: u64 = 256;
 ///
 /// Shape: the soft limit protects programs that use `select`; this one does not. Returns the limit
 /// in force, or `None` without one. If the system refuses, the limit stays as it was.
-pub(crate) fn raise_limit() -> Option<u64> {
+pub fn raise_limit() -> Option<u64> {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {
         return limits.current;

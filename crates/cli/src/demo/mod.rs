@@ -1,14 +1,26 @@
 //! The demonstration: a page that sets a key and polls it, and the application behind it.
 //!
 //! The page shows in one window that a write on one side answers the poll that is held on the
-//! other.
+//! other. [`run_once`] lets thousands of clients wait, on servers that are processes of their own.
 
+mod crowd;
+mod lane;
+mod measure;
+mod once;
+mod part;
+mod room;
+mod show;
+mod transport;
+mod wave;
+
+use dwell_edge::config::FlagValue;
 use dwell_edge::{Page, Pages};
+pub(crate) use part::PartName;
+use room::Room;
 use std::borrow::Cow;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// The key that the page sets and polls.
-const KEY: &str = "/poll/demo";
+use transport::{KEY, Transport};
 
 /// The page and its application.
 #[derive(Clone, Debug)]
@@ -59,6 +71,61 @@ impl Pages for Demo {
         Some(answer)
     }
 }
+
+/// Runs `dwell demo --once`. Returns the text to print, and false if a client was not answered.
+///
+/// # Errors
+/// The reason why the demonstration could not be run.
+pub(crate) fn run_once(clients: usize, is_json: bool) -> Result<(String, bool), String> {
+    let granted = Room::measure().grant(clients);
+    if granted.clients == 0 {
+        let limit = granted.limit.unwrap_or_else(|| "none is wanted".to_owned());
+        return Err(format!("no clients can be started: {limit}"));
+    }
+    let run = once::run(granted).map_err(|fault| fault.to_string())?;
+    let text = if is_json {
+        format!("{}\n", run.document)
+    } else {
+        once::table(&run.document)
+    };
+    Ok((text, run.is_complete))
+}
+
+/// Runs the clients of one transport, in a process that the demonstration has started.
+///
+/// # Errors
+/// The reason why they could not go on.
+pub(crate) fn run_clients(transport: Transport, server: SocketAddr) -> Result<(), String> {
+    crowd::run(transport, server)
+}
+
+/// Ends the process, a server that the demonstration has started, when its parent ends.
+///
+/// # Errors
+/// When the system has no thread left.
+pub(crate) fn end_with_parent() -> io::Result<()> {
+    part::obey_parent(|_| {})
+}
+
+/// The options of a server of the demonstration: the defaults, but for ports of the system's
+/// choice and a single loop.
+pub(crate) fn server_flags() -> Vec<FlagValue> {
+    let flag = |(option, value): (&str, &str)| FlagValue {
+        flag: "--part".to_owned(),
+        option: option.to_owned(),
+        values: vec![value.to_owned()],
+    };
+    SERVER_OPTIONS.into_iter().map(flag).collect()
+}
+
+const SERVER_OPTIONS: [(&str, &str); 6] = [
+    ("server.listen", "127.0.0.1:0"),
+    ("server.admin", "off"),
+    ("server.pollers", "1"),
+    ("store.listen", "127.0.0.1:0"),
+    ("store.connections_max", "16"),
+    ("log.format", "json"),
+];
 
 fn text(status: u16, text: String) -> Page<'static> {
     Page {

@@ -19,6 +19,7 @@ mod supervisor;
 mod tls;
 mod upgrade;
 
+pub use crate::descriptors::raise_limit as raise_descriptor_limit;
 pub use error::RunError;
 pub use inherited::InheritedError;
 pub use preflight::{preflight, preflight_warnings};

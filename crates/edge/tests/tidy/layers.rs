@@ -128,7 +128,12 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dwell-cli",
-        inside: &["dwell-edge", "dwell-memcache", "dwell-proto"],
+        inside: &[
+            "dwell-edge",
+            "dwell-engine",
+            "dwell-memcache",
+            "dwell-proto",
+        ],
         outside: None,
     },
     Layer {

@@ -1,0 +1,191 @@
+//! The course of the demonstration: servers start, clients come, wait, and get a value.
+
+use super::lane::{Fault, Lane};
+use super::room::Granted;
+use super::transport::Transport;
+use super::wave::Wave;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Three lanes that go through the same phases.
+#[derive(Debug)]
+pub(super) struct Show {
+    granted: Granted,
+    lanes: Vec<Lane>,
+    phase: Phase,
+    began: Instant,
+    /// Time from the first start until all clients waited.
+    filled: Option<Duration>,
+    /// Measurements since all clients wait, or since the last wave.
+    rests: u32,
+}
+
+/// The phase of all lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Each server gets its first client.
+    WarmUp,
+    /// The others come.
+    Filling,
+    /// All wait; the lanes were measured at this time.
+    Waiting(Instant),
+    /// A value goes to one lane after the other.
+    Setting {
+        lane: usize,
+        value: String,
+        deadline: Instant,
+    },
+}
+
+impl Show {
+    /// Starts the servers and the processes of the clients.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn start(granted: Granted, value: &str) -> Result<Self, Fault> {
+        let began = Instant::now();
+        let start = |transport| Lane::start(transport, value);
+        Ok(Self {
+            lanes: Transport::ALL
+                .into_iter()
+                .map(start)
+                .collect::<Result<_, _>>()?,
+            granted,
+            phase: Phase::WarmUp,
+            began,
+            filled: None,
+            rests: 0,
+        })
+    }
+
+    /// Goes on as far as the processes are.
+    ///
+    /// # Errors
+    /// [`Fault`], after which it is of no more use.
+    pub(super) fn step(&mut self, now: Instant) -> Result<(), Fault> {
+        let mut ended = Vec::with_capacity(self.lanes.len());
+        for lane in &mut self.lanes {
+            ended.push(lane.step()?);
+        }
+        let clients = self.granted.clients;
+        let have_all = |count: usize| self.lanes.iter().all(|lane| lane.waiting() >= count);
+        match &mut self.phase {
+            Phase::WarmUp if have_all(1) => {
+                for lane in &mut self.lanes {
+                    lane.fill(clients)?;
+                }
+                self.phase = Phase::Filling;
+            }
+            Phase::Filling if have_all(clients) => {
+                self.filled.get_or_insert(now.duration_since(self.began));
+                self.wait(now);
+            }
+            Phase::WarmUp | Phase::Filling => {
+                if now.duration_since(self.began) > FILL_TIMEOUT {
+                    return Err(self.late());
+                }
+            }
+            Phase::Waiting(measured) => {
+                if now.duration_since(*measured) >= SECOND {
+                    self.wait(now);
+                }
+            }
+            Phase::Setting {
+                lane,
+                value,
+                deadline,
+            } => {
+                if ended.get(*lane) == Some(&true) {
+                    *lane += 1;
+                    *deadline = now + WAVE_TIMEOUT;
+                    match self.lanes.get_mut(*lane) {
+                        Some(next) => next.set(value)?,
+                        None => self.phase = Phase::Waiting(now),
+                    }
+                } else if now > *deadline {
+                    return Err(Fault::Late("a wave has not ended in time".to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures all lanes.
+    fn wait(&mut self, now: Instant) {
+        for lane in &mut self.lanes {
+            lane.measure(now);
+        }
+        self.rests = self.rests.saturating_add(1);
+        self.phase = Phase::Waiting(now);
+    }
+
+    fn late(&self) -> Fault {
+        let waiting: Vec<_> = self.lanes.iter().map(Lane::waiting).collect();
+        Fault::Late(format!(
+            "after {} s only {waiting:?} of {} clients wait",
+            FILL_TIMEOUT.as_secs(),
+            self.granted.clients
+        ))
+    }
+
+    /// Sets the key to `value`; false unless all clients wait.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn set(&mut self, value: &str, now: Instant) -> Result<bool, Fault> {
+        let (Phase::Waiting(_), Some(first)) = (&self.phase, self.lanes.first_mut()) else {
+            return Ok(false);
+        };
+        first.set(value)?;
+        self.rests = 0;
+        self.phase = Phase::Setting {
+            lane: 0,
+            value: value.to_owned(),
+            deadline: now + WAVE_TIMEOUT,
+        };
+        Ok(true)
+    }
+
+    /// Returns true if no wave is under way, and all clients have waited for two seconds.
+    pub(super) fn has_rested(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(_)) && self.rests >= 3
+    }
+
+    /// Returns true if all clients wait, and a wave has ended in every lane.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(_))
+            && self.lanes.iter().all(|lane| lane.wave().is_some())
+    }
+
+    /// Returns true if every client of every lane got the last value.
+    pub(super) fn is_complete(&self) -> bool {
+        let is_complete = |lane: &Lane| lane.wave().is_some_and(Wave::is_complete);
+        self.lanes.iter().all(is_complete)
+    }
+
+    /// The figures as JSON.
+    pub(super) fn document(&self) -> Value {
+        let lanes: Vec<_> = self.lanes.iter().map(Lane::document).collect();
+        let phase = match self.phase {
+            Phase::WarmUp | Phase::Filling => "connecting",
+            Phase::Waiting(_) => "waiting",
+            Phase::Setting { .. } => "wave",
+        };
+        let filled = self.filled.map(|filled| filled.as_secs_f64());
+        json!({
+            "phase": phase,
+            "clients": self.granted.clients,
+            "limit": self.granted.limit,
+            "fill_seconds": filled.map(|seconds| (seconds * 1000.0).round() / 1000.0),
+            "transports": lanes,
+        })
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Time until all clients wait.
+const FILL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Time for the wave of one lane, above that of the clients' process.
+const WAVE_TIMEOUT: Duration = Duration::from_secs(15);
