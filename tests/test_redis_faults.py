@@ -260,3 +260,21 @@ def test_a_put_is_one_command(start_server, put):
     put = put(redis)
     assert [put().status for _ in range(3)] == [201, 204, 204]
     assert redis.client().stats()[b"cmd_set"] == 3
+
+
+def test_a_table_that_is_nearly_full_is_said(start_server, start_edge, cleanup):
+    redis = start_server("--tracking-table-max-keys", "10")
+    first = start_edge(redis)
+    polls = [hold(first, cleanup, f"/poll/{place}", others=place) for place in range(9)]
+    until(lambda: tracked(redis.client()) == 9, "the server remembers them")
+    # It asks when it begins to wait, and not again for half a minute.
+    second = start_edge(redis)
+    polls.append(hold(second, cleanup, "/poll/0"))
+    second.await_output("is nearly full")
+    assert "keys_max=10" in second.output()
+    assert "is nearly full" not in start_edge(redis, tracking="prefix").output()
+
+
+def tracked(cache):
+    lines = cache.ask("INFO", "stats").decode().splitlines()
+    return next(int(line.split(":")[1]) for line in lines if "tracking_total_keys" in line)

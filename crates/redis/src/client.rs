@@ -351,6 +351,7 @@ impl Client {
             tracking,
             tracking_reason: waits.refused_reason.as_deref(),
             has_idle_pushes: waits.pace.has_idle_pushes(),
+            table: waits.table.nearly_full(),
         }
     }
 
@@ -422,6 +423,9 @@ impl Client {
             tracked.ensure(context, &self.options);
         }
         send_rereads((&mut self.plain, tracked), waits, context, &self.options);
+        if tracked.is_up() && self.plain.is_up() && waits.table.is_due(context.now()) {
+            self.plain.ask_for_table(context, &self.options);
+        }
         if let Some(pause) = waits.pace.pause(context.now())
             && waits.waited.has_queued()
         {

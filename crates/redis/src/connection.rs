@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::greeting::Step;
+use crate::table::TableQuestion;
 use dwell_evloop::{Handshakes, Peer, Readiness, Stream, Token};
 use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
 use std::collections::VecDeque;
@@ -13,6 +14,8 @@ use std::time::Instant;
 pub(crate) enum Flight {
     /// `PING`.
     Ping,
+    /// A question for the use of the server's table.
+    Table(TableQuestion),
     /// `PTTL` of the key that is read next.
     Lifetime,
     /// `GET` of a key of the table, for an operation with this tag or for its waits.
@@ -40,7 +43,7 @@ impl Flight {
     /// The tag of the operation that waits for the reply.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
-            Self::Ping | Self::Lifetime | Self::Sweep { .. } => None,
+            Self::Ping | Self::Table(_) | Self::Lifetime | Self::Sweep { .. } => None,
             Self::Read { tag, .. } => *tag,
             Self::Get { tag, .. } | Self::Write { tag, .. } | Self::Swap { tag, .. } => Some(*tag),
         }

@@ -1,6 +1,6 @@
 //! The first commands of a connection, one after the other.
 
-use crate::ClientOptions;
+use crate::{Announced, ClientOptions};
 use dwell_proto::resp::{Message, Value, command};
 
 /// The use of a connection.
@@ -60,7 +60,14 @@ impl Step {
                 let database = options.database.to_string();
                 command(out, &[b"SELECT", database.as_bytes()]);
             }
-            Self::Tracking => command(out, &[b"CLIENT", b"TRACKING", b"ON"]),
+            Self::Tracking => {
+                let mut words: Vec<&[u8]> = vec![b"CLIENT", b"TRACKING", b"ON"];
+                if let Announced::Prefixes(prefixes) = &options.announced {
+                    words.push(b"BCAST");
+                    words.extend(prefixes.iter().flat_map(|it| [&b"PREFIX"[..], it]));
+                }
+                command(out, &words);
+            }
             // It is asked in words of its own.
             Self::Sentinel => {}
         }
@@ -184,6 +191,27 @@ mod tests {
             Step::Select.next(&reply(b"QUEUED"), Purpose::Plain, &options),
             Err(Refusal::Malformed)
         );
+    }
+
+    #[test]
+    fn announcements_are_of_keys_or_of_prefixes() {
+        let wire = |announced| {
+            let mut wire = Vec::new();
+            let options = ClientOptions {
+                announced,
+                ..ClientOptions::default()
+            };
+            Step::Tracking.encode(&options, &mut wire);
+            let words = wire.split(|byte| *byte == b'\n').skip(2).step_by(2);
+            let words: Vec<_> = words.map(|word| word.trim_ascii().escape_ascii()).collect();
+            let words: Vec<_> = words.iter().map(ToString::to_string).collect();
+            words.join(" ")
+        };
+        assert_eq!(wire(Announced::Keys), "CLIENT TRACKING ON");
+        let all = wire(Announced::Prefixes(Vec::new()));
+        assert_eq!(all, "CLIENT TRACKING ON BCAST");
+        let two = Announced::Prefixes(vec![b"/a".as_slice().into(), b"b:".as_slice().into()]);
+        assert_eq!(wire(two), "CLIENT TRACKING ON BCAST PREFIX /a PREFIX b:");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use crate::connection::{Connection, Flight, Received};
 use crate::greeting::{Purpose, Refusal, Step};
 use crate::sentinel::{address, ask, check_role};
+use crate::table::TableQuestion;
 use crate::{ClientOptions, Endpoint, Error, Failure};
 use dwell_evloop::{Backoff, Breaker, Connector, Context, Handshakes, Readiness, Stream, Token};
-use dwell_proto::resp::{Items, Message};
+use dwell_proto::resp::{Items, Message, command};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -200,6 +201,15 @@ impl Link {
     ) {
         if let Some(connection) = &mut self.connection {
             connection.push(flight, context.now() + options.timeout, encode);
+        }
+    }
+
+    /// Asks for the use of the server's table.
+    pub(crate) fn ask_for_table(&mut self, context: &Context, options: &ClientOptions) {
+        for question in TableQuestion::ALL {
+            let ask = |wire: &mut Vec<u8>| command(wire, question.words());
+            // Where there is no room, it is asked another time.
+            let _ = self.push(context, Flight::Table(question), options, ask);
         }
     }
 

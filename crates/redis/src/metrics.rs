@@ -9,6 +9,8 @@ use dwell_metrics::{Counter, CounterSet, Gauge, labels};
 pub struct RedisMetrics {
     /// 1 while the server announces changes to this client, 0 otherwise.
     pub tracking_loops: Gauge,
+    /// 1 while the server refuses to announce changes to this client, 0 otherwise.
+    pub refused_loops: Gauge,
     /// Keys that are waited for and whose next change the server announces.
     pub armed_keys: Gauge,
     /// Values that were given without a round trip.

@@ -44,9 +44,8 @@ pub struct ClientOptions {
     pub password: Option<String>,
     /// The number of the database.
     pub database: u32,
-    /// Keys that are waited for are tracked; without it
-    /// [`Status::tracking`](crate::Status::tracking) says that they are not.
-    pub is_tracking: bool,
+    /// The changes that the server is asked to announce.
+    pub announced: Announced,
     /// From the flush that takes an operation to its reply, waiting for the connection included.
     pub timeout: Duration,
     /// From the start of a connection attempt to the last reply of the greeting, with the handshake
@@ -77,7 +76,7 @@ impl Default for ClientOptions {
             username: None,
             password: None,
             database: 0,
-            is_tracking: true,
+            announced: Announced::Keys,
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             probe: Duration::from_secs(1),
@@ -88,6 +87,31 @@ impl Default for ClientOptions {
             request_bytes_max: 1 << 20,
             value_bytes_max: 1 << 20,
             kept_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// The changes that a server is asked to announce.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Announced {
+    /// Those of the keys that are waited for: the server remembers each of them.
+    Keys,
+    /// Those of all keys that begin with one of these prefixes, waited for or not; without a prefix
+    /// those of all keys. No prefix begins with another one.
+    Prefixes(Vec<Box<[u8]>>),
+    /// None: [`Status::tracking`](crate::Status::tracking) says so, and the caller sweeps.
+    Nothing,
+}
+
+impl Announced {
+    /// Returns true if changes of `key` are announced after it was read.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Keys => true,
+            Self::Prefixes(prefixes) => {
+                prefixes.is_empty() || prefixes.iter().any(|prefix| key.starts_with(prefix))
+            }
+            Self::Nothing => false,
         }
     }
 }

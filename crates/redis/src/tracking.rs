@@ -16,6 +16,15 @@ pub enum Tracking {
     Refused,
 }
 
+/// The use of a server's table of the keys whose changes it announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableUse {
+    /// Keys in the table.
+    pub keys: u64,
+    /// Its bound, `tracking-table-max-keys`.
+    pub keys_max: u64,
+}
+
 /// One server as it stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<'c> {
@@ -36,4 +45,6 @@ pub struct Status<'c> {
     /// Returns true while most announcements are of keys that have not changed, as of a server
     /// whose `tracking-table-max-keys` is too small. Keys are then read at a slower pace.
     pub has_idle_pushes: bool,
+    /// The use of the server's table of keys that it announces, while that is nearly full.
+    pub table: Option<TableUse>,
 }

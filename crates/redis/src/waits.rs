@@ -4,10 +4,11 @@ use crate::connection::Flight;
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
 use crate::pace::Pace;
+use crate::table::TrackingTable;
 use crate::waited::{HoldEvent, WaitedKeys};
 use crate::{
-    ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedisMetrics, ResyncReason,
-    UnusableValue,
+    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedisMetrics,
+    ResyncReason, UnusableValue,
 };
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::{Items, Message, Value, command};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Waits {
     /// The server is asked to track.
     is_tracking: bool,
+    pub(crate) table: TrackingTable,
     pub(crate) waited: WaitedKeys,
     pub(crate) pace: Pace,
     /// The lifetime that the server has replied for the key whose value comes next.
@@ -102,8 +104,9 @@ impl Waits {
     /// No waits; deadlines of keys are of `kind`.
     pub(crate) fn new(kind: u8, options: &ClientOptions, metrics: Arc<RedisMetrics>) -> Self {
         Self {
-            is_tracking: options.is_tracking,
-            waited: WaitedKeys::new(kind, options.kept_bytes_max),
+            is_tracking: options.announced != Announced::Nothing,
+            table: TrackingTable::of(&options.announced),
+            waited: WaitedKeys::new(kind, options.announced.clone(), options.kept_bytes_max),
             pace: Pace::new(dwell_evloop::seed()),
             lifetime: None,
             refused_until: None,
@@ -155,6 +158,7 @@ impl Waits {
                     self.metrics.resyncs.increment(ResyncReason::Connected);
                 }
                 self.waited.all(HoldEvent::Touched);
+                self.table.connected(self.waited.announced());
             }
             LinkEvent::Down if is_tracked => self.waited.all(HoldEvent::Lost),
             LinkEvent::Up | LinkEvent::Down => {}
@@ -180,6 +184,7 @@ impl Waits {
             LinkEvent::Reply(flight, message) => {
                 if let Message::Value(Value::Error(text)) = message
                     && !text.starts_with(WRONG_TYPE)
+                    && !matches!(flight, Flight::Table(_))
                 {
                     *error_reply = Some(words(text));
                 }
@@ -202,6 +207,7 @@ impl Waits {
         match flight {
             // An error is a sign of life as well.
             Flight::Ping => {}
+            Flight::Table(asked) => self.table.replied(asked, message),
             Flight::Lifetime => {
                 self.lifetime = match message {
                     Message::Value(Value::Number(left)) => {
@@ -323,12 +329,13 @@ impl Waits {
 
     /// Arms the end of a value's lifetime.
     fn follow_lifetime(&mut self, context: &mut Context, key: Token, outcome: &Outcome<'_>) {
-        match self.lifetime.take() {
-            Some(lifetime) if matches!(outcome, Outcome::Value(_)) => {
-                // One millisecond later it is over by the server's clock, too.
-                let lifetime = lifetime.min(LIFETIME_MAX) + Duration::from_millis(1);
-                context.arm(key, lifetime);
-            }
+        let lifetime = self.lifetime.take();
+        let lifetime = lifetime.filter(|_| matches!(outcome, Outcome::Value(_)));
+        // One millisecond later it is over by the server's clock, too.
+        let lifetime = lifetime.map(|it| it.min(LIFETIME_MAX) + Duration::from_millis(1));
+        let untold = self.waited.is_untold(key).then_some(UNTOLD_FOR);
+        match lifetime.into_iter().chain(untold).min() {
+            Some(delay) => context.arm(key, delay),
             _ if context.is_armed(key) => context.disarm(key),
             _ => {}
         }
@@ -381,6 +388,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// doubles it.
 const REFUSED_KEY_MIN: Duration = Duration::from_millis(250);
 const REFUSED_KEY_MAX: Duration = Duration::from_secs(30);
+/// The time after which a key whose changes no announcement tells is read again.
+const UNTOLD_FOR: Duration = Duration::from_millis(250);
 /// The longest time until a key with a lifetime is read again.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time for which a replica is not left for another server again, as it may be the only one.

@@ -21,6 +21,7 @@ pub(super) fn check(draft: &mut Draft) {
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
     sentinels(draft, &config);
+    prefixes(draft, &config);
     sources(draft, &config);
     sizes(draft, &config);
     times(draft, &config);
@@ -303,6 +304,37 @@ fn sentinels(draft: &mut Draft, config: &Config) {
         );
     }
 }
+
+/// Reports prefixes that Redis refuses.
+fn prefixes(draft: &mut Draft, config: &Config) {
+    let prefixes = &config.redis.tracking_prefixes;
+    if prefixes.len() > PREFIXES_MAX {
+        draft.conflict(
+            &["redis.tracking_prefixes"],
+            format!(
+                "more than {PREFIXES_MAX} prefixes: {}; each write on the server is compared with \
+                 all of them",
+                prefixes.len()
+            ),
+            "write shorter ones that cover several",
+        );
+        return;
+    }
+    for (place, one) in prefixes.iter().enumerate() {
+        let mut others = prefixes.iter().enumerate().filter(|it| it.0 != place);
+        if let Some((_, other)) = others.find(|it| it.1.starts_with(one)) {
+            draft.conflict(
+                &["redis.tracking_prefixes"],
+                format!("redis.tracking_prefixes overlap: `{other}` begins with `{one}`"),
+                "remove the longer one: the shorter one covers it",
+            );
+            return;
+        }
+    }
+}
+
+/// Prefixes that a connection may ask for.
+const PREFIXES_MAX: usize = 64;
 
 /// Values have one source.
 fn sources(draft: &mut Draft, config: &Config) {

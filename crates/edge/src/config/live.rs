@@ -46,6 +46,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "redis.url",
     "redis.sentinels",
     "redis.sentinel_name",
+    "redis.tracking_prefixes",
     "redis.tls_ca",
     "redis.tls_server_name",
     "redis.tls_certificate",

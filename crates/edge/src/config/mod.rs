@@ -135,7 +135,8 @@ impl Config {
         });
         let routes = self.routes.iter().flat_map(|route| route.warnings());
         let told = told.into_iter().chain(self.tls.warnings());
-        told.chain(routes).collect()
+        let redis = self.redis.warnings(&self.routes);
+        told.chain(redis).chain(routes).collect()
     }
 
     /// Describes the process in one line.

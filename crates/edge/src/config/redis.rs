@@ -1,9 +1,10 @@
 //! Options of Redis.
 
-use super::{ClientTlsFiles, PeerAddress};
+use super::{ClientTlsFiles, PeerAddress, RouteConfig};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `[redis]`: one Redis or Valkey server that has the values.
@@ -31,6 +32,8 @@ pub struct RedisConfig {
     pub database: u32,
     /// The way in which changes are found.
     pub tracking: RedisTracking,
+    /// Beginnings of the keys whose changes are announced with `"prefix"`; none for all keys.
+    pub tracking_prefixes: Vec<String>,
     /// Time of one command. Above it: a miss.
     pub timeout: Duration,
     /// Time of one connection attempt, with the greeting.
@@ -61,6 +64,7 @@ impl Default for RedisConfig {
             password_file: None,
             database: 0,
             tracking: RedisTracking::Keys,
+            tracking_prefixes: Vec::new(),
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             probe: Duration::from_secs(1),
@@ -93,6 +97,31 @@ impl RedisConfig {
         (!sentinels.is_empty()).then(|| format!("{name} by Sentinel {}", sentinels.join(", ")))
     }
 
+    /// Warnings about keys of which no change is announced, and about prefixes without effect.
+    pub(super) fn warnings(&self, routes: &[Arc<RouteConfig>]) -> Vec<String> {
+        let prefixes = &self.tracking_prefixes;
+        if prefixes.is_empty() {
+            return Vec::new();
+        }
+        if self.tracking != RedisTracking::Prefix {
+            let told = "redis.tracking_prefixes has no effect without redis.tracking = \"prefix\"";
+            return vec![told.to_owned()];
+        }
+        let is_left_out = |route: &&Arc<RouteConfig>| {
+            let beginning = route.key.beginning(&route.prefix);
+            !prefixes.iter().any(|it| beginning.starts_with(it))
+        };
+        let left_out = routes.iter().filter(is_left_out);
+        let told = left_out.map(|route| {
+            format!(
+                "redis.tracking_prefixes does not cover all keys of the route `{}`: those that \
+                 polls wait for are read every 250 ms",
+                route.prefix
+            )
+        });
+        told.collect()
+    }
+
     /// The address of a server or a Sentinel that is reached under TLS.
     pub fn secure_address(&self) -> Option<&PeerAddress> {
         match self.url.as_ref().or(self.sentinels.first()) {
@@ -107,6 +136,8 @@ impl RedisConfig {
 pub enum RedisTracking {
     /// The server announces changes of the keys that polls wait for.
     Keys,
+    /// The server announces changes of all keys with certain beginnings.
+    Prefix,
     /// The keys are swept.
     Off,
 }

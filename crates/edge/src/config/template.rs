@@ -91,6 +91,21 @@ impl KeyTemplate {
         self.parts.contains(&Part::Path) || self.parts.contains(&Part::Uri)
     }
 
+    /// The beginning that is the same in all keys of a route, as far as that is known.
+    pub(crate) fn beginning(&self, route_prefix: &str) -> String {
+        let mut beginning = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => beginning.push_str(text),
+                Part::Path => return beginning + route_prefix,
+                // Dot segments may lead out of the route.
+                Part::Uri => return beginning + "/",
+                _ => return beginning,
+            }
+        }
+        beginning
+    }
+
     /// Returns true if the key contains claims of a token.
     pub fn takes_claims(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))

@@ -19,10 +19,19 @@ pub(crate) struct RedisCache {
     client: Client,
     server: Endpoint,
     tracking: Tracking,
-    has_idle_pushes: bool,
+    notices: Notices,
     /// The code of the last error reply.
     refused: Box<str>,
     metrics: Arc<LoopMetrics>,
+}
+
+/// What was said of the server already.
+#[derive(Debug, Default)]
+struct Notices {
+    /// The reason why it does not announce changes.
+    refused: Option<Box<str>>,
+    idle_pushes: bool,
+    table: bool,
 }
 
 /// Interval of sweeps while the server announces no changes, as of memcached.
@@ -34,7 +43,7 @@ impl RedisCache {
             client,
             server,
             tracking: Tracking::Idle,
-            has_idle_pushes: false,
+            notices: Notices::default(),
             refused: Box::default(),
             metrics,
         }
@@ -196,20 +205,14 @@ impl RedisCache {
         }
         let tracking = status.tracking;
         if tracking != self.tracking {
-            log_tracking(server, &status);
             self.tracking = tracking;
+            self.notices.follow_tracking(server, &status);
         }
-        if status.has_idle_pushes && !self.has_idle_pushes {
-            self.has_idle_pushes = true;
-            tracing::warn!(
-                %server,
-                "Redis announces changes of keys that have not changed, and reads are slowed down: \
-                 raise tracking-table-max-keys above the number of keys that polls wait for, \
-                 unless publishers set the values that are there again and again"
-            );
-        }
+        self.notices.follow_announcements(server, &status);
         let is_on = tracking == Tracking::On;
         self.metrics.redis.tracking_loops.set(i64::from(is_on));
+        let is_refused = status.tracking_reason.is_some();
+        self.metrics.redis.refused_loops.set(i64::from(is_refused));
         let reply = self.client.take_error_reply().unwrap_or_default();
         let code = reply.split(' ').next().unwrap_or_default();
         // Metrics count them: a log of every one would be as long as their list.
@@ -267,17 +270,88 @@ fn log_state(server: &Endpoint, status: &Status<'_>, state: ServerState) {
     }
 }
 
-/// Logs that the server announces changes to this loop, or does not.
-fn log_tracking(server: &Endpoint, status: &Status<'_>) {
-    match (status.tracking, status.tracking_reason) {
-        (Tracking::On, _) => tracing::debug!(%server, "Redis announces changes"),
-        (Tracking::Refused, Some(reason)) => {
+impl Notices {
+    /// Logs that the server announces changes to this loop, or does not; it is asked again now and
+    /// then, and a refusal that was logged is not logged again.
+    fn follow_tracking(&mut self, server: &Endpoint, status: &Status<'_>) {
+        match (status.tracking, status.tracking_reason) {
+            (Tracking::On, _) => {
+                self.refused = None;
+                tracing::debug!(%server, "Redis announces changes");
+            }
+            (Tracking::Refused, Some(reason)) if self.is_new(reason) => {
+                tracing::warn!(
+                    %server,
+                    reason,
+                    "Redis does not announce changes: keys that polls wait for are swept"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn is_new(&mut self, reason: &str) -> bool {
+        let is_new = self.refused.as_deref() != Some(reason);
+        if is_new {
+            self.refused = Some(reason.into());
+        }
+        is_new
+    }
+
+    /// Logs announcements that are of no use, and a table of the server that is nearly full.
+    fn follow_announcements(&mut self, server: &Endpoint, status: &Status<'_>) {
+        if status.has_idle_pushes && !self.idle_pushes {
+            self.idle_pushes = true;
             tracing::warn!(
                 %server,
-                reason,
-                "Redis does not announce changes: keys that polls wait for are swept"
+                "Redis announces changes of keys that have not changed, and reads are slowed down: \
+                 raise tracking-table-max-keys above the number of keys that polls wait for, \
+                 unless publishers set the values that are there again and again"
             );
         }
-        _ => {}
+        if let Some(table) = status.table
+            && !self.table
+        {
+            let (keys, keys_max) = (table.keys, table.keys_max);
+            tracing::warn!(
+                %server,
+                keys,
+                keys_max,
+                "the table of Redis for keys that polls wait for is nearly full: raise \
+                 tracking-table-max-keys, or set redis.tracking to \"prefix\""
+            );
+        }
+        self.table = status.table.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_once_until_the_server_announces_changes() {
+        let server = Endpoint::Unix("/a".into());
+        let status = |tracking, tracking_reason| Status {
+            is_up: true,
+            primary: None,
+            connects: 1,
+            last_failure: None,
+            reason: None,
+            tracking,
+            tracking_reason,
+            has_idle_pushes: false,
+            table: None,
+        };
+        let mut notices = Notices::default();
+        let refused = status(Tracking::Refused, Some("NOPERM"));
+        for _ in 0..3 {
+            notices.follow_tracking(&server, &refused);
+            assert!(!notices.is_new("NOPERM"), "it was said");
+            notices.follow_tracking(&server, &status(Tracking::Connecting, Some("NOPERM")));
+        }
+        assert!(notices.is_new("ERR other"));
+        notices.follow_tracking(&server, &status(Tracking::On, None));
+        assert!(notices.is_new("ERR other"));
     }
 }

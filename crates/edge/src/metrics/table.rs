@@ -230,6 +230,8 @@ metrics! {
         => |of| ups(of.metrics.redis_servers());
     "dwell_redis_tracking_loops": Gauge = "Loops that the server announces changes to"
         => |of| of.metrics.total(|cells| &cells.redis.tracking_loops);
+    "dwell_redis_refused_loops": Gauge = "Loops that the server refuses to announce changes to"
+        => |of| of.metrics.total(|cells| &cells.redis.refused_loops);
     "dwell_redis_armed_keys": Gauge = "Keys whose next change the server announces, of all loops"
         => |of| of.metrics.total(|cells| &cells.redis.armed_keys);
     "dwell_redis_kept_hits": Counter = "Reads for requests that memory answered"

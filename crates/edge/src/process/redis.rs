@@ -4,7 +4,7 @@ use super::error::RunError;
 use super::outward;
 use super::plans::resolve;
 use crate::config::{Config, RedisConfig, RedisTracking, RedisUrl};
-use dwell_redis::{ClientOptions, Endpoint};
+use dwell_redis::{Announced, ClientOptions, Endpoint};
 use std::fs;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         username: redis.username.clone(),
         password: redis.password_file.as_deref().map(password).transpose()?,
         database: redis.database,
-        is_tracking: redis.tracking == RedisTracking::Keys,
+        announced: announced(redis),
         timeout: redis.timeout,
         connect_timeout: redis.connect_timeout,
         probe: redis.probe,
@@ -43,6 +43,18 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         ..default
     };
     Ok(Some(RedisServer { endpoint, options }))
+}
+
+/// The changes that the server is asked to announce.
+fn announced(redis: &RedisConfig) -> Announced {
+    let prefixes = redis.tracking_prefixes.iter();
+    match redis.tracking {
+        RedisTracking::Keys => Announced::Keys,
+        RedisTracking::Prefix => {
+            Announced::Prefixes(prefixes.map(|it| it.as_bytes().into()).collect())
+        }
+        RedisTracking::Off => Announced::Nothing,
+    }
 }
 
 /// The server, or the Sentinels that know it.

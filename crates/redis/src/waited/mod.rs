@@ -6,6 +6,10 @@
 //! invalidation into the same stream. So an invalidation that arrives while a read is under way is
 //! older than the read's reply, which carries the newer value and a new registration; one that
 //! arrives when no read is under way means that the key is registered no longer.
+//!
+//! Where the server announces all keys of a prefix, it gathers the announcements and sends them at
+//! a time of its own. Their place in the stream says nothing then, so one that arrives while a read
+//! is under way has the key read once more. A key that no prefix covers is read again and again.
 
 mod hold;
 mod kept;
@@ -13,7 +17,7 @@ mod kept;
 pub(crate) use hold::{Hold, HoldEvent};
 pub(crate) use kept::{Kept, KeptBytes};
 
-use crate::Outcome;
+use crate::{Announced, Outcome};
 use dwell_evloop::{Slab, Token};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,6 +40,7 @@ pub(crate) struct WaitedKeys {
     due: usize,
     armed: usize,
     kept_bytes: KeptBytes,
+    announced: Announced,
 }
 
 #[derive(Debug)]
@@ -62,7 +67,7 @@ struct WaitedKey {
 
 impl WaitedKeys {
     /// Makes a table whose tokens are of `kind`.
-    pub(crate) fn new(kind: u8, kept_bytes_max: usize) -> Self {
+    pub(crate) fn new(kind: u8, announced: Announced, kept_bytes_max: usize) -> Self {
         Self {
             by_name: HashMap::new(),
             keys: Slab::new(kind, usize::MAX),
@@ -72,7 +77,13 @@ impl WaitedKeys {
             due: 0,
             armed: 0,
             kept_bytes: KeptBytes::new(kept_bytes_max),
+            announced,
         }
+    }
+
+    /// The changes that the server is asked to announce.
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.announced
     }
 
     /// Keys that are waited for.
@@ -162,13 +173,19 @@ impl WaitedKeys {
                     key.old_reads = key.old_reads.saturating_sub(1);
                 }
                 HoldEvent::Lost => key.old_reads = 0,
-                HoldEvent::Sent | HoldEvent::Invalidated | HoldEvent::Touched => {}
+                HoldEvent::Sent
+                | HoldEvent::Invalidated
+                | HoldEvent::Announced
+                | HoldEvent::Touched => {}
             }
             match event {
                 HoldEvent::Sent => return,
                 HoldEvent::Refused => key.refusals = key.refusals.saturating_add(1),
                 HoldEvent::Answered | HoldEvent::Lost => key.refusals = 0,
-                HoldEvent::Deferred | HoldEvent::Invalidated | HoldEvent::Touched => {}
+                HoldEvent::Deferred
+                | HoldEvent::Invalidated
+                | HoldEvent::Announced
+                | HoldEvent::Touched => {}
             }
             self.touched.push(token);
         }
@@ -185,7 +202,7 @@ impl WaitedKeys {
         let is_old = self.keys.get(token)?.old_reads > 0;
         self.happens(token, HoldEvent::Answered);
         let key = self.keys.get_mut(token)?;
-        if key.hold == Hold::Armed && !is_old {
+        if key.hold == Hold::Armed && !is_old && self.announced.covers(&key.name) {
             self.kept_bytes.keep(&mut key.kept, outcome);
         }
         let before = std::mem::replace(&mut key.digest, digest);
@@ -195,7 +212,14 @@ impl WaitedKeys {
     /// The next change of a key that is waited for is announced.
     pub(crate) fn is_armed(&self, name: &[u8]) -> Option<bool> {
         let key = self.keys.get(self.find(name)?)?;
-        key.tag.is_some().then_some(key.hold == Hold::Armed)
+        let is_armed = key.hold == Hold::Armed && self.announced.covers(name);
+        key.tag.is_some().then_some(is_armed)
+    }
+
+    /// Returns true of a key whose changes no announcement tells, so that it has to be read again.
+    pub(crate) fn is_untold(&self, token: Token) -> bool {
+        let key = self.keys.get(token);
+        key.is_some_and(|key| !self.announced.covers(&key.name))
     }
 
     /// The value of a key, if it is kept.
@@ -234,7 +258,11 @@ impl WaitedKeys {
         let Some(token) = self.find(name) else {
             return false;
         };
-        self.happens(token, HoldEvent::Invalidated);
+        let event = match self.announced {
+            Announced::Prefixes(_) => HoldEvent::Announced,
+            Announced::Keys | Announced::Nothing => HoldEvent::Invalidated,
+        };
+        self.happens(token, event);
         let key = self.keys.get_mut(token);
         key.is_some_and(|key| {
             key.is_told = true;

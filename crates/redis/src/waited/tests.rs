@@ -22,6 +22,9 @@ struct Model {
     /// The value of the last write of this client that has completed.
     written: u64,
     is_connected: bool,
+    /// Changes that a server has gathered which announces all of them, but later, and not in the
+    /// order of execution.
+    gathered: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -50,12 +53,21 @@ enum Act {
     Defer,
     Retry,
     Sweep,
+    /// The server sends what it has gathered, behind all it has sent or before that.
+    Announce {
+        is_behind: bool,
+    },
 }
 
 impl Model {
     fn new() -> Self {
+        Self::of(Announced::Keys)
+    }
+
+    fn of(announced: Announced) -> Self {
         Self {
-            table: WaitedKeys::new(1, 1000),
+            gathered: (announced != Announced::Keys).then_some(0),
+            table: WaitedKeys::new(1, announced, 1000),
             value: 0,
             is_registered: false,
             requests: VecDeque::new(),
@@ -83,7 +95,9 @@ impl Model {
 
     fn write(&mut self) {
         self.value += 1;
-        if std::mem::take(&mut self.is_registered) && self.is_connected {
+        if let Some(gathered) = &mut self.gathered {
+            *gathered += u32::from(self.is_connected);
+        } else if std::mem::take(&mut self.is_registered) && self.is_connected {
             self.stream.push_back(FromServer::Invalidation);
         }
     }
@@ -93,6 +107,23 @@ impl Model {
             self.is_registered = true;
             self.stream.push_back(FromServer::Reply(token, self.value));
         }
+    }
+
+    fn announce(&mut self, is_behind: bool) {
+        if self.gathered > Some(0) {
+            self.gathered = Some(0);
+            if is_behind {
+                self.stream.push_back(FromServer::Invalidation);
+            } else {
+                self.stream.push_front(FromServer::Invalidation);
+            }
+        }
+    }
+
+    /// An announcement of a change is under way.
+    fn is_told(&self) -> bool {
+        let is_it = |it: &FromServer| matches!(it, FromServer::Invalidation | FromServer::Flush);
+        self.gathered > Some(0) || self.stream.iter().any(is_it)
     }
 
     fn refuse(&mut self, event: HoldEvent) {
@@ -158,6 +189,7 @@ impl Model {
             }
             Act::Disconnect => {
                 self.is_connected = false;
+                self.gathered = self.gathered.map(|_| 0);
                 self.is_registered = false;
                 self.requests.clear();
                 self.stream.clear();
@@ -166,6 +198,7 @@ impl Model {
             Act::Connect => self.is_connected = true,
             Act::Retry => self.retry(),
             Act::Sweep => drop(self.table.sweep()),
+            Act::Announce { is_behind } => self.announce(is_behind),
             Act::Lookup => {}
         }
     }
@@ -184,6 +217,10 @@ impl Model {
         self.act(Act::Connect);
         for _ in 0..4 {
             self.retry();
+            self.announce(true);
+            while !self.stream.is_empty() {
+                self.deliver();
+            }
             self.end_of_turn();
             while !self.requests.is_empty() || !self.stream.is_empty() {
                 self.execute();
@@ -210,6 +247,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Defer),
         1 => Just(Act::Retry),
         1 => Just(Act::Sweep),
+        4 => any::<bool>().prop_map(|is_behind| Act::Announce { is_behind }),
     ]
 }
 
@@ -217,17 +255,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn no_change_is_lost(acts in proptest::collection::vec(act(), 0..80)) {
-        let mut model = Model::new();
+    fn no_change_is_lost(
+        acts in proptest::collection::vec(act(), 0..80),
+        is_broadcast in any::<bool>(),
+    ) {
+        let announced = if is_broadcast {
+            Announced::Prefixes(vec![b"/poll/".as_slice().into()])
+        } else {
+            Announced::Keys
+        };
+        let mut model = Model::of(announced);
         for act in acts {
             model.act(act);
             // What is kept is the newest value, or the announcement of that is under way.
             if let Some(kept) = model.kept() {
-                let is_told = |it: &FromServer| {
-                    matches!(it, FromServer::Invalidation | FromServer::Flush)
-                };
-                let is_told = model.stream.iter().any(is_told);
-                prop_assert!(kept == model.value || is_told);
+                prop_assert!(kept == model.value || model.is_told());
                 prop_assert!(kept >= model.written, "older than an own write");
             }
         }
@@ -266,6 +308,26 @@ proptest! {
 }
 
 #[test]
+fn a_key_that_no_prefix_covers_is_not_taken_for_announced() {
+    let announced = Announced::Prefixes(vec![b"/poll/".as_slice().into(), b"b:".as_slice().into()]);
+    let mut table = WaitedKeys::new(1, announced, 1000);
+    let mut read = |name: &[u8]| {
+        table.wait(name, 1);
+        let token = table.find(name).unwrap();
+        table.happens(token, HoldEvent::Sent);
+        table.answered(token, 1, &Outcome::Value(b"x"));
+        let is_kept = table.kept(name).is_some();
+        (table.is_armed(name), is_kept, table.is_untold(token))
+    };
+    for name in [&b"/poll/a"[..], b"b:1", b"/poll/"] {
+        assert_eq!(read(name), (Some(true), true, false));
+    }
+    for name in [&b"/polls"[..], b"b", b"a"] {
+        assert_eq!(read(name), (Some(false), false, true));
+    }
+}
+
+#[test]
 fn a_read_that_was_refused_waits_for_its_deadline() {
     let mut model = Model::new();
     model.act(Act::Wait);
@@ -298,7 +360,7 @@ fn a_key_that_is_refused_is_forgotten_where_nobody_waits_for_it() {
 
 #[test]
 fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
-    let mut table = WaitedKeys::new(1, 1000);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     for name in [b"a", b"b"] {
         table.wait(name, 1);
         let token = table.find(name).unwrap();
@@ -321,7 +383,7 @@ fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
 
 #[test]
 fn an_announcement_of_no_change_is_known_as_such() {
-    let mut table = WaitedKeys::new(1, 1000);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     table.wait(KEY, 1);
     let token = table.find(KEY).unwrap();
     let read = |table: &mut WaitedKeys, digest| {
@@ -338,7 +400,7 @@ fn an_announcement_of_no_change_is_known_as_such() {
 
 #[test]
 fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
-    let mut table = WaitedKeys::new(1, 1000);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     table.wait(KEY, 1);
     for number in 0_u32..10_000 {
         let name = number.to_be_bytes();
@@ -357,7 +419,7 @@ fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
 
 #[test]
 fn flushes_in_a_row_cost_one() {
-    let mut table = WaitedKeys::new(1, 1000);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     for number in 0_u32..100 {
         let name = number.to_be_bytes();
         table.wait(&name, 1);
@@ -376,7 +438,7 @@ fn flushes_in_a_row_cost_one() {
 
 #[test]
 fn values_are_kept_within_their_bound() {
-    let mut table = WaitedKeys::new(1, 10);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 10);
     let read = |table: &mut WaitedKeys, name: &[u8], value: &[u8]| {
         table.wait(name, 1);
         let token = table.find(name).unwrap();
@@ -404,7 +466,7 @@ fn values_are_kept_within_their_bound() {
     assert_eq!((kept(&table, b"b"), table.kept_bytes()), (Some(5), 10));
     table.all(HoldEvent::Lost);
     assert_eq!((kept(&table, b"b"), table.kept_bytes()), (None, 0));
-    let mut table = WaitedKeys::new(1, 0);
+    let mut table = WaitedKeys::new(1, Announced::Keys, 0);
     read(&mut table, b"d", b"");
     assert_eq!(kept(&table, b"d"), None, "nothing is kept at all");
 }

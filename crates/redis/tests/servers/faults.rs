@@ -2,7 +2,7 @@
 
 use crate::harness::{Harness, Server, options, with_each};
 use dwell_evloop::Random;
-use dwell_redis::{ClientOptions, ResyncReason, Tracking};
+use dwell_redis::{Announced, ClientOptions, ResyncReason, Tracking};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ fn a_sweep_of_a_server_that_is_down_asks_nothing() {
     with_each(|program| {
         let mut server = Server::start(program, &[]);
         let options = ClientOptions {
-            is_tracking: false,
+            announced: Announced::Nothing,
             ..options()
         };
         let mut harness = Harness::new(&server, options);

@@ -9,5 +9,6 @@
 mod commands;
 mod faults;
 mod harness;
+mod prefixes;
 mod refusals;
 mod waits;

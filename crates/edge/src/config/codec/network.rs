@@ -177,4 +177,31 @@ impl Codec<RedisUrl> for Sentinel {
     }
 }
 
+/// The beginning of keys.
+pub(in crate::config) struct KeyPrefix;
+
+impl Codec<String> for KeyPrefix {
+    fn read(&self, value: &Value<'_>) -> Result<String, Fault> {
+        let text = text(value, "the beginning of keys")?;
+        if text.is_empty() {
+            return Err(Fault::new(value, "every key begins with nothing")
+                .help("leave the list empty to mean all keys"));
+        }
+        if text.len() > KEY_BYTES_MAX || text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(Fault::new(value, format!("no key begins with `{text}`"))
+                .help("write at most 250 bytes without spaces and control characters"));
+        }
+        Ok(text.to_owned())
+    }
+
+    fn show(&self, value: &String) -> String {
+        quoted(value)
+    }
+
+    fn describe(&self) -> String {
+        "text such as `\"/poll/\"`".to_owned()
+    }
+}
+
+const KEY_BYTES_MAX: usize = 250;
 const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1000;

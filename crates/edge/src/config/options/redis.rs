@@ -2,7 +2,8 @@
 
 use super::bounds::{GIB, KIB, MILLISECOND, MINUTE, TICK};
 use crate::config::codec::{
-    Choice, Count, FilePath, Name, OneOrMany, OrOff, RedisServer, Sentinel, Size, TimeSpan,
+    Choice, Count, FilePath, KeyPrefix, Name, OneOrMany, OrOff, RedisServer, Sentinel, Size,
+    TimeSpan,
 };
 use crate::config::{Config, RedisTracking};
 
@@ -30,7 +31,12 @@ options! {
     "The number of the database."
     "redis".redis.tracking = Choice(TRACKING);
     "How changes are found. With `\"keys\"` the server announces those of the keys that polls wait \
-     for (`CLIENT TRACKING`); a server that refuses is swept every 250 ms, as with `\"off\"`."
+     for (`CLIENT TRACKING`), with `\"prefix\"` those of all keys that begin with one of \
+     `tracking_prefixes` (`BCAST`). A server that refuses is swept every 250 ms, as with \
+     `\"off\"`."
+    "redis".redis.tracking_prefixes = OneOrMany(KeyPrefix, 0);
+    "Beginnings of keys, for `tracking = \"prefix\"`. None may begin with another one. Without \
+     any, the server announces every change of every key."
     "redis".redis.timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one command may take. Beyond it the poll is a miss."
     "redis".redis.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
@@ -49,5 +55,8 @@ options! {
      that polls wait for, and answers from memory. With 0 it reads each time."
 }
 
-const TRACKING: &[(&str, RedisTracking)] =
-    &[("keys", RedisTracking::Keys), ("off", RedisTracking::Off)];
+const TRACKING: &[(&str, RedisTracking)] = &[
+    ("keys", RedisTracking::Keys),
+    ("prefix", RedisTracking::Prefix),
+    ("off", RedisTracking::Off),
+];

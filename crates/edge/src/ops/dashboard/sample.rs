@@ -90,6 +90,8 @@ struct Numbers {
     sweeps: u64,
     /// Loops to which Redis announces changes.
     tracking_loops: i64,
+    /// Loops to which it refuses to do so.
+    refused_loops: i64,
     /// Lookups that values kept of Redis have answered.
     kept_hits: u64,
     upstream: Counts,
@@ -208,6 +210,7 @@ impl Numbers {
             lookups: lookups(metrics),
             sweeps: metrics.total(|of| &of.memcached_sweeps) + metrics.total(|of| &of.redis.sweeps),
             tracking_loops: metrics.total(|of| &of.redis.tracking_loops),
+            refused_loops: metrics.total(|of| &of.redis.refused_loops),
             kept_hits: metrics.total(|of| &of.redis.kept_hits),
             upstream: metrics
                 .total(|of| &of.upstream_requests)

@@ -210,6 +210,8 @@ function cacheNote(sample, now) {
   if (sample.servers.every(({ state }) => state === "down"))
     return `No ${serverName(sample)} answers: polls go to the upstream, and held ones go on waiting.`;
   if (sample.values !== "redis") return "memcached servers; changes are found by sweeps.";
+  if (now.refused_loops > 0)
+    return "Redis; it refuses to announce changes (see the log), so that they are found by sweeps.";
   return now.tracking_loops > 0 || now.watched_keys === 0
     ? "Redis; it announces changes of the keys that polls wait for."
     : "Redis; it announces no changes, so that they are found by sweeps.";
