@@ -260,10 +260,20 @@ SENTINEL = ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=redis://
             ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=rediss://a"),
             "needs `redis.tls_server_name`",
         ),
+        (
+            (
+                *SENTINEL,
+                "--set",
+                f"publish.token={TOKEN}",
+                "--set",
+                "publish.value_bytes_max=32MiB",
+            ),
+            "`publish.value_bytes_max` exceeds 16MiB",
+        ),
     ],
     ids=[
         *("memcached", "store", "tls", "password"),
-        *("name", "twice", "sentinel-memcached", "sentinel-tls"),
+        *("name", "twice", "sentinel-memcached", "sentinel-tls", "sentinel-size"),
     ],
 )
 def test_what_cannot_be_is_refused_at_the_start(flags, words):

@@ -159,6 +159,9 @@ pub(crate) struct CheckArguments {
     /// Read only that file: resolve no names, and check no other files, folders and users
     #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) offline: bool,
+    /// Connect to Redis, Sentinels, memcached and the application, and print what they lack
+    #[arg(long, conflicts_with_all = ["offline", "print", "print_default", "print_reference"])]
+    pub(crate) live: bool,
     /// Print a file with every option that is not at its default, secrets too
     #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
     pub(crate) print: bool,
@@ -378,17 +381,21 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   dwell check dwell.toml
   dwell check --offline dwell.toml
+  dwell check --live dwell.toml
+      The answers of the servers in the file, and the rights that the user of Redis lacks.
   dwell check --print dwell.toml
       The options of `dwell serve --config dwell.toml` in this environment.
   dwell check --print-default > dwell.toml
 
 The command resolves names, and checks the files, folders and users in the file, as `dwell serve`
-does when it starts. It does not check that ports are free.
+does when it starts. It does not check that ports are free. With --live it also connects to the
+servers in the file, for at most a minute, and stores nothing there.
 
 It warns of settings that are valid but may be more open than you intend.
 
 Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
-file is wrong.";
+file is wrong. With --live it is 1, too, if a server does not answer or lacks something that the
+file asks for.";
 
 #[cfg(test)]
 mod tests {

@@ -17,9 +17,9 @@ use clap::Parser;
 use cli::{CheckArguments, Command, CommandLine, DemoArguments};
 use demo::{Demo, PartName};
 use dwell_edge::config::{
-    ConfigError, FlagValue, example_file, load, reference_page, settings_file,
+    Config, ConfigError, FlagValue, example_file, load, reference_page, settings_file,
 };
-use dwell_edge::process::{self, ConfigSource, RunOptions, daemon};
+use dwell_edge::process::{self, ConfigSource, RunOptions, Severity, daemon};
 use dwell_edge::{MakePages, Pages, log};
 use explain::ExplainError;
 use std::env;
@@ -215,7 +215,30 @@ fn check(arguments: CheckArguments) -> ExitCode {
     let name = file.map_or("the environment".to_owned(), |file| {
         file.display().to_string()
     });
-    say(&mut out, &format!("{name} is good: {}\n", config.summary()))
+    let said = say(&mut out, &format!("{name} is good: {}\n", config.summary()));
+    if arguments.live {
+        return check_live(&config);
+    }
+    said
+}
+
+/// Asks the servers of the configuration, and prints what they lack.
+fn check_live(config: &Config) -> ExitCode {
+    let mut status = ExitCode::SUCCESS;
+    for finding in process::live(config) {
+        let said = match finding.severity {
+            Severity::Good => say(&mut io::stdout(), &format!("{finding}\n")),
+            Severity::Warning => say(&mut io::stderr(), &format!("dwell: warning: {finding}\n")),
+            Severity::Fault => {
+                say(&mut io::stderr(), &format!("dwell: {finding}\n"));
+                ExitCode::FAILURE
+            }
+        };
+        if said != ExitCode::SUCCESS {
+            status = said;
+        }
+    }
+    status
 }
 
 /// Prints every mistake in the configuration.

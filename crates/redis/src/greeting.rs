@@ -60,14 +60,7 @@ impl Step {
                 let database = options.database.to_string();
                 command(out, &[b"SELECT", database.as_bytes()]);
             }
-            Self::Tracking => {
-                let mut words: Vec<&[u8]> = vec![b"CLIENT", b"TRACKING", b"ON"];
-                if let Announced::Prefixes(prefixes) = &options.announced {
-                    words.push(b"BCAST");
-                    words.extend(prefixes.iter().flat_map(|it| [&b"PREFIX"[..], it]));
-                }
-                command(out, &words);
-            }
+            Self::Tracking => command(out, &tracking_words(&options.announced)),
             // It is asked in words of its own.
             Self::Sentinel => {}
         }
@@ -111,6 +104,16 @@ impl Step {
             _ => Err(Refusal::Malformed),
         }
     }
+}
+
+/// The words that switch the announcements on.
+pub(crate) fn tracking_words(announced: &Announced) -> Vec<&[u8]> {
+    let mut words: Vec<&[u8]> = vec![b"CLIENT", b"TRACKING", b"ON"];
+    if let Announced::Prefixes(prefixes) = announced {
+        words.push(b"BCAST");
+        words.extend(prefixes.iter().flat_map(|it| [&b"PREFIX"[..], it]));
+    }
+    words
 }
 
 fn has_credentials(options: &ClientOptions) -> bool {

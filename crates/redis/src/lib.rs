@@ -13,6 +13,7 @@ mod client;
 mod completion;
 mod connection;
 mod greeting;
+mod inspect;
 mod link;
 mod metrics;
 mod options;
@@ -25,6 +26,7 @@ mod waits;
 
 pub use client::{Client, Kinds};
 pub use completion::{Completion, Error, Failure, Outcome};
+pub use inspect::{Inspection, Right, SampleKey, inspect};
 pub use metrics::{PushKind, RedisMetrics, ResyncReason, UnusableValue};
 pub use options::{Announced, ClientOptions, Endpoint, SetCondition, SetOptions};
 pub use tracking::{Status, TableUse, Tracking};

@@ -12,7 +12,8 @@ pub(crate) struct TrackingTable {
     /// Nothing is asked before.
     next: Option<Instant>,
     keys_max: u64,
-    nearly_full: Option<TableUse>,
+    last: Option<TableUse>,
+    is_nearly_full: bool,
 }
 
 /// One command of a question for the table.
@@ -43,7 +44,8 @@ impl TrackingTable {
             is_asked: *announced == Announced::Keys,
             next: None,
             keys_max: KEYS_MAX_DEFAULT,
-            nearly_full: None,
+            last: None,
+            is_nearly_full: false,
         }
     }
 
@@ -84,18 +86,25 @@ impl TrackingTable {
 
     fn follow(&mut self, keys: u64) {
         let keys_max = self.keys_max;
-        let percent = match self.nearly_full {
-            Some(_) => STILL_NEARLY_FULL,
-            None => NEARLY_FULL,
+        let percent = if self.is_nearly_full {
+            STILL_NEARLY_FULL
+        } else {
+            NEARLY_FULL
         };
         let is_bound = keys_max > 0;
-        let is_near = is_bound && keys.saturating_mul(100) >= keys_max.saturating_mul(percent);
-        self.nearly_full = is_near.then_some(TableUse { keys, keys_max });
+        self.last = is_bound.then_some(TableUse { keys, keys_max });
+        self.is_nearly_full =
+            is_bound && keys.saturating_mul(100) >= keys_max.saturating_mul(percent);
+    }
+
+    /// The use of the table when the server was asked last; none where it has no bound.
+    pub(crate) fn last(&self) -> Option<TableUse> {
+        self.last
     }
 
     /// The use of a table that is nearly full.
     pub(crate) fn nearly_full(&self) -> Option<TableUse> {
-        self.nearly_full
+        self.last.filter(|_| self.is_nearly_full)
     }
 }
 

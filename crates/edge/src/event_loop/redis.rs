@@ -25,7 +25,7 @@ pub(crate) struct RedisCache {
     metrics: Arc<LoopMetrics>,
 }
 
-/// What was said of the server already.
+/// The state of the server that was logged last.
 #[derive(Debug, Default)]
 struct Notices {
     /// The reason why it does not announce changes.

@@ -5,6 +5,7 @@ mod environment;
 mod error;
 mod inherited;
 mod listeners;
+mod live;
 mod notify;
 mod outward;
 mod parts;
@@ -22,6 +23,7 @@ mod upgrade;
 pub use crate::descriptors::raise_limit as raise_descriptor_limit;
 pub use error::RunError;
 pub use inherited::InheritedError;
+pub use live::{LiveFinding, Severity, live};
 pub use preflight::{preflight, preflight_warnings};
 pub use reload::ConfigSource;
 #[cfg(test)]
