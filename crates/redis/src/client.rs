@@ -26,8 +26,8 @@ use std::time::Duration;
 ///   [`wait`](Self::wait), in the same turn; from then on each change of the key is read once, and
 ///   completes with the tag of the wait.
 /// * A lost connection fails its operations. Then every key that is waited for is read again, a
-///   bounded number at a time. A silent tracking connection is probed, so that a server that has
-///   stopped is noticed.
+///   bounded number at a time. A silent connection is probed, so that a server that has stopped is
+///   noticed before it is asked.
 /// * A key whose value has a lifetime is read again when that is over: a server tells of an expiry
 ///   only when it drops the key.
 /// * A server that does not track for this client (it is old, or its ACL forbids it) is asked again
@@ -499,8 +499,10 @@ impl Client {
         };
         let is_silent = link.expired(context, token, &self.options, &mut on);
         waits.follow_refusal(context, &mut self.tracked);
-        if is_silent && index == TRACKED {
-            self.probe(context);
+        match index {
+            TRACKED if is_silent => self.probe(context),
+            PLAIN if is_silent => ping(&mut self.plain, context, &self.options),
+            _ => {}
         }
     }
 
@@ -515,10 +517,15 @@ impl Client {
             waits.waited.all(HoldEvent::Lost);
             return;
         }
-        let ping = |wire: &mut Vec<u8>| command(wire, &[b"PING"]);
-        // There is room: nothing is owed.
-        let _ = (self.tracked).push(context, Flight::Ping, &self.options, ping);
+        ping(&mut self.tracked, context, &self.options);
     }
+}
+
+/// Asks a silent connection for a sign of life.
+fn ping(link: &mut Link, context: &Context, options: &ClientOptions) {
+    let ping = |wire: &mut Vec<u8>| command(wire, &[b"PING"]);
+    // There is room: nothing is owed.
+    let _ = link.push(context, Flight::Ping, options, ping);
 }
 
 /// The number of milliseconds that a value lives, at least one.

@@ -506,7 +506,7 @@ impl Link {
         let deadline = connection.deadline();
         if deadline.is_some() {
             self.quiet_since = None;
-        } else if self.purpose == Purpose::Tracking {
+        } else {
             self.quiet_since.get_or_insert(context.now());
         }
         let deadline = deadline.or(self.quiet_since.map(|since| since + options.probe));

@@ -51,7 +51,7 @@ pub struct ClientOptions {
     /// From the start of a connection attempt to the last reply of the greeting, with the handshake
     /// of TLS.
     pub connect_timeout: Duration,
-    /// Silence after which the tracking connection is asked for a sign of life.
+    /// Silence after which a connection is asked for a sign of life.
     pub probe: Duration,
     /// Failures in a row after which operations fail at once until a new connection is greeted.
     pub failures_max: u32,

@@ -258,3 +258,26 @@ fn no_change_is_lost_whatever_happens() {
         }
     });
 }
+
+#[test]
+fn a_server_that_stops_is_missed_before_it_is_asked() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let options = ClientOptions {
+            timeout: Duration::from_millis(300),
+            connect_timeout: Duration::from_millis(300),
+            ..options()
+        };
+        let mut harness = Harness::new(&server, options);
+        harness.app.client.connect(harness.event_loop.context());
+        harness.turn_until(|app| app.client.status().is_up);
+        server.signal(Signal::STOP);
+        // Nothing is asked, and nothing waits.
+        harness.turn_until(|app| !app.client.status().is_up);
+        let failure = harness.app.client.status().last_failure;
+        assert_eq!(failure, Some(dwell_redis::Failure::Timeout));
+        server.signal(Signal::CONT);
+        harness.turn_until(|app| app.client.status().is_up);
+        assert_eq!(harness.get("a"), "Missing");
+    });
+}

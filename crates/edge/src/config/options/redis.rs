@@ -42,7 +42,7 @@ options! {
     "redis".redis.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one connection attempt may take, with the greeting."
     "redis".redis.probe = TimeSpan(TICK, MINUTE);
-    "The silence after which the server is asked for a sign of life, while polls wait."
+    "The silence of a connection after which the server is asked for a sign of life."
     "redis".redis.sweep_interval = TimeSpan(TICK, MINUTE);
     "How often the keys that polls wait for are read again while the server announces changes. It \
      finds what no server announces, such as `SWAPDB`."
