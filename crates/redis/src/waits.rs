@@ -160,6 +160,8 @@ impl Waits {
                 self.waited.all(HoldEvent::Touched);
                 self.table.connected(self.waited.announced());
             }
+            #[cfg(feature = "sim")]
+            LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
             LinkEvent::Down if is_tracked => self.waited.all(HoldEvent::Lost),
             LinkEvent::Up | LinkEvent::Down => {}
             LinkEvent::Push(items) => self.pushed(items),
@@ -218,6 +220,10 @@ impl Waits {
             }
             Flight::Read { key, tag } => {
                 let outcome = self.value_of(message)?;
+                #[cfg(feature = "sim")]
+                if dwell_evloop::sim::Planted::ForgetLifetime.is_in() {
+                    self.lifetime = None;
+                }
                 self.follow_lifetime(context, key, &outcome);
                 let tag = tag.or(self.waited.tag(key));
                 self.follow_read(context, key, &outcome);
@@ -366,11 +372,19 @@ impl Waits {
             return;
         }
         let Some(Value::Array(names)) = items.next() else {
+            #[cfg(feature = "sim")]
+            if dwell_evloop::sim::Planted::ForgetFlush.is_in() {
+                return;
+            }
             self.metrics.pushes.increment(PushKind::All);
             self.metrics.resyncs.increment(ResyncReason::Flushed);
             return self.waited.all(HoldEvent::Invalidated);
         };
         for name in names {
+            #[cfg(feature = "sim")]
+            if dwell_evloop::sim::Planted::DropPush.strikes(4) {
+                continue;
+            }
             let name = name.text().unwrap_or_default();
             let kind = if self.waited.invalidated(name) {
                 PushKind::Waited

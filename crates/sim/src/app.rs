@@ -35,7 +35,7 @@ impl Record {
             random: random(options.seed, 4),
             faults: options.faults.clone(),
             is_calm: false,
-            is_stored: (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills),
+            is_stored: options.fills(),
             serial: 0,
             posts: BTreeMap::new(),
             delivered: BTreeSet::new(),

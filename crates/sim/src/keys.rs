@@ -56,7 +56,7 @@ struct Published {
 /// A promise that a read did not keep, and why.
 pub(crate) type Broken = (Oracle, String);
 
-/// The beginning of the number of a value that was published to memcached.
+/// The beginning of the number of a value that was published to a server.
 const PUBLISHED: &str = "p";
 /// The store counts whole seconds.
 const SECOND: Duration = Duration::from_secs(1);
@@ -199,11 +199,11 @@ impl Key {
             return Err((Oracle::OwnKey, reason));
         }
         let number = parts.next().unwrap_or_default();
-        let is_it = |state: &State| !state.is_refused && state.value.as_deref() == Some(value);
         let place = if number.starts_with(PUBLISHED) {
-            self.states.iter().rposition(is_it)
+            self.place_of_published(value)
         } else {
             let place = number.parse().ok();
+            let is_it = |state: &State| !state.is_refused && state.value.as_deref() == Some(value);
             place.filter(|place: &usize| self.states.get(*place).is_some_and(is_it))
         };
         place.ok_or_else(|| (Oracle::Map, format!("{text:?} was never stored whole")))
@@ -216,6 +216,24 @@ impl Key {
         }
         let is_it = |state: &State| state.value.as_deref() == Some(value);
         self.states.iter().rposition(is_it)
+    }
+
+    /// The value of a publisher whose place the server will tell: it names its key and itself.
+    pub(crate) fn published_value(&self, serial: u64, length: usize) -> Vec<u8> {
+        let mut value = format!("{}#{PUBLISHED}{serial}#", self.name).into_bytes();
+        value.resize(value.len() + length, b'.');
+        value
+    }
+
+    /// The state whose value this is, if there was one.
+    pub(crate) fn place_of_published(&self, value: &[u8]) -> Option<usize> {
+        let is_it = |state: &State| !state.is_refused && state.value.as_deref() == Some(value);
+        self.states.iter().rposition(is_it)
+    }
+
+    /// Returns true if it has a value now.
+    pub(crate) fn has_value(&self) -> bool {
+        self.states[self.newest].value.is_some()
     }
 
     /// The state whose value is the answer of the application with this number, if it was stored.

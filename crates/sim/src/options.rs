@@ -6,6 +6,7 @@ use crate::h2::H2Options;
 use crate::memcached::MemcachedOptions;
 use crate::outward::OutwardOptions;
 use crate::pick::SEVERAL_MAX;
+use crate::redis::RedisOptions;
 use crate::socket::SocketOptions;
 use crate::tls::TlsOptions;
 
@@ -159,6 +160,8 @@ pub struct Options {
     pub outward: Option<OutwardOptions>,
     /// The memcached servers that have the values, if the store in the process has not.
     pub memcached: Option<MemcachedOptions>,
+    /// The Redis that has them, if neither has.
+    pub redis: Option<RedisOptions>,
     /// Times that another process is to take over.
     pub upgrades: u64,
 }
@@ -181,8 +184,10 @@ impl Options {
         let memcached = MemcachedOptions::of(seed);
         let bounds = Bounds::of(seed, loops);
         let mut sockets = SocketOptions::of(seed, keys);
+        let redis = RedisOptions::of(seed).filter(|_| memcached.is_none());
         // A chance of its own leaves the other seeds with memcached as they are.
-        if memcached.is_some() && crate::chance::random(seed, 18).below(2) == 0 {
+        let is_published = memcached.is_none() || crate::chance::random(seed, 18).below(2) > 0;
+        if redis.is_some() || !is_published {
             sockets.publish_nothing();
         }
         let has_store = memcached.is_none();
@@ -209,6 +214,7 @@ impl Options {
             h2: H2Options::of(seed, may_publish),
             outward: OutwardOptions::of(seed),
             memcached,
+            redis,
             // Two processes have twice the room of one.
             upgrades: if bounds.is_none() { upgrades } else { 0 },
         }
@@ -217,6 +223,13 @@ impl Options {
     /// The publisher that writes a key over HTTP.
     pub(crate) fn publisher(&self, key: usize) -> Option<usize> {
         self.h2.as_ref()?.publishers[key]
+    }
+
+    /// Returns true if answers of the application are stored.
+    pub(crate) fn fills(&self) -> bool {
+        let memcached = self.memcached.iter().map(|memcached| memcached.fills);
+        let mut servers = memcached.chain(self.redis.iter().map(|redis| redis.fills));
+        servers.next().unwrap_or_default()
     }
 
     /// Returns true if the run has faults of this kind.

@@ -6,6 +6,7 @@ use crate::h2::Browsers;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::publisher::Publisher;
+use crate::redis::{RedisOptions, SWEPT};
 use crate::reload::DRAIN;
 use crate::report::Counts;
 use crate::socket::Socket;
@@ -43,7 +44,15 @@ const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// The time within which a change comes to all that wait for it on a calm network.
 fn told(options: &Options) -> Duration {
-    let interval = options.memcached.as_ref().map(|it| it.sweep_interval);
+    let swept = |it: &RedisOptions| {
+        if it.may_sweep() {
+            SWEPT
+        } else {
+            Duration::ZERO
+        }
+    };
+    let memcached = options.memcached.as_ref().map(|it| it.sweep_interval);
+    let interval = memcached.or(options.redis.as_ref().map(swept));
     TOLD + interval.unwrap_or_default()
 }
 
@@ -54,6 +63,9 @@ const READS_AT_ONCE: usize = 3;
 /// server has to say, and as many for the statistics of those that are watched. Without cas uniques
 /// every look reads all values, and those beyond the room for reads take as many more.
 fn looks(options: &Options, time: Duration) -> u64 {
+    if let Some(redis) = &options.redis {
+        return looks_in_redis(redis, time) * options.loops as u64;
+    }
     let Some(memcached) = &options.memcached else {
         return 0;
     };
@@ -66,6 +78,18 @@ fn looks(options: &Options, time: Duration) -> u64 {
         options.keys.div_ceil(READS_AT_ONCE) as u128
     };
     ((sweeps * loops * rounds + statistics) * (2 + 2 * memcached.servers as u128)) as u64
+}
+
+/// Turns of a loop for a Redis in so long: for each second of silence one to ask for a sign of life
+/// and one that hears it, and as many for each sweep.
+fn looks_in_redis(redis: &RedisOptions, time: Duration) -> u64 {
+    let interval = if redis.may_sweep() {
+        SWEPT
+    } else {
+        redis.sweep_interval
+    };
+    let sweeps = time.as_millis() / interval.as_millis() + 1;
+    2 * time.as_secs() + 3 * sweeps as u64
 }
 
 /// Plays the plan of a seed.
@@ -101,8 +125,8 @@ fn play_with(plan: &Plan, is_recorded: bool) -> Outcome {
 
 fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
     let mut at_start = world.edge.figures();
-    if plan.options.memcached.is_some() {
-        // The loops connect to memcached, and all are connected in the end.
+    if plan.options.memcached.is_some() || plan.options.redis.is_some() {
+        // The loops connect to servers, and all are connected in the end.
         for (_, number) in at_start.iter_mut().filter(|(name, _)| *name == "deadlines") {
             *number = 0;
         }
@@ -202,8 +226,10 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
         let reason = format!("client {number} does not wait for the last change");
         return Err(world.failure((Oracle::Newest, reason)));
     }
+    let reads = world.reads();
     change_all(world);
     world.pass(told(&world.options))?;
+    check_reads(world, &reads)?;
     for (number, client) in world.clients.iter().enumerate() {
         let key = number % keys;
         let (has, newest) = (client.read_last(key), world.keys[key].newest());
@@ -228,6 +254,22 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
                 let reason = format!("socket {number} has {has:?} of key {key}, not {newest}");
                 return Err(world.failure((Oracle::Newest, reason)));
             }
+        }
+    }
+    Ok(())
+}
+
+/// A change is read once by each loop in which somebody waits for it, and by a sweep.
+fn check_reads(world: &World, before: &[u64]) -> Result<(), Failure> {
+    let Some(redis) = &world.options.redis else {
+        return Ok(());
+    };
+    let sweeps = if redis.may_sweep() { 4 } else { 1 };
+    let most = (1 + sweeps) * world.options.loops as u64;
+    for (key, (now, before)) in world.reads().iter().zip(before).enumerate() {
+        if now - before > most {
+            let reason = format!("key {key} is read {} times for one change", now - before);
+            return Err(world.failure((Oracle::Bounds, reason)));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use crate::memcached::{cut_steps, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
+use crate::redis::redis_steps;
 use crate::reload::Reload;
 use crate::socket::socket_steps;
 use crate::step::{Ask, FIXED, Has, Method, Order, Several, Step};
@@ -51,6 +52,10 @@ impl Plan {
         for (place, pause, server, act) in memcached_steps(&options) {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Memcached(server, act)));
+        }
+        for (place, pause, act) in redis_steps(&options) {
+            let place = place.min(steps.len());
+            steps.insert(place, (pause, Step::Redis(act)));
         }
         for (place, pause, wrong) in outward_steps(&options) {
             let place = place.min(steps.len());

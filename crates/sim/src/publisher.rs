@@ -5,6 +5,7 @@ use crate::around::Around;
 use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::{Broken, Key};
+use crate::options::Options;
 use crate::reload::TOKEN;
 use crate::step::Order;
 use crate::tls::Who;
@@ -23,14 +24,21 @@ pub(crate) struct Publisher {
     /// The moment from which it may connect again, after a loss.
     back_at: Duration,
     used_at: Duration,
+    /// Requests so far.
+    serial: u64,
+    /// A server has the values, and tells what its requests have led to.
+    is_remote: bool,
 }
 
 /// A request under way.
 struct Pending {
     key: usize,
-    /// The states before and after it.
-    states: [usize; 2],
-    is_delete: bool,
+    /// The states before and after it, where it is known as it is sent what they are.
+    states: Option<[usize; 2]>,
+    value: Option<Vec<u8>>,
+    begun_at: Duration,
+    /// The newest state when it was sent.
+    before: usize,
     /// The last moment at which something hindered it.
     clear_since: Duration,
 }
@@ -43,7 +51,7 @@ const REPLIED: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 impl Publisher {
-    pub(crate) fn new(number: usize) -> Self {
+    pub(crate) fn new(number: usize, options: &Options) -> Self {
         Self {
             number,
             stream: None,
@@ -53,6 +61,8 @@ impl Publisher {
             pending: None,
             back_at: Duration::ZERO,
             used_at: Duration::ZERO,
+            serial: 0,
+            is_remote: options.redis.is_some(),
         }
     }
 
@@ -133,10 +143,14 @@ impl Publisher {
         self.orders.pop_front();
         let (target, before) = (format!("/put/?k=k{place}"), key.newest());
         let (method, value) = match order {
+            Order::Set { length, .. } if self.is_remote => {
+                self.serial += 1;
+                ("PUT", Some(key.published_value(self.serial, length)))
+            }
             Order::Set { length, .. } => ("PUT", Some(key.next_value(length))),
             _ => ("DELETE", None),
         };
-        let state = key.issue(value.clone(), 0, now);
+        let states = (!self.is_remote).then(|| [before, key.issue(value.clone(), 0, now)]);
         let length = match &value {
             Some(value) => format!("Content-Length: {}\r\n", value.len()),
             None => String::new(),
@@ -149,14 +163,16 @@ impl Publisher {
         self.output.extend(value.iter().flatten());
         self.pending = Some(Pending {
             key: place,
-            states: [before, state],
-            is_delete: value.is_none(),
+            states,
+            value,
+            begun_at: now,
+            before,
             clear_since: now,
         });
         let number = self.number;
         around
             .network
-            .remark(|| format!("publisher {number}: {method} {target} as state {state}"));
+            .remark(|| format!("publisher {number}: {method} {target} as states {states:?}"));
         if now >= self.used_at + KEEP_ALIVE {
             self.leave();
         }
@@ -189,11 +205,13 @@ impl Publisher {
                 .counts
                 .reach("publish refused by a process that ends");
             self.back_at = now;
-            key.lose(now);
+            pending.lose(key, now);
             return Ok(());
         }
+        let Some([_, state]) = pending.states else {
+            return pending.check_there(&answer, around, now);
+        };
         around.counts.reach("publish over HTTP");
-        let [_, state] = pending.states;
         pending.check(&answer, key, now)?;
         if let Some(cursor) = &answer.cursor {
             key.note_cursor(cursor, state)?;
@@ -215,7 +233,7 @@ impl Publisher {
                 return Err((Oracle::OneAnswer, reason));
             }
             self.back_at = now + LOST;
-            around.keys[pending.key].lose(self.back_at);
+            pending.lose(&mut around.keys[pending.key], self.back_at);
         }
         self.output.clear();
         self.leave();
@@ -224,9 +242,58 @@ impl Publisher {
 }
 
 impl Pending {
+    /// It is lost; a read tells what has become of it, unless the server does.
+    fn lose(&self, key: &mut Key, sure_at: Duration) {
+        if self.states.is_some() {
+            key.lose(sure_at);
+        }
+    }
+
+    /// Checks the answer to a request that the server with the values has carried out, or not.
+    fn check_there(
+        &self,
+        answer: &Answer,
+        around: &mut Around<'_>,
+        now: Duration,
+    ) -> Result<(), Broken> {
+        let may_fail = around
+            .fails_until
+            .is_some_and(|until| self.begun_at <= until);
+        let has_no_room = answer.status == 507 && !around.is_calm;
+        if has_no_room || may_fail && [502, 503, 504, 507].contains(&answer.status) {
+            around.counts.reach("publish without a server");
+            return Ok(());
+        }
+        around.counts.reach("publish over HTTP");
+        let key = &mut around.keys[self.key];
+        let wrong = |what: &str| {
+            let reason = format!("a publisher of {} gets {}: {what}", key.name, answer.status);
+            Err((Oracle::Map, reason))
+        };
+        let Some(value) = &self.value else {
+            let has_gone = key.saw_nothing(self.before, 0, now).is_ok();
+            return match answer.status {
+                204 | 404 if has_gone => Ok(()),
+                _ => wrong("it is there"),
+            };
+        };
+        let Some(place) = key.place_of_published(value) else {
+            return wrong("it is not there");
+        };
+        match answer.status {
+            204 => {}
+            201 if key.state(place - 1).value.is_none() => {}
+            _ => return wrong("there was another value, or another status was due"),
+        }
+        match &answer.cursor {
+            Some(cursor) => key.note_cursor(cursor, place),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that the answer tells what was there before.
     fn check(&self, answer: &Answer, key: &Key, now: Duration) -> Result<(), Broken> {
-        let was_there = match (self.is_delete, answer.status) {
+        let was_there = match (self.value.is_none(), answer.status) {
             (_, 204) => true,
             (false, 201) | (true, 404) => false,
             (_, status) => {
@@ -234,7 +301,7 @@ impl Pending {
                 return Err((Oracle::OneAnswer, reason));
             }
         };
-        let [before, _] = self.states;
+        let before = self.before;
         let is_right = match key.state(before).value {
             Some(_) => was_there || key.may_be_gone(before, now),
             None => !was_there,

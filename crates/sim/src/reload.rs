@@ -102,16 +102,17 @@ pub(crate) fn config(
         ""
     };
     let tls = tls(options, changes);
-    let values = match &options.memcached {
-        Some(memcached) => {
+    let values = match (&options.memcached, &options.redis) {
+        (_, Some(redis)) => redis.lines(),
+        (Some(memcached), None) => {
             let tls = lines(options, Behind::Memcached);
             servers(memcached) + &tls
         }
-        None => format!("store.listen = \"{store}\"\n"),
+        (None, None) => format!("store.listen = \"{store}\"\n"),
     };
     let h2c = options.h2.is_some();
     let put = put(options);
-    let fills = (options.memcached.as_ref()).is_some_and(|memcached| memcached.fills);
+    let fills = options.fills();
     let text = format!(
         "server.listen = [\"{clients}\"{also}]\nserver.admin = \"off\"\nserver.pollers = {}\n\
          server.h2c = {h2c}\n\

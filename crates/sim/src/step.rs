@@ -4,6 +4,7 @@ use crate::h2::BrowserAct;
 use crate::memcached::MemcachedAct;
 use crate::outward::WrongCertificate;
 use crate::pick::{Pick, SEVERAL_MAX};
+use crate::redis::RedisAct;
 use crate::reload::Reload;
 use crate::socket::Act;
 use crate::tls::{Intrusion, TlsFault};
@@ -143,6 +144,8 @@ pub enum Step {
     Browser(usize, BrowserAct),
     /// Something befalls a memcached server.
     Memcached(usize, MemcachedAct),
+    /// Something befalls the Redis.
+    Redis(RedisAct),
     /// Servers show a wrong certificate for a while.
     Certificate(WrongCertificate),
     /// Another process is to take over.

@@ -12,13 +12,14 @@ use crate::h2::{BrowserAct, PUBLISHERS};
 use crate::hindrances::Hindrances;
 use crate::intrusions::Intrusions;
 use crate::keys::{Broken, Key};
-use crate::memcached::{RECOVERY, Servers};
+use crate::memcached::RECOVERY;
 use crate::options::{Fault, Options};
 use crate::outward::{Behind, seal};
 use crate::patience::PROMPT;
 use crate::publisher::Publisher;
 use crate::reload::{self, Reload};
 use crate::report::Counts;
+use crate::servers::ValueServers;
 use crate::socket::{Act, Socket};
 use crate::step::{Order, Step};
 use crate::streamer::Streamer;
@@ -51,7 +52,7 @@ pub(crate) struct World {
     hindrances: Hindrances,
     app: Option<[SimServer; 2]>,
     /// The servers that have the values, where the process has no store.
-    memcached: Option<Servers>,
+    servers: ValueServers,
     pub(crate) app_record: Rc<RefCell<Record>>,
     /// Nothing goes wrong any more, and what has is over.
     pub(crate) is_calm: bool,
@@ -80,7 +81,9 @@ impl Followers {
         Self {
             streams: streams.collect(),
             sockets: sockets.collect(),
-            publishers: (0..PUBLISHERS).map(Publisher::new).collect(),
+            publishers: (0..PUBLISHERS)
+                .map(|number| Publisher::new(number, options))
+                .collect(),
         }
     }
 }
@@ -121,12 +124,10 @@ impl World {
         let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let edge = start(options, at);
         let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
-        let memcached = options.memcached.as_ref();
         let hindrances = Hindrances::new(options);
-        let tls = hindrances.outward.of(Behind::Memcached);
-        let memcached = memcached.map(|it| Servers::new(it, options.seed, tls));
-        // What is in memcached is changed there.
-        let writers = options.writers.iter().filter(|_| memcached.is_none());
+        let servers = ValueServers::new(options, hindrances.outward.of(Behind::Memcached));
+        // What is in servers is changed there.
+        let writers = options.writers.iter().filter(|_| !servers.are_there());
         let writers = writers.copied();
         Self {
             edge,
@@ -142,7 +143,7 @@ impl World {
             at,
             hindrances,
             app: None,
-            memcached,
+            servers,
             app_record: Record::new(options),
             is_calm: false,
             bounding: Bounding::new(options.bounds),
@@ -171,9 +172,7 @@ impl World {
         }
         self.app_record.borrow_mut().is_calm = !is_rough;
         let now = self.now();
-        if let Some(memcached) = &mut self.memcached {
-            memcached.set_rough(is_rough, now);
-        }
+        self.servers.set_rough(is_rough, now);
         self.follow_app();
         self.follow_link();
     }
@@ -226,6 +225,7 @@ impl World {
             Step::Browser(place, act) => return self.browse(place, act),
             Step::Flush => return self.drop_all(),
             Step::Memcached(server, act) => return self.befall(server, act),
+            Step::Redis(act) => return self.befall_redis(act),
             Step::Reset(client) => self.leave(client, SimStream::reset).then_some(Fault::Reset),
             Step::Leave(client) => self.leave(client, SimStream::close).then_some(Fault::Leave),
             Step::Silence(client) => {
@@ -295,22 +295,22 @@ impl World {
         !self.edge.is_upgrading() && self.edge.reload(config).is_ok()
     }
 
+    /// Reads of each key in Redis so far.
+    pub(crate) fn reads(&self) -> Vec<u64> {
+        self.servers.reads(&self.keys)
+    }
+
     /// Has all items dropped, at once or when no command is under way.
     fn drop_all(&mut self) {
         let now = self.now();
-        match &self.memcached {
-            Some(memcached) => memcached.flush_all(&mut self.keys, now),
-            None => self.is_flush_wanted = true,
-        }
+        let is_done = self.servers.flush_all(&mut self.keys, now);
+        self.is_flush_wanted |= !is_done;
     }
 
     /// Has the one writer of a key write it: a client of the store, or a WebSocket.
     pub(crate) fn write(&mut self, key: usize, order: Order) {
         let now = self.now();
         let publisher = self.options.sockets.publishers[key];
-        if let (Some(memcached), None) = (&mut self.memcached, publisher) {
-            return memcached.write(key, order, &mut self.keys, now);
-        }
         match (publisher, order) {
             (Some(socket), Order::Set { length, .. }) => {
                 let act = Act::Publish { key, length };
@@ -321,6 +321,9 @@ impl World {
             (None, order) => {
                 if let Some(publisher) = self.options.publisher(key) {
                     return self.followers.publishers[publisher].order(key, order);
+                }
+                if self.servers.write(key, order, &mut self.keys, now) {
+                    return;
                 }
                 let writer = key % self.writers.len();
                 self.writers[writer].order(key, order);
@@ -432,7 +435,6 @@ impl World {
         let publishers = self.followers.publishers.iter().map(Publisher::next_at);
         let keys = self.keys.iter().filter(|key| key.is_unsure);
         let keys = keys.map(|key| key.sure_at);
-        let memcached = self.memcached.iter().filter_map(|it| it.next_at(now));
         let browsers = self
             .transports
             .browsers
@@ -445,7 +447,7 @@ impl World {
             .chain(publishers)
             .chain(writers)
             .chain(keys)
-            .chain(memcached)
+            .chain(self.servers.next_at(now))
             .chain(self.hindrances.ends());
         later.filter(|at| *at > now).for_each(earlier);
         next.map(|next| next.max(now))
@@ -453,9 +455,7 @@ impl World {
 
     /// Has clients and writers do what they can.
     fn attend(&mut self) -> Result<(), Broken> {
-        if let Some(memcached) = &mut self.memcached {
-            memcached.attend(&self.network, &mut self.keys, &mut self.counts)?;
-        }
+        (self.servers).attend(&self.network, &mut self.keys, &mut self.counts)?;
         if self.edge.is_paused() {
             self.hindrances.stand_still(self.now());
         }
@@ -520,9 +520,9 @@ impl World {
         Ok(())
     }
 
-    /// Until when something hinders clients, and lookups in memcached may fail.
+    /// Until when something hinders clients, and lookups in servers may fail.
     fn hindrances(&self) -> (Duration, Option<Duration>) {
-        let Some(memcached) = &self.memcached else {
+        let Some((late_until, fails_until)) = self.servers.hindered_until() else {
             return (self.hindrances.until(), None);
         };
         // A lookup has half a second, and what a loop needs for it may take longer.
@@ -533,8 +533,7 @@ impl World {
             self.hindrances.until()
         };
         let own = if own.is_zero() { own } else { own + RECOVERY };
-        let until = own.max(memcached.hindered_until);
-        (until, Some(until))
+        (own.max(late_until), Some(own.max(fails_until)))
     }
 
     /// Has a client of the store read what has become of values of WebSockets that were lost.

@@ -2,8 +2,8 @@
 #![cfg(feature = "sim")]
 
 use dwell_sim::{
-    Attack, Behind, Counts, Fault, MemcachedFault, Plan, Planted, TlsFault, plant, play, play_seed,
-    record, shrink,
+    Attack, Behind, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault, TlsFault, plant,
+    play, play_seed, record, shrink,
 };
 
 /// Seeds that are played.
@@ -70,18 +70,23 @@ const FOUND: u64 = 1_000;
 /// The first seed that finds a bug, where it is a late one: it is tried before the others, which
 /// saves the time of those that do not. `make sim-planted` counts them anew.
 const FINDS: &[(Planted, u64)] = &[
-    (Planted::MissDrain, 45),
-    (Planted::WrongMember, 25),
+    (Planted::MissDrain, 24),
+    (Planted::StaleCursor, 83),
+    (Planted::WrongMember, 22),
     (Planted::RepeatPost, 79),
-    (Planted::TrustSince, 328),
+    (Planted::TrustSince, 188),
+    (Planted::ForgetBound, 43),
     (Planted::FillReplaces, 79),
-    (Planted::UseTimedOut, 793),
-    (Planted::FailureIsGone, 66),
+    (Planted::ErrorIsMiss, 20),
+    (Planted::UseTimedOut, 446),
+    (Planted::FailureIsGone, 65),
     (Planted::TrustNeighbour, 91),
     (Planted::OwnWindowAlone, 243),
     (Planted::ForgetStream, 31),
     (Planted::ForgetNewest, 102),
     (Planted::ForgetLast, 180),
+    (Planted::ForgetFlush, 714),
+    (Planted::ForgetLifetime, 259),
 ];
 
 /// States that these seeds reach.
@@ -122,6 +127,8 @@ const STATES: &[&str] = &[
     "publish in memcached",
     "publish over HTTP",
     "publish over the rate",
+    "publish refused by a process that ends",
+    "publish without a server",
     "publish without an answer",
     "publish without memcached",
     "publish without memory",
@@ -185,6 +192,7 @@ fn check_faults(counts: &Counts) {
     let of_memcached = MemcachedFault::ALL.map(MemcachedFault::name);
     for name in of_memcached
         .into_iter()
+        .chain(RedisFault::ALL.map(RedisFault::name))
         .chain(TlsFault::ALL.map(TlsFault::name))
         .chain(Attack::ALL.map(Attack::name))
         .chain([Behind::App, Behind::Memcached].map(Behind::wrong))

@@ -82,11 +82,19 @@ pub enum Planted {
     ForgetLast,
     /// Frames of HTTP/2 that only cost work are not counted.
     NeverCalm,
+    /// One announcement of Redis in four that a key has changed is lost.
+    DropPush,
+    /// A key that Redis has announced nothing of is not read again after a lost connection.
+    ForgetResync,
+    /// An announcement that everything in Redis has changed changes nothing.
+    ForgetFlush,
+    /// A key of Redis whose value ends is not read again at that time.
+    ForgetLifetime,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 39] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -122,6 +130,10 @@ impl Planted {
         Self::ForgetNewest,
         Self::ForgetLast,
         Self::NeverCalm,
+        Self::DropPush,
+        Self::ForgetResync,
+        Self::ForgetFlush,
+        Self::ForgetLifetime,
     ];
 
     /// Returns true if it is planted in this thread.

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Oracle};
 use crate::keys::Broken;
 use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
+use crate::redis::RedisAct;
 use crate::reload;
 use crate::upgrade::{Upgrade, UpgradeStep};
 
@@ -77,10 +78,18 @@ impl World {
 
     /// Something befalls a memcached server.
     pub(super) fn befall(&mut self, server: usize, act: MemcachedAct) {
-        let memcached = self.memcached.as_mut();
-        let fault = memcached.and_then(|it| it.act(server, act, &mut self.keys, &self.network));
-        if let Some(fault) = fault {
-            self.counts.strike(fault.name());
+        let (keys, network) = (&mut self.keys, &self.network);
+        let fault = self.servers.befall_memcached(server, act, keys, network);
+        if let Some(name) = fault {
+            self.counts.strike(name);
+        }
+    }
+
+    /// Something befalls the Redis.
+    pub(super) fn befall_redis(&mut self, act: RedisAct) {
+        let now = self.now();
+        if let Some(name) = self.servers.befall_redis(act, &mut self.keys, now) {
+            self.counts.strike(name);
         }
     }
 
@@ -90,10 +99,9 @@ impl World {
         if !self.hindrances.outward.begin(wrong, now) {
             return;
         }
-        match (wrong.by, &mut self.memcached) {
-            (Behind::App, _) => self.restart_app(),
-            (Behind::Memcached, Some(memcached)) => memcached.cut(now + wrong.time),
-            (Behind::Memcached, None) => {}
+        match wrong.by {
+            Behind::App => self.restart_app(),
+            Behind::Memcached => self.servers.cut_memcached(now + wrong.time),
         }
         self.counts.strike(wrong.by.wrong());
     }

@@ -1,0 +1,190 @@
+//! The options of a Redis, and what befalls it.
+
+use crate::chance::random;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A kind of fault of a Redis, which a seed has or has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RedisFault {
+    /// It starts anew, with or without its values.
+    Restart,
+    /// It stands still: its sockets take bytes, and nothing answers.
+    Pause,
+    /// It closes all connections (`CLIENT KILL`).
+    Kill,
+    /// The connections that track are cut off without a word.
+    CutOff,
+    /// It drops a key for want of memory.
+    Eviction,
+    /// Another database takes the place of its own (`SWAPDB`), and nobody is told.
+    Swap,
+    /// It tells of a key that has not changed.
+    Touch,
+    /// A key gets a value that is no string.
+    List,
+    /// Its tracking table is too small, and it tells of keys that have not changed.
+    SmallTable,
+    /// It is a replica for a while, and takes no writes.
+    ReadOnly,
+    /// Its ACL refuses tracking for a while.
+    Untracked,
+    /// Replies and pushes come in two pieces, with a while between them.
+    TornReplies,
+    /// It finds the end of a lifetime seconds late, if nobody reads the key.
+    LateExpiry,
+    /// It has no memory for a value.
+    NoMemory,
+}
+
+impl RedisFault {
+    /// All kinds.
+    pub const ALL: [Self; 14] = [
+        Self::Restart,
+        Self::Pause,
+        Self::Kill,
+        Self::CutOff,
+        Self::Eviction,
+        Self::Swap,
+        Self::Touch,
+        Self::List,
+        Self::SmallTable,
+        Self::ReadOnly,
+        Self::Untracked,
+        Self::TornReplies,
+        Self::LateExpiry,
+        Self::NoMemory,
+    ];
+
+    /// The name under which it is counted.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Restart => "Redis restart",
+            Self::Pause => "Redis pause",
+            Self::Kill => "CLIENT KILL",
+            Self::CutOff => "Redis cut off",
+            Self::Eviction => "Redis eviction",
+            Self::Swap => "SWAPDB",
+            Self::Touch => "invalidation without a change",
+            Self::List => "value that is no string",
+            Self::SmallTable => "small tracking table",
+            Self::ReadOnly => "READONLY",
+            Self::Untracked => "refused tracking",
+            Self::TornReplies => "torn reply of Redis",
+            Self::LateExpiry => "late expiry",
+            Self::NoMemory => "no memory in Redis",
+        }
+    }
+}
+
+/// The values that a Redis has after a restart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// None.
+    Nothing,
+    /// The same as before.
+    Values,
+    /// The next value of each key that was there: others have written meanwhile.
+    Next,
+}
+
+/// One thing that befalls a Redis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RedisAct {
+    /// It is not there for the first time, and reads its values from a disk for the second one.
+    Restart(Kept, Duration, Duration),
+    /// It stands still for so long.
+    Pause(Duration),
+    /// It closes all connections.
+    Kill,
+    /// The connections that track are cut off without a word.
+    CutOff,
+    /// It drops a key that it has.
+    Evict,
+    /// Each key that it has gets its next value, and nobody is told.
+    Swap,
+    /// It tells of a key that has not changed.
+    Touch,
+    /// A key that it has becomes a list.
+    List,
+    /// Its tracking table has room for so many keys for so long.
+    SmallTable(usize, Duration),
+    /// It takes no writes for so long.
+    ReadOnly(Duration),
+    /// It closes all connections, and tracks for none that comes within this time.
+    Untracked(Duration),
+}
+
+/// The Redis of a seed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedisOptions {
+    /// The kinds of faults that it has.
+    pub faults: Vec<RedisFault>,
+    /// It asks for a password.
+    pub has_password: bool,
+    /// It never tracks for the edge.
+    pub refuses_tracking: bool,
+    /// The interval of sweeps while it tracks (`redis.sweep_interval`).
+    pub sweep_interval: Duration,
+    /// Answers of the application are stored (`fill`).
+    pub fills: bool,
+}
+
+/// The interval of sweeps while it does not track (`event_loop/redis.rs` of the edge).
+pub(crate) const SWEPT: Duration = Duration::from_millis(250);
+
+impl RedisOptions {
+    /// The options of a seed, if a Redis has its values.
+    pub(crate) fn of(seed: u64) -> Option<Self> {
+        let mut random = random(seed, 60);
+        if random.below(10) > 2 {
+            return None;
+        }
+        let faults = RedisFault::ALL.into_iter();
+        Some(Self {
+            faults: faults.filter(|_| random.below(2) == 0).collect(),
+            has_password: random.below(2) == 0,
+            refuses_tracking: random.below(8) == 0,
+            // All are longer than a client waits for a change.
+            sweep_interval: Duration::from_secs([10, 20, 30][random.below(3) as usize]),
+            fills: random.below(2) == 0,
+        })
+    }
+
+    /// Returns true if it has faults of this kind.
+    pub(crate) fn has(&self, fault: RedisFault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    /// Returns true if keys may be swept as on memcached.
+    pub(crate) fn may_sweep(&self) -> bool {
+        self.refuses_tracking || self.has(RedisFault::Untracked)
+    }
+
+    /// Its password.
+    pub(crate) fn password(&self) -> Option<&'static str> {
+        self.has_password
+            .then_some(include_str!("../../data/redis_password.txt"))
+            .map(str::trim_end)
+    }
+
+    /// The lines of a configuration.
+    pub(crate) fn lines(&self) -> String {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+        let password = if self.has_password {
+            format!("redis.password_file = \"{folder}/redis_password.txt\"\n")
+        } else {
+            String::new()
+        };
+        format!(
+            "redis.url = \"redis://{}\"\nredis.sweep_interval = \"{}s\"\n{password}",
+            address(),
+            self.sweep_interval.as_secs(),
+        )
+    }
+}
+
+/// Its address.
+pub(crate) fn address() -> SocketAddr {
+    ([127, 0, 0, 1], 6379).into()
+}

@@ -1,0 +1,55 @@
+//! The faults of a Redis, drawn before the run begins.
+
+use super::{Kept, RedisAct, RedisFault};
+use crate::chance::random;
+use crate::options::Options;
+use dwell_evloop::Random;
+use std::time::Duration;
+
+/// Acts of a run, at most.
+const ACTS_MAX: u64 = 10;
+
+/// The acts of a seed, each behind so many of the steps before it, and after a pause.
+pub(crate) fn redis_steps(options: &Options) -> Vec<(usize, Duration, RedisAct)> {
+    let Some(redis) = &options.redis else {
+        return Vec::new();
+    };
+    let mut random = random(options.seed, 61);
+    let mut acts = Vec::new();
+    for _ in 0..random.below(ACTS_MAX + 1) {
+        let kind = random.below(redis.faults.len() as u64) as usize;
+        let fault = redis.faults.get(kind).copied();
+        if let Some(act) = fault.and_then(|fault| act_of(fault, &mut random)) {
+            let place = random.below(options.steps as u64 + 1) as usize;
+            let pause = Duration::from_micros(random.below(50_000));
+            acts.push((place, pause, act));
+        }
+    }
+    acts
+}
+
+fn act_of(fault: RedisFault, random: &mut Random) -> Option<RedisAct> {
+    let mut some_time = |most| Duration::from_millis(random.below(most));
+    let (time, short) = (some_time(3_000), some_time(500));
+    Some(match fault {
+        RedisFault::Restart => {
+            let kept = [Kept::Nothing, Kept::Values, Kept::Next];
+            let kept = kept[random.below(3) as usize];
+            // Often it is back at once, and has nothing to load.
+            let [down, loading] = [time, short].map(|time| time * random.below(2) as u32);
+            RedisAct::Restart(kept, down, loading)
+        }
+        RedisFault::Pause => RedisAct::Pause(time),
+        RedisFault::Kill => RedisAct::Kill,
+        RedisFault::CutOff => RedisAct::CutOff,
+        RedisFault::Eviction => RedisAct::Evict,
+        RedisFault::Swap => RedisAct::Swap,
+        RedisFault::Touch => RedisAct::Touch,
+        RedisFault::List => RedisAct::List,
+        RedisFault::SmallTable => RedisAct::SmallTable(random.below(3) as usize, short),
+        RedisFault::ReadOnly => RedisAct::ReadOnly(time),
+        RedisFault::Untracked => RedisAct::Untracked(time),
+        // These are of the whole run.
+        RedisFault::TornReplies | RedisFault::LateExpiry | RedisFault::NoMemory => return None,
+    })
+}
