@@ -31,7 +31,7 @@ help: ## list these commands
 		| awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 .PHONY: run
-run: ## build Dwell and start it on its embedded store, with the page at http://127.0.0.1:8080/
+run: ## build Dwell and start its demonstration: 30,000 waiting clients at http://127.0.0.1:8080/
 	$(CARGO) build --release --locked --bin dwell
 	$(TARGET_DIR)/release/dwell demo $(ARGS)
 

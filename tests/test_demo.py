@@ -1,5 +1,6 @@
 """The demonstration: clients that wait by each transport, and get a value."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -8,7 +9,11 @@ import subprocess
 
 import pytest
 
+from support import ports
 from support.dwell import BINARY
+from support.events import EventStream
+from support.http import Connection
+from support.memcached import store_client
 from support.process import Process
 from support.wait import PATIENCE_S, until
 
@@ -27,7 +32,9 @@ def parts_of(pid, count=6):
     """Waits until a demonstration has its processes; returns the command of each by its pid."""
 
     def find():
-        listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        # The kernel lists the children of each thread.
+        threads = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+        listed = " ".join(thread.read_text() for thread in threads).split()
         commands = {int(child): command_of(child) for child in listed}
         parts = {child: part for child, part in commands.items() if "--part" in part}
         return parts if len(parts) == count else None
@@ -132,3 +139,189 @@ def test_no_process_outlives_the_demonstration(demo, end):
 def assert_gone(parts):
     """Waits until none of these processes is there; one that nobody waits for has no command."""
     until(lambda: not any(map(command_of, parts)), "the processes end", PATIENCE_S)
+
+
+class Page:
+    """`dwell demo` with its page."""
+
+    def __init__(self, folder, clients, *extra):
+        self.address, self.store, admin = (ports.free_address() for _ in range(3))
+        flags = ["--listen", ports.text(self.address), "--store", ports.text(self.store)]
+        command = [BINARY, "demo", "--clients", str(clients), *flags, "--admin", ports.text(admin)]
+        self.process = Process([*command, *extra], folder / "demo.log")
+        self.process.start_listening(self.address, self.store)
+
+    def post(self, path, body, **fields):
+        """The status of a POST; the fields are sent with hyphens."""
+        connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        connection.request("POST", path, body, named)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    def get(self, path):
+        with Connection(self.address) as connection:
+            return connection.get(path)
+
+    def figures(self):
+        answer = self.get("/poll/demo-clients")
+        return json.loads(answer.body) if answer.status == 200 else {"phase": None}
+
+    def await_figures(self, is_right):
+        found = {}
+
+        def look():
+            found.update(self.figures())
+            return is_right(found)
+
+        until(look, lambda: f"the figures are {found}", 120)
+        return found
+
+
+@pytest.fixture
+def start_page(cleanup, tmp_path):
+    def start(clients, *extra):
+        page = Page(tmp_path, clients, *extra)
+        cleanup.callback(page.process.stop)
+        return page
+
+    return start
+
+
+def wait_for_clients(page, clients):
+    def is_right(figures):
+        lanes = figures.get("transports", [])
+        return figures["phase"] == "waiting" and all(lane["waiting"] == clients for lane in lanes)
+
+    return page.await_figures(is_right)
+
+
+def answered(figures):
+    return [lane["wave"] and lane["wave"]["answered"] for lane in figures.get("transports", [])]
+
+
+@pytest.mark.parametrize("by", ["page", "memcached"])
+def test_a_key_that_is_set_answers_all_clients(start_page, by):
+    page = start_page(30)
+    wait_for_clients(page, 30)
+    if by == "page":
+        assert page.post("/demo/set", "from the page") == 200
+        assert page.get("/poll/demo").body == b"from the page"
+    else:
+        # The end of a line is not the same in an event stream.
+        store_client(page.store).set("/poll/demo", b"two\r\nlines")
+    figures = page.await_figures(lambda figures: answered(figures) == [30, 30, 30])
+    assert [lane["wave"]["wrong"] for lane in figures["transports"]] == [0, 0, 0]
+
+
+def test_the_page_starts_and_stops_clients_within_a_bound(start_page):
+    page = start_page(5)
+    wait_for_clients(page, 5)
+    before = parts_of(page.process.pid)
+    assert page.post("/demo/clients", "7") == 202
+    wait_for_clients(page, 7)
+    assert_gone(before)
+    for wrong in ("10001", "-1", "x", "99999999999999999999", ""):
+        assert page.post("/demo/clients", wrong) == 400
+    assert page.figures()["clients"] == 7
+    parts = parts_of(page.process.pid)
+    assert page.post("/demo/clients", "0") == 202
+    page.await_figures(lambda figures: figures["phase"] == "stopped")
+    assert_gone(parts)
+
+
+def test_a_page_of_another_site_changes_nothing(start_page):
+    page = start_page(5)
+    wait_for_clients(page, 5)
+    own = f"http://{ports.text(page.address)}"
+    for fields in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+        assert page.post("/demo/set", "evil", **fields) == 403
+        assert page.post("/demo/clients", "0", **fields) == 403
+    assert page.get("/poll/demo").status == 404
+    assert page.post("/demo/set", "good", Origin=own) == 200
+    assert page.get("/poll/demo").body == b"good"
+    assert page.post("/demo/set", "x" * 4097) == 413
+    assert page.figures()["clients"] == 5
+
+
+def test_the_page_tells_that_a_server_was_killed(start_page):
+    page = start_page(5)
+    wait_for_clients(page, 5)
+    parts = parts_of(page.process.pid)
+    with EventStream(page.address, "/poll/demo-clients").begin() as stream:
+        killed = next(pid for pid, command in parts.items() if "--part server" in command)
+        os.kill(killed, signal.SIGKILL)
+        told = json.loads(stream.event().data)
+        while told["phase"] != "failed":
+            told = json.loads(stream.event().data)
+    assert "server has ended: signal: 9" in told["error"]
+    assert_gone(parts)
+    assert page.post("/demo/clients", "3") == 202
+    wait_for_clients(page, 3)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_page_ends_with_all_its_processes(start_page, end):
+    page = start_page(50)
+    wait_for_clients(page, 50)
+    parts = parts_of(page.process.pid)
+    with EventStream(page.address, "/poll/demo-clients").begin():
+        page.process.signal(ENDS[end])
+        assert page.process.wait() == (-signal.SIGKILL if end == "KILL" else 0)
+    assert_gone(parts)
+
+
+def test_without_clients_there_is_a_page_with_a_single_poll(start_page):
+    page = start_page(0)
+    assert b"<textarea" in page.get("/").body
+    assert page.post("/demo/set", "hello") == 200
+    assert page.get("/poll/demo").body == b"hello"
+    assert page.post("/demo/clients", "5") == 404
+    assert page.get("/poll/demo-clients").status == 404
+
+
+def test_other_machines_reach_the_page_only_if_that_is_wanted(start_page):
+    port = ports.free_address()[1]
+    command = [BINARY, "demo", "--clients", "0", "--listen", f"0.0.0.0:{port}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert f"0.0.0.0:{port}: --remote allows it" in result.stderr
+    page = start_page(0, "--remote", "--listen", f"0.0.0.0:{port}")
+    page.process.await_port(("127.0.0.1", port))
+
+
+# One browser for all.
+BROWSER = pytest.mark.xdist_group("browser")
+
+WATCH = """
+addEventListener("securitypolicyviolation", (event) => {
+  (window.faults ??= []).push(`${event.violatedDirective}: ${event.blockedURI}`);
+});
+addEventListener("error", (event) => (window.faults ??= []).push(event.message));
+addEventListener("unhandledrejection", (event) => (window.faults ??= []).push(`${event.reason}`));
+"""
+
+
+@BROWSER
+@pytest.mark.parametrize("look", [{}, {"width": 400, "dark": True}], ids=["wide", "narrow_dark"])
+def test_the_page_shows_waiting_clients_and_their_values(start_page, browser, look):
+    demo = start_page(40)
+    page = browser.page(f"http://{ports.text(demo.address)}/", before=WATCH, **look)
+    page.wait_for("!document.getElementById('set').disabled")
+    page.wait_for("/bytes/.test(document.getElementById('cost').textContent)")
+    assert page.text("#headline") == "120 clients are waiting."
+    assert page.text("#you-title") == "You are number 121"
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    for value in ("hello", "hello 2"):
+        page.run("document.getElementById('set').click()")
+        page.wait_for(f"document.getElementById('value').textContent === '{value}'")
+        page.wait_for(
+            "[...document.querySelectorAll('.wave b')].filter((text) => "
+            "text.textContent === '40 of 40 answered, 0 wrong').length === 3"
+        )
+        page.wait_for("!document.getElementById('set').disabled")
+    page.run("document.querySelector('[data-clients=\"0\"]').click()")
+    page.wait_for("document.getElementById('headline').textContent === 'No clients are waiting.'")
+    assert page.run("window.faults ?? []") == []
+    page.close()

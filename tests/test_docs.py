@@ -136,7 +136,9 @@ class Terminal:
         """Starts a server if the command is one; whether it is."""
         words = shlex.split(command)
         if words[:2] == ["make", "run"]:
-            self._start("dwell", [BINARY, "demo", *self._addresses([])], LISTEN, STORE, ADMIN)
+            # The same with fewer clients: the machine is shared with other tests.
+            demo = [BINARY, "demo", "--clients", "20", *self._addresses([])]
+            self._start("dwell", demo, LISTEN, STORE, ADMIN)
         elif words[:2] == ["dwell", "serve"]:
             words = [self.folder / word if word.endswith(".toml") else word for word in words]
             store = [] if "--memcached" in words else [STORE]

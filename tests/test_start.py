@@ -405,6 +405,7 @@ def test_demo_serves_its_page_and_takes_the_next_free_store_port(start):
     with socket.socket() as holder:
         holder.bind(store)
         holder.listen()
+        flags += ["--clients", "0"]
         demo = start("demo", *flags, "--store", ports.text(store), addresses=[listen, following])
     with Connection(listen) as connection:
         page = connection.get("/")

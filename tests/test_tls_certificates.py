@@ -203,7 +203,9 @@ def test_a_check_and_the_start_warn_of_options_without_an_address(tmp_path, star
     edge.await_output(words)
 
 
-@pytest.mark.parametrize("flags", [["serve", "--tls-self-signed"], ["demo", "--tls"]])
+@pytest.mark.parametrize(
+    "flags", [["serve", "--tls-self-signed"], ["demo", "--clients=0", "--tls"]]
+)
 def test_a_flag_makes_a_certificate_for_localhost(tmp_path, cleanup, flags):
     plain, secure, store = (ports.free_address() for _ in range(3))
     *rest, last = flags

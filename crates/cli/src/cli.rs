@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::demo::PartName;
+use crate::demo::{CLIENTS_MAX, PartName};
 use crate::explain::ExplainArguments;
 use crate::health::HealthArguments;
 use crate::mc::McArguments;
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Serve polls in front of an app, and forward all else to it
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
-    /// Start on the embedded store, with a page that shows a held poll
+    /// Show thousands of waiting clients, their cost, and a page that answers them all
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
     /// Serve the embedded store alone, with memcached's flags
@@ -98,20 +98,18 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
         default_missing_value = SELF_SIGNED_ADDRESS)]
     pub(crate) tls: Option<String>,
-    /// Show no page: let clients wait on servers of their own, set the key, print the figures, end
+    /// Clients of each transport, as far as the machine has room; 0 is a page with a single poll
+    #[arg(long, value_name = "NUMBER", default_value_t = CLIENTS_MAX)]
+    pub(crate) clients: usize,
+    /// Show no page: start the clients, set their key once, print the figures, and end
     #[arg(long)]
     pub(crate) once: bool,
-    /// Clients of each transport, as far as the machine has room
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        default_value_t = 10_000,
-        requires = "once"
-    )]
-    pub(crate) clients: usize,
     /// Print the figures as JSON
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+    /// Allow listeners for clients that other machines can reach: all of them may use the page
+    #[arg(long)]
+    pub(crate) remote: bool,
     /// The part of the demonstration that this process is.
     #[arg(long, hide = true)]
     pub(crate) part: Option<PartName>,
@@ -289,7 +287,7 @@ const SELF_SIGNED_ADDRESS: &str = "127.0.0.1:8443";
 const EXAMPLES: &str = "\
 Examples:
   dwell demo
-      Open http://127.0.0.1:8080/ and set a key with any memcached client.
+      Open http://127.0.0.1:8080/: thousands of clients wait there for a key. Set it.
   dwell serve --upstream http://127.0.0.1:3000
       Your app on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
       clients poll http://127.0.0.1:8080/poll/alice. Polls without a value go to the app.
@@ -321,14 +319,15 @@ the file are wrong.";
 const DEMO_EXAMPLES: &str = "\
 Examples:
   dwell demo
-      Then open http://127.0.0.1:8080/ and run:
-      printf 'set /poll/demo 0 0 5\\r\\nhello\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
+      Open http://127.0.0.1:8080/. 10,000 long-polls, 10,000 event streams and 10,000 WebSockets
+      wait there, each kind on a server of its own. Set their key on the page, or by:
+      dwell mc set /poll/demo hello
+  dwell demo --clients 1000
   dwell demo --listen 127.0.0.1:8000 --store 127.0.0.1:11311
   dwell demo --tls
       Also under TLS at https://localhost:8443/, with a new certificate.
-  dwell demo --once --clients 10000
-      10,000 long-polls, 10,000 event streams and 10,000 WebSockets wait, each kind on a server
-      of its own. Then their key is set. The figures are printed.
+  dwell demo --once --json
+      The figures without a page.
 
 Exit status: 0, 1 when something fails or a client is not answered, 2 when the flags are wrong.";
 

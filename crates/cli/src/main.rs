@@ -15,17 +15,16 @@ mod version;
 
 use clap::Parser;
 use cli::{CheckArguments, Command, CommandLine, DemoArguments};
-use demo::{Demo, PartName};
+use demo::PartName;
 use dwell_edge::config::{
     Config, ConfigError, FlagValue, example_file, load, reference_page, settings_file,
 };
+use dwell_edge::log;
 use dwell_edge::process::{self, ConfigSource, RunOptions, Severity, daemon};
-use dwell_edge::{MakePages, Pages, log};
 use explain::ExplainError;
 use std::env;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
     match CommandLine::parse_from(words).command {
         Command::Serve(arguments) => {
             let flags = arguments.flags();
-            serve(environment::config_file(arguments.config), flags, None)
+            serve(environment::config_file(arguments.config), flags)
         }
         Command::Demo(arguments) => demo(&arguments),
         Command::Store(arguments) => store(&arguments),
@@ -128,7 +127,7 @@ fn demo(arguments: &DemoArguments) -> ExitCode {
             };
         }
         None if arguments.once => {}
-        None => return serve(None, arguments.flags(), Some(demo_pages)),
+        None => return demo_page(arguments),
     }
     match demo::run_once(arguments.clients, arguments.json) {
         Ok((text, is_complete)) => match say(&mut io::stdout(), &text) {
@@ -152,11 +151,39 @@ fn demo_server() -> ExitCode {
     ended(process::run(config, RunOptions::default()))
 }
 
-fn demo_pages(store: SocketAddr) -> Box<dyn Pages> {
-    Box::new(Demo::new(store))
+/// Serves the page of the demonstration.
+fn demo_page(arguments: &DemoArguments) -> ExitCode {
+    let environment = environment::options();
+    // The terminal gets its prompt back at once, unless an option says otherwise.
+    let flags = [demo::page_flags(), environment.flags, arguments.flags()].concat();
+    let config = match load(None, &flags) {
+        Ok(config) => config,
+        Err(error) => return wrong(&error),
+    };
+    let mut listen = config.server.listen.iter().chain(&config.tls.listen);
+    if let (false, Some(address)) = (arguments.remote, listen.find(|it| !it.ip().is_loopback())) {
+        say(
+            &mut io::stderr(),
+            &format!("dwell demo: other machines can reach {address}: --remote allows it\n"),
+        );
+        return ExitCode::from(STATUS_WRONG_CONFIGURATION);
+    }
+    log::start(&config.log);
+    for unknown in environment.unknown {
+        tracing::warn!("{unknown}");
+    }
+    let pages = match demo::pages(arguments.clients) {
+        Ok(pages) => pages,
+        Err(error) => return failed("demo", &error),
+    };
+    let options = RunOptions {
+        demo: Some(pages),
+        ..RunOptions::default()
+    };
+    ended(process::run(config, options))
 }
 
-fn serve(file: Option<PathBuf>, flags: Vec<FlagValue>, demo: Option<MakePages>) -> ExitCode {
+fn serve(file: Option<PathBuf>, flags: Vec<FlagValue>) -> ExitCode {
     let environment = environment::options();
     let flags = [environment.flags, flags].concat();
     let config = match load(file.as_deref(), &flags) {
@@ -170,7 +197,6 @@ fn serve(file: Option<PathBuf>, flags: Vec<FlagValue>, demo: Option<MakePages>) 
     let source = file.map(|file| ConfigSource { file, flags });
     let options = RunOptions {
         source,
-        demo,
         ..RunOptions::default()
     };
     ended(process::run(config, options))

@@ -4,16 +4,36 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
-/// Makes the pages of one loop; they may name the address of the store.
-pub type MakePages = fn(store: SocketAddr) -> Box<dyn Pages>;
+/// Makes the pages of each loop.
+pub trait MakePages: Debug + Send + Sync {
+    /// Makes the pages of one loop; they may name the address of the store.
+    fn make(&self, store: SocketAddr) -> Box<dyn Pages>;
+}
 
 /// Pages under paths of their own.
 pub trait Pages: Debug + Send {
+    /// Returns true if a page has this path. The body of its requests is gathered.
+    fn has(&self, path: &str) -> bool;
+
     /// Answers a request for one of the pages; `None` for every other request.
-    ///
-    /// Shape: `path` has no query; `body` is all of it.
-    fn respond<'a>(&'a self, method: &str, path: &str, body: &'a [u8]) -> Option<Page<'a>>;
+    fn respond<'a>(&'a self, request: &PageRequest<'a>) -> Option<Page<'a>>;
 }
+
+/// A request that may be for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRequest<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path, without a query.
+    pub path: &'a str,
+    /// All of the body.
+    pub body: &'a [u8],
+    /// True if a browser sends it for a page of another origin, which must change nothing.
+    pub is_of_another_site: bool,
+}
+
+/// Bytes of the body of a request for a page; beyond it: 413.
+pub(crate) const PAGE_BODY_BYTES_MAX: u64 = 64 * 1024;
 
 /// The answer to one request for a page. No cache keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,6 +29,7 @@ pub(super) struct Lane {
     idle_percent: Option<f64>,
     setting: Option<Setting>,
     wave: Option<Wave>,
+    waves: u32,
 }
 
 /// The counts that the clients' process told last.
@@ -91,6 +92,7 @@ impl Lane {
             idle_percent: None,
             setting: None,
             wave: None,
+            waves: 0,
         };
         lane.order(&json!({"clients": 1}))?;
         Ok(lane)
@@ -152,6 +154,7 @@ impl Lane {
                 let (set_ns, before) = setting.set.unwrap_or_default();
                 let cpu_ns = measure::cpu_ns(self.server.id()).zip(before);
                 let cpu_ns = cpu_ns.map(|(after, before)| after.saturating_sub(before));
+                self.waves += 1;
                 self.wave = Wave::read(&told["wave"], set_ns, cpu_ns);
                 has_ended = true;
             } else if let (Some(waiting), Some(lost), Some(waves)) = (
@@ -236,6 +239,7 @@ impl Lane {
             "bytes_per_client": self.bytes_per_client(),
             "threads": self.measured.threads,
             "cpu_idle_percent": self.idle_percent,
+            "waves": self.waves,
             "wave": self.wave().map(Wave::document),
         })
     }

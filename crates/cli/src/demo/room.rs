@@ -118,7 +118,7 @@ fn memory(read: &impl Fn(&str) -> Option<String>) -> Option<u64> {
 }
 
 /// The most clients of one transport.
-pub(super) const CLIENTS_MAX: usize = 10_000;
+pub(crate) const CLIENTS_MAX: usize = 10_000;
 
 /// Descriptors that are not for clients: of the loop, of logs, and what a server keeps for its
 /// store and its admin listener.

@@ -146,15 +146,19 @@ impl Show {
         Ok(true)
     }
 
+    /// Returns true if all clients wait, and no wave is under way.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting(_))
+    }
+
     /// Returns true if no wave is under way, and all clients have waited for two seconds.
     pub(super) fn has_rested(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(_)) && self.rests >= 3
+        self.is_waiting() && self.rests >= 3
     }
 
     /// Returns true if all clients wait, and a wave has ended in every lane.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.phase, Phase::Waiting(_))
-            && self.lanes.iter().all(|lane| lane.wave().is_some())
+        self.is_waiting() && self.lanes.iter().all(|lane| lane.wave().is_some())
     }
 
     /// Returns true if every client of every lane got the last value.

@@ -10,7 +10,8 @@ use crate::metrics::{
     ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, ProxyHeaderFault,
     RefusedStatus,
 };
-use crate::pages::Pages;
+use crate::ops::admin::is_of_another_site;
+use crate::pages::{PAGE_BODY_BYTES_MAX, PageRequest, Pages};
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
 use crate::responder::ResponseLog;
@@ -170,8 +171,13 @@ impl Front {
         let Some((pages, store)) = &self.pages else {
             return false;
         };
-        let (method, path) = (request.head.method, request.head.path);
-        let Some(page) = pages.respond(method, path, request.body) else {
+        let asked = PageRequest {
+            method: request.head.method,
+            path: request.head.path,
+            body: request.body,
+            is_of_another_site: is_of_another_site(request.head),
+        };
+        let Some(page) = pages.respond(&asked) else {
             return false;
         };
         if let Some((key, value)) = page.set {
@@ -198,6 +204,13 @@ impl App for Front {
         head: &RequestHead<'_, '_>,
         stream: &Stream,
     ) -> BodyPlan {
+        if let Some((pages, _)) = &self.pages
+            && pages.has(head.path)
+        {
+            return BodyPlan::Collect {
+                bytes_max: PAGE_BODY_BYTES_MAX,
+            };
+        }
         match self.polls.routes.choose(head.path) {
             Ok(Some(route)) => self.polls.body_plan(route, head, stream),
             Ok(None) => self.proxy.body_plan(),

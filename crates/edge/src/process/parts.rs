@@ -85,7 +85,7 @@ pub(super) struct LoopParts {
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) waited: Option<Arc<WaitedKeys>>,
     pub(super) loops: usize,
-    pub(super) demo: Option<MakePages>,
+    pub(super) demo: Option<Arc<dyn MakePages>>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
     pub(super) memcached: Vec<ServerOptions>,
@@ -172,8 +172,8 @@ impl LoopParts {
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
             let mut server = self.store_server(service, &self.metrics.of_loop(index));
             for listener in listeners {
-                if let (Some(pages), Some(address)) = (self.demo, listener.address()) {
-                    front.serve_pages(pages(address), Arc::clone(service.store()));
+                if let (Some(pages), Some(address)) = (&self.demo, listener.address()) {
+                    front.serve_pages(pages.make(address), Arc::clone(service.store()));
                 }
                 server.listen(context, listener).map_err(RunError::Loop)?;
             }

@@ -52,7 +52,7 @@ pub struct RunOptions {
     /// Source from which the configuration is reloaded.
     pub source: Option<ConfigSource>,
     /// Pages of the demonstration, if the process is one.
-    pub demo: Option<MakePages>,
+    pub demo: Option<Arc<dyn MakePages>>,
     /// A file for the process id while the process serves.
     pub pid_file: Option<PathBuf>,
     /// A file for the port of the store, if the system chooses it.

@@ -70,7 +70,7 @@ fn is_ipv6_literal(name: &str) -> bool {
 /// Returns true if a browser has sent the request for a page of another origin.
 ///
 /// Source: W3C Fetch Metadata section 2.3; WHATWG Fetch, "`Origin` header".
-fn is_of_another_site(head: &RequestHead<'_, '_>) -> bool {
+pub(crate) fn is_of_another_site(head: &RequestHead<'_, '_>) -> bool {
     if let Some(site) = head.fields.find("sec-fetch-site") {
         return !matches!(site, b"same-origin" | b"none");
     }

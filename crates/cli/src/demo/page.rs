@@ -1,0 +1,278 @@
+//! The page, and the requests that it sends.
+
+use super::director::{FIGURES_KEY, Order, Orders};
+use super::room::CLIENTS_MAX;
+use super::transport::KEY;
+use dwell_edge::{MakePages, Page, PageRequest, Pages};
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Makes the page of each loop; without `orders` it is that without clients.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) orders: Option<Orders>,
+}
+
+impl MakePages for Maker {
+    fn make(&self, store: SocketAddr) -> Box<dyn Pages> {
+        let store = reachable(store);
+        if let Some(orders) = &self.orders {
+            // Each loop sends the same address, of which the first is enough.
+            orders.send(Order::Store(store));
+        }
+        Box::new(Demo::new(store, self.orders.clone()))
+    }
+}
+
+/// The address of a listener for connections from this machine: an unspecified address cannot be
+/// connected to.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(host, address.port())
+}
+
+/// The page and its application.
+#[derive(Clone, Debug)]
+struct Demo {
+    page: String,
+    orders: Option<Orders>,
+}
+
+impl Demo {
+    /// Makes the page; its commands contain the address of the store.
+    fn new(store: SocketAddr, orders: Option<Orders>) -> Self {
+        let page = match &orders {
+            Some(_) => CLIENTS_PAGE,
+            None => PAGE,
+        };
+        let page = page
+            .replace("{{STYLE}}", STYLE)
+            .replace("{{KEY}}", KEY)
+            .replace("{{FIGURES_KEY}}", FIGURES_KEY)
+            .replace("{{STORE_ADDRESS}}", &store.to_string())
+            .replace("{{STORE_HOST}}", &store.ip().to_string())
+            .replace("{{STORE_PORT}}", &store.port().to_string());
+        Self { page, orders }
+    }
+
+    /// Sets the key to the body.
+    fn set<'a>(&self, value: &'a [u8]) -> Page<'a> {
+        if value.len() > VALUE_BYTES_MAX {
+            let length = value.len();
+            return text(
+                413,
+                format!("value exceeds {VALUE_BYTES_MAX} bytes: {length}\n"),
+            );
+        }
+        if let Some(orders) = &self.orders {
+            // The thread looks at the key now and then, with and without this.
+            orders.send(Order::Look);
+        }
+        Page {
+            set: Some((KEY, value)),
+            ..text(200, "STORED\n".to_owned())
+        }
+    }
+
+    /// Has as many clients started as the body says, or those there are ended.
+    fn clients(orders: &Orders, body: &[u8]) -> Page<'static> {
+        let clients = str::from_utf8(body)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        match clients {
+            Some(clients) if clients <= CLIENTS_MAX => {
+                if orders.send(Order::Clients(clients)) {
+                    text(202, "ORDERED\n".to_owned())
+                } else {
+                    text(503, "too many orders wait\n".to_owned())
+                }
+            }
+            _ => text(400, format!("a number from 0 to {CLIENTS_MAX}\n")),
+        }
+    }
+}
+
+impl Pages for Demo {
+    fn has(&self, path: &str) -> bool {
+        matches!(path, "/" | "/demo/set") || (path == "/demo/clients" && self.orders.is_some())
+    }
+
+    /// GET `/` is the page; POST `/demo/set` sets the key to the body, of at most 4 KiB, POST
+    /// `/demo/clients` the number of clients.
+    fn respond<'a>(&'a self, request: &PageRequest<'a>) -> Option<Page<'a>> {
+        let path = request.path;
+        if !self.has(path) {
+            return None;
+        }
+        let changes = !matches!(request.method, "GET" | "HEAD");
+        let answer = match (request.method, path, &self.orders) {
+            _ if changes && request.is_of_another_site => text(
+                403,
+                "a page of another site may change nothing here\n".to_owned(),
+            ),
+            ("GET" | "HEAD", "/", _) => Page {
+                status: 200,
+                content_type: "text/html; charset=utf-8",
+                body: Cow::Borrowed(self.page.as_bytes()),
+                set: None,
+            },
+            ("POST", "/demo/set", _) => self.set(request.body),
+            ("POST", "/demo/clients", Some(orders)) => Self::clients(orders, request.body),
+            (method, ..) => text(405, format!("{path} does not answer {method}\n")),
+        };
+        Some(answer)
+    }
+}
+
+fn text(status: u16, text: String) -> Page<'static> {
+    Page {
+        status,
+        content_type: "text/plain; charset=utf-8",
+        body: Cow::Owned(text.into_bytes()),
+        set: None,
+    }
+}
+
+/// The page with the clients, and the one of a single poll.
+const CLIENTS_PAGE: &str = include_str!("clients.html");
+const PAGE: &str = include_str!("index.html");
+
+const STYLE: &str = include_str!("style.css");
+
+const VALUE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::director;
+
+    fn demo(store: &str, orders: Option<Orders>) -> Demo {
+        Demo::new(store.parse().expect("an address"), orders)
+    }
+
+    fn both() -> [Demo; 2] {
+        let orders = director::start(1).expect("a thread");
+        [None, Some(orders)].map(|orders| demo("127.0.0.1:11311", orders))
+    }
+
+    fn request<'a>(method: &'a str, path: &'a str, body: &'a [u8]) -> PageRequest<'a> {
+        PageRequest {
+            method,
+            path,
+            body,
+            is_of_another_site: false,
+        }
+    }
+
+    #[test]
+    fn the_pages_name_the_store() {
+        for (demo, command) in both()
+            .iter()
+            .zip(["nc 127.0.0.1 11311", "-s 127.0.0.1:11311"])
+        {
+            let answer = demo.respond(&request("GET", "/", b"")).expect("the page");
+            assert_eq!((answer.status, answer.set), (200, None));
+            let page = std::str::from_utf8(&answer.body).expect("the page is text");
+            assert!(page.contains(command));
+            assert!(page.contains(KEY));
+            assert!(!page.contains("{{"), "a placeholder is left");
+            assert_eq!(demo.respond(&request("HEAD", "/", b"")), Some(answer));
+        }
+    }
+
+    #[test]
+    fn a_store_on_every_address_is_reached_on_the_loopback_one() {
+        let anywhere = "0.0.0.0:11211".parse().expect("an address");
+        assert_eq!(reachable(anywhere).to_string(), "127.0.0.1:11211");
+        let page = Maker { orders: None }.make(anywhere);
+        let answer = page.respond(&request("GET", "/", b"")).expect("the page");
+        assert!(String::from_utf8_lossy(&answer.body).contains("nc 127.0.0.1 11211"));
+    }
+
+    #[test]
+    fn a_write_sets_the_key_to_the_body() {
+        for demo in both() {
+            for body in [&b"hello"[..], b"", &[0xff; VALUE_BYTES_MAX]] {
+                let answer = demo.respond(&request("POST", "/demo/set", body));
+                let answer = answer.expect("the app");
+                assert_eq!((answer.status, answer.set), (200, Some((KEY, body))));
+            }
+            let long = [b'x'; VALUE_BYTES_MAX + 1];
+            let answer = demo.respond(&request("POST", "/demo/set", &long));
+            let answer = answer.expect("the app");
+            assert_eq!((answer.status, answer.set), (413, None));
+            assert_eq!(&*answer.body, b"value exceeds 4096 bytes: 4097\n");
+        }
+    }
+
+    #[test]
+    fn the_number_of_clients_has_a_bound() {
+        let [alone, demo] = both();
+        let most = CLIENTS_MAX.to_string();
+        let beyond = (CLIENTS_MAX + 1).to_string();
+        for (body, status) in [
+            ("0", 202),
+            (&*most, 202),
+            (&*beyond, 400),
+            ("-1", 400),
+            ("many", 400),
+            ("", 400),
+        ] {
+            let asked = request("POST", "/demo/clients", body.as_bytes());
+            let answer = demo.respond(&asked).expect("the app");
+            assert_eq!((answer.status, answer.set), (status, None), "{body}");
+            assert_eq!(alone.respond(&asked), None);
+        }
+    }
+
+    #[test]
+    fn a_page_of_another_site_changes_nothing() {
+        let [_, demo] = both();
+        for (method, path, status) in [
+            ("POST", "/demo/set", 403),
+            ("POST", "/demo/clients", 403),
+            ("GET", "/", 200),
+        ] {
+            let asked = PageRequest {
+                is_of_another_site: true,
+                ..request(method, path, b"1")
+            };
+            let answer = demo.respond(&asked).expect("the app");
+            assert_eq!((answer.status, answer.set), (status, None), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_requests_are_not_the_demonstrations() {
+        for demo in both() {
+            assert_eq!(demo.respond(&request("GET", KEY, b"")), None);
+            assert_eq!(demo.respond(&request("POST", "/demo", b"")), None);
+            let status = |method, path| {
+                let answer = demo.respond(&request(method, path, b""));
+                answer.map(|answer| answer.status)
+            };
+            assert_eq!(status("GET", "/demo/set"), Some(405));
+            assert_eq!(status("POST", "/"), Some(405));
+        }
+    }
+
+    #[test]
+    fn the_pages_are_small_and_fetch_nothing_from_elsewhere() {
+        for demo in both() {
+            assert!(demo.page.len() < 24_000, "{}", demo.page.len());
+            for part in [
+                "http://",
+                "https://",
+                "//cdn",
+                "@import",
+                "<script src",
+                "<link rel=\"style",
+            ] {
+                assert!(!demo.page.contains(part), "the page has `{part}`");
+            }
+        }
+    }
+}
