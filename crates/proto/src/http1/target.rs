@@ -114,7 +114,24 @@ pub(crate) fn is_host(text: &[u8]) -> bool {
     let is_name = name
         .iter()
         .fold(true, |clean, byte| clean & HOST_BYTES[usize::from(*byte)]);
-    is_name && !name.is_empty() && is_port(port)
+    (is_name || is_coded_name(name)) && !name.is_empty() && is_port(port)
+}
+
+/// Returns true if each byte may stand in the name of a host, or is coded as `%` and two digits.
+fn is_coded_name(name: &[u8]) -> bool {
+    let mut rest = name;
+    while let [first, behind @ ..] = rest {
+        rest = match behind {
+            [high, low, behind @ ..]
+                if *first == b'%' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
+                behind
+            }
+            _ if HOST_BYTES[usize::from(*first)] => behind,
+            _ => return false,
+        };
+    }
+    true
 }
 
 /// Returns true if the text is empty, or a colon with at most five digits.
@@ -133,7 +150,7 @@ static HOST_BYTES: [bool; 256] = {
         table[byte as usize] = byte.is_ascii_alphanumeric();
         byte += 1;
     }
-    let others = b"-._~%!$&'()*+,;=";
+    let others = b"-._~!$&'()*+,;=";
     let mut index = 0;
     while index < others.len() {
         table[others[index] as usize] = true;
@@ -141,3 +158,29 @@ static HOST_BYTES: [bool; 256] = {
     }
     table
 };
+
+#[cfg(test)]
+mod tests {
+    use super::is_host;
+
+    #[test]
+    fn a_coded_byte_of_a_host_has_two_digits() {
+        let taken = [
+            "a",
+            "a.b:80",
+            "%41",
+            "a%2fb",
+            "%C3%BC.test:8",
+            "a!$&'()*+,;=-._~",
+        ];
+        for host in taken {
+            assert!(is_host(host.as_bytes()), "{host}");
+        }
+        let refused = [
+            "%", "%4", "a%", "a%:80", "%g1", "%1g", "%%41", "a%2", "%41%", "",
+        ];
+        for host in refused {
+            assert!(!is_host(host.as_bytes()), "{host}");
+        }
+    }
+}
