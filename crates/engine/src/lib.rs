@@ -46,6 +46,7 @@ pub mod embed;
 mod fan_out;
 pub mod files;
 mod gathered;
+mod growth;
 pub mod handler;
 mod http;
 mod limits;

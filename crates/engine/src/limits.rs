@@ -32,9 +32,9 @@ pub struct Limits {
     /// has more than 4 KiB. Beyond this, a held request becomes the last one of its connection: the
     /// input behind it is dropped, and its client repeats those requests. Default 4 MiB.
     pub held_input_bytes_max: usize,
-    /// Bytes of unfinished requests, heads with what is gathered of their bodies, and of streams of
-    /// HTTP/2 that leave HTTP and are not read, that all connections together keep. Beyond it: 503,
-    /// or a reset. Default 256 MiB.
+    /// Bytes of unfinished requests, heads with what is gathered of their bodies, and of bodies,
+    /// WebSockets and tunnels on streams of HTTP/2 that are not read, that all connections together
+    /// keep. Beyond it: 503, or a reset. Default 256 MiB.
     pub gathered_bytes_max: usize,
     /// Bytes of a streaming answer that may wait for a slow reader before more is refused.
     /// Default 1 MiB.

@@ -322,7 +322,8 @@ impl Reply<'_> {
     ///
     /// Shape: for an app that lets bytes come ahead of its reader. While it does not wait, the time
     /// of the client stands still ([`Limits::body_timeout`](crate::Limits::body_timeout)), and that
-    /// of a hold runs.
+    /// of a hold runs. Over HTTP/2 what comes meanwhile stays with the engine, which counts it for
+    /// [`Limits::gathered_bytes_max`](crate::Limits::gathered_bytes_max).
     ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http};

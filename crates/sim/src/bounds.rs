@@ -40,8 +40,9 @@ pub(crate) fn check_http2(load: LoopLoad) -> Result<(), Broken> {
 
 /// An answer with the longest value for each of the streams that a client may have.
 const HTTP2_QUEUED_MAX: usize = 128 * 36 * 1024;
-/// A field section, the window of the connection, and frames that are to be answered.
-const HTTP2_KEPT_MAX: usize = 384 * 1024;
+/// A field section, frames that are to be answered, and the first window of each of the streams
+/// that a client may have, whose memory grows by a quarter.
+const HTTP2_KEPT_MAX: usize = 128 * 1024 + 128 * 80 * 1024;
 
 impl Bounds {
     /// The bounds of a seed, which most have not.

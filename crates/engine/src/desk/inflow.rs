@@ -1,5 +1,6 @@
 //! The body of a request on its way from a loop to its reader.
 
+use crate::growth::extend;
 use bytes::Bytes;
 use std::task::Poll;
 
@@ -48,18 +49,7 @@ pub struct Inflow {
 impl Inflow {
     /// Adds bytes that came.
     pub fn arrive(&mut self, data: &[u8]) {
-        let (length, capacity) = (self.arrived.len(), self.arrived.capacity());
-        if length + data.len() > capacity {
-            // By a quarter at a time, so that little is kept beyond what was granted.
-            let more = (capacity / 4).max(GROWTH_BYTES_MIN);
-            let more = if length == 0 {
-                0
-            } else {
-                capacity + more - length
-            };
-            self.arrived.reserve_exact(more.max(data.len()));
-        }
-        self.arrived.extend_from_slice(data);
+        extend(&mut self.arrived, data);
         self.is_awaited = false;
     }
 
@@ -122,26 +112,11 @@ impl Inflow {
     }
 }
 
-/// The least that a body grows by behind its first bytes.
-const GROWTH_BYTES_MIN: usize = 512;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const WINDOW: u64 = 8;
-
-    #[test]
-    fn what_comes_byte_by_byte_takes_little_more_memory_than_it_has() {
-        let mut body = Inflow::default();
-        body.arrive(&[0; 1000]);
-        assert_eq!(body.arrived.capacity(), 1000);
-        for come in 1001..64 << 10 {
-            body.arrive(b"b");
-            let kept = body.arrived.capacity();
-            assert!(kept <= come + (come / 4).max(512), "{kept} for {come}");
-        }
-    }
 
     #[test]
     fn the_client_is_never_ahead_by_more_than_the_window() {

@@ -4,6 +4,7 @@ mod cuts;
 mod held;
 mod peer;
 mod sockets;
+mod uploads;
 
 use crate::support::Fixture;
 use bytes::Bytes;
@@ -400,24 +401,4 @@ fn the_beginning_of_a_body_is_as_long_as_the_app_wants_it() {
     let answer = peer.answer(&mut fixture, 3);
     assert!(answer.body.ends_with(b"[no mor]"), "{answer:?}");
     assert_eq!(fixture.server.app.gathered, [7]);
-}
-
-#[test]
-fn bodies_that_wait_are_no_more_than_the_window_of_their_connection() {
-    let network = SimNet::new(1);
-    let mut fixture = fixture(limits());
-    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
-    for stream in (1..=31).step_by(2) {
-        peer.send(request(stream, "POST", "/upload?grant=0", false));
-        peer.send(data(stream, &[b'd'; 16_384], false));
-    }
-    pass(&network, &mut fixture, Duration::from_millis(1));
-    peer.receive();
-    assert_eq!((peer.go_away, peer.answers.len()), (None, 0));
-    peer.send(request(33, "POST", "/upload?grant=0", false));
-    peer.send(data(33, b"d", false));
-    pass(&network, &mut fixture, Duration::from_millis(1));
-    peer.receive();
-    assert_eq!(peer.go_away, Some(ErrorCode::FLOW_CONTROL_ERROR));
-    assert_eq!(fixture.server.app.abandoned.len(), 17);
 }

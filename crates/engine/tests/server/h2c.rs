@@ -7,11 +7,14 @@ mod windows;
 
 use crate::support::serve;
 use client::Peer;
-use dwell_engine::handler::{Answer, BodyMode, BodyWriter, Exchange, Handler, Responder};
+use dwell_engine::handler::{
+    Answer, BodyMode, BodyWriter, Exchange, Handler, RequestBody, Responder,
+};
 use dwell_engine::{Body, Request, Response, Running, ServerBuilder};
 use dwell_proto::http1::{RequestHead, Version};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
 /// Bytes of the answer to `/big`.
 const BIG_BYTES: usize = 100_000;
@@ -26,6 +29,8 @@ struct Site {
     slow: Arc<AtomicUsize>,
     /// Writers that have found no more room.
     writers: Arc<Mutex<Vec<BodyWriter>>>,
+    /// Bodies whose readers have waited for the first bytes, and have not come back.
+    bodies: Arc<Mutex<Vec<(RequestBody, Responder)>>>,
 }
 
 impl Handler for Site {
@@ -59,6 +64,13 @@ impl Handler for Site {
             (_, "/thread") => {
                 let taken = exchange.responder();
                 let _ = taken.take_over_blocking(Answer::new(101), |_, _| unreachable!());
+            }
+            ("PUT", "/left") => {
+                let mut body = exchange.body(request);
+                let first = body.poll_next(&mut Context::from_waker(Waker::noop()));
+                assert!(first.is_pending());
+                let mut bodies = self.bodies.lock().unwrap();
+                bodies.push((body, exchange.responder()));
             }
             ("PUT", _) => {
                 let mut body = exchange.body(request);

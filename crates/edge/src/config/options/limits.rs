@@ -18,9 +18,10 @@ options! {
     "limits".limits.poll_body_bytes_max = Size(0, GIB);
     "Bytes of the body of a poll, kept so that a miss can be forwarded. Beyond it: 413."
     "limits".limits.gathered_bytes_max = Size(MIB, 1024 * GIB);
-    "Bytes of requests whose body has not come yet, as far as it is gathered, and of WebSockets \
-     and tunnels on streams of HTTP/2 that were not read, for the whole process. Beyond it: 503 \
-     with `Retry-After`, or a reset, and for the oldest of them when less than an eighth is left."
+    "Bytes of requests whose body has not come yet, as far as it is gathered, and of bodies, \
+     WebSockets and tunnels on streams of HTTP/2 that were not read, for the whole process. \
+     Beyond it: 503 with `Retry-After`, or a reset, and for the oldest of them when less than an \
+     eighth is left."
     "limits".limits.connections_max = Count(1, 100 * MILLION);
     "Open client connections, WebSockets and tunnels to the application among them. Beyond it new \
      ones are closed, and WebSockets on connections of HTTP/2 get 503."

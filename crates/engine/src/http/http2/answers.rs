@@ -166,9 +166,7 @@ impl<A> Serve<'_, A> {
             return;
         };
         stream.exchange.phase = Phase::Writing;
-        if let Some(upload) = stream.upload.take() {
-            self.session.used(upload.ahead.len());
-        }
+        stream.upload = None;
         if stream.carrier.take().is_some() {
             self.tables.unread.remove(token);
             self.tables.leaves.offered -= usize::from(stream.marks.way == Way::In);

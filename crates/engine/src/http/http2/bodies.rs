@@ -19,8 +19,9 @@ impl<A: App> Serve<'_, A> {
         data: &[u8],
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
+        // The window of a stream bounds what its reader leaves, which holds up no other stream.
+        self.session.used(data.len());
         let Some(token) = self.session.open.find(number) else {
-            self.session.used(data.len());
             self.check_begun(number)?;
             if self.session.open.was_reset(number) {
                 return Ok(());
@@ -31,7 +32,6 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         };
         if stream.marks.is_ended {
-            self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::STREAM_CLOSED);
         }
         if stream.carrier.is_some() {
@@ -39,12 +39,10 @@ impl<A: App> Serve<'_, A> {
         }
         let Some(upload) = stream.upload.as_deref_mut() else {
             // Its answer is given, and what still comes is dropped.
-            self.session.used(data.len());
             stream.marks.is_ended |= ends_stream;
             return Ok(());
         };
         if window_bytes > 0 && upload.window < i64::from(window_bytes) {
-            self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
         }
         upload.window -= i64::from(window_bytes);
@@ -79,26 +77,24 @@ impl<A: App> Serve<'_, A> {
             upload.received > length || (is_last && upload.received < length)
         });
         if is_wrong {
-            self.session.used(data.len());
             return self.fail_stream(token, ErrorCode::PROTOCOL_ERROR);
         }
         if upload.received > upload.bytes_max {
-            self.session.used(data.len());
             return self.fail_held(token, 413);
         }
         upload.pace.received(now, data.len(), timeout, rate);
         let is_bounded = self.waits.bounds_held || !is_held;
         if is_bounded && !is_last && upload.pace.left(now).is_zero() {
-            self.session.used(data.len());
             return self.fail_held(token, 408);
         }
         if matches!(upload.taking, Taking::Stream { .. }) {
             let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
-            if !upload.charge_for(data.len(), budget, max) {
-                self.session.used(data.len());
+            // What goes on at once is not kept.
+            let is_next = is_held && upload.ahead.is_empty();
+            let wanted = if is_next { upload.wanted() } else { 0 };
+            if !upload.keep(data, wanted, (budget, max), now) {
                 return self.fail_held(token, 503);
             }
-            upload.ahead.extend_from_slice(data);
             return self.feed(token);
         }
         self.gather(token, data)
@@ -122,10 +118,8 @@ impl<A: App> Serve<'_, A> {
             _ => data.len(),
         };
         let (data, rest) = data.split_at(data.len().min(room));
-        self.session.used(data.len());
-        upload.ahead.extend_from_slice(rest);
-        let is_charged =
-            rest.is_empty() || upload.charge_for(rest.len(), &self.accounts.gathered, bytes_max);
+        let bound = (&self.accounts.gathered, bytes_max);
+        let is_charged = upload.keep(rest, 0, bound, self.context.now());
         let Taking::Collect {
             gathered,
             streams_on,
@@ -134,7 +128,6 @@ impl<A: App> Serve<'_, A> {
             return Ok(());
         };
         if !is_charged || !gathered.extend(data, bytes_max) {
-            self.session.used(rest.len());
             self.reject(token, 503);
             return Ok(());
         }
@@ -143,7 +136,7 @@ impl<A: App> Serve<'_, A> {
             return self.hand_over_gathered(token, gathered, false, trailers);
         }
         // Of all that was announced only the end is missing.
-        let is_all = upload.length == Some(upload.received);
+        let is_all = upload.length == Some(upload.received) && upload.ahead.is_empty();
         if *streams_on && gathered.room() == 0 && !is_all {
             let stream_on = Taking::Stream {
                 credit: 0,
@@ -166,7 +159,7 @@ impl<A: App> Serve<'_, A> {
         Ok(())
     }
 
-    /// Hands on what has come of a streamed body, as far as it is granted.
+    /// Hands on what has come of a streamed body, as far as it is granted and awaited.
     pub(super) fn feed(&mut self, token: Token) -> Result<(), ErrorCode> {
         loop {
             let Some(stream) = self.tables.streams.get_mut(token) else {
@@ -179,14 +172,13 @@ impl<A: App> Serve<'_, A> {
             let Some(upload) = stream.upload.as_deref_mut() else {
                 return Ok(());
             };
+            let length = upload.ahead.len().min(upload.wanted());
             let Taking::Stream {
                 credit, received, ..
             } = &mut upload.taking
             else {
                 return Ok(());
             };
-            let wanted = usize::try_from(*credit).unwrap_or(usize::MAX);
-            let length = upload.ahead.len().min(wanted);
             if length == 0 {
                 if upload.is_complete && upload.ahead.is_empty() {
                     return self.end_body(token);
@@ -196,19 +188,10 @@ impl<A: App> Serve<'_, A> {
             }
             *credit -= length as u64;
             *received += length as u64;
-            let piece = if length == upload.ahead.len() {
-                upload.charge = None;
-                std::mem::take(&mut upload.ahead)
-            } else {
-                if let Some(charge) = &mut upload.charge {
-                    charge.shrink(length);
-                }
-                upload.ahead.drain(..length).collect()
-            };
             if *credit == 0 {
                 upload.pace.rest(self.context.now());
             }
-            self.session.used(length);
+            let piece = upload.take(length, self.context.now());
             self.call(token, |context, app, reply| {
                 app.body_data(context, id, tag, &piece, reply)
             })?;
@@ -270,8 +253,6 @@ impl<A: App> Serve<'_, A> {
         data: &[u8],
         ends_stream: bool,
     ) -> Result<(), ErrorCode> {
-        // Its own window bounds what its owner does not read, and holds up no other stream.
-        self.session.used(data.len());
         let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
         let now = self.context.now();
         let Some(stream) = self.tables.streams.get_mut(token) else {

@@ -14,7 +14,7 @@ use dwell_timers::Tick;
 pub(super) const STREAMS_MAX: usize = 128;
 /// Bytes of a body that a client may send before they are wanted.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 16 * 1024;
-/// Bytes of all bodies of a connection that may be on the way, or wait for their readers.
+/// Bytes of all bodies of a connection that may be on the way.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// The windows of a connection and of its streams until either side says otherwise (RFC 9113
 /// section 6.9.2).

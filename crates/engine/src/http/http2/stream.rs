@@ -6,6 +6,7 @@ use crate::app::ExchangeId;
 use crate::body_pace::BodyPace;
 use crate::budget::{Budget, Charge};
 use crate::connection::{Exchange, Phase, Taking};
+use crate::growth::extend;
 use dwell_evloop::{Carrier, Token};
 use dwell_proto::http2::{ErrorCode, Window};
 use std::time::{Duration, Instant};
@@ -75,8 +76,9 @@ pub(super) enum Way {
 pub(super) struct Upload {
     pub(super) taking: Taking,
     pub(super) pace: BodyPace,
-    /// The time at which its head had come.
-    pub(super) began: Instant,
+    /// The time at which its head had come; of a body that is streamed, since when nothing was read
+    /// of what is kept.
+    since: Instant,
     /// The announced size.
     pub(super) length: Option<u64>,
     pub(super) received: u64,
@@ -132,10 +134,10 @@ impl Stream {
         let upload = self.upload.as_deref()?;
         let is_one = match &upload.taking {
             Taking::Collect { .. } => true,
-            Taking::Stream { credit, .. } => *credit == 0 && !upload.ahead.is_empty(),
+            Taking::Stream { .. } => !upload.ahead.is_empty(),
             Taking::Discard { .. } => false,
         };
-        is_one.then_some(upload.began)
+        is_one.then_some(upload.since)
     }
 
     /// Returns true if the stream is to end by an error.
@@ -161,7 +163,7 @@ impl Upload {
         Self {
             taking,
             pace: BodyPace::new(timeout),
-            began: now,
+            since: now,
             length,
             received: 0,
             bytes_max,
@@ -171,6 +173,54 @@ impl Upload {
             trailers: Vec::new(),
             is_complete: false,
         }
+    }
+
+    /// Bytes that the app takes now. Others stay here, where they are counted, though it has let
+    /// them come ahead of its reader.
+    pub(super) fn wanted(&self) -> usize {
+        match &self.taking {
+            Taking::Stream {
+                credit,
+                is_awaited: true,
+                ..
+            } => usize::try_from(*credit).unwrap_or(usize::MAX),
+            _ => 0,
+        }
+    }
+
+    /// Keeps bytes until the app wants them, and charges for those behind the `wanted` ones; false
+    /// where there is no room.
+    pub(super) fn keep(
+        &mut self,
+        data: &[u8],
+        wanted: usize,
+        (budget, bytes_max): (&Budget, usize),
+        now: Instant,
+    ) -> bool {
+        if data.is_empty() {
+            return true;
+        }
+        if self.ahead.is_empty() {
+            self.since = now;
+        }
+        let behind = data.len().saturating_sub(wanted);
+        let has_room = behind == 0 || self.charge_for(behind, budget, bytes_max);
+        if has_room {
+            extend(&mut self.ahead, data);
+        }
+        has_room
+    }
+
+    /// Takes the first of the bytes that are kept, of which there are as many at least.
+    pub(super) fn take(&mut self, length: usize, now: Instant) -> Vec<u8> {
+        self.since = now;
+        // What stays has no more memory than it needs.
+        let rest = self.ahead.split_off(length);
+        let kept = rest.len() + self.trailers.len();
+        if let Some(charge) = &mut self.charge {
+            charge.shrink(charge.bytes().saturating_sub(kept));
+        }
+        std::mem::replace(&mut self.ahead, rest)
     }
 
     /// Charges for bytes that are kept until the app wants them; false where there is no room.
@@ -209,5 +259,29 @@ mod tests {
     #[test]
     fn a_held_stream_is_small() {
         assert!(size_of::<Stream>() <= 72, "{}", size_of::<Stream>());
+    }
+
+    #[test]
+    fn bytes_are_charged_for_as_long_as_they_are_kept() {
+        let (budget, begun) = (Budget::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let taking = Taking::Stream {
+            credit: 4,
+            received: 0,
+            continue_owed: false,
+            is_awaited: true,
+        };
+        let mut upload = Upload::new(taking, None, 100, Duration::MAX, begun, 100);
+        // Those that are wanted are not, and what is beyond the bound is refused.
+        assert!(!upload.keep(b"wanted", upload.wanted(), (&budget, 1), at(1)));
+        assert!(upload.keep(b"wanted", upload.wanted(), (&budget, 2), at(2)));
+        assert_eq!((budget.bytes(), upload.since), (2, at(2)));
+        assert_eq!(upload.take(4, at(3)), b"want");
+        assert_eq!((budget.bytes(), upload.since), (2, at(3)));
+        // What comes behind others waits since they do.
+        assert!(upload.keep(b"more", 0, (&budget, 6), at(4)));
+        assert_eq!((budget.bytes(), upload.since), (6, at(3)));
+        assert_eq!(upload.take(6, at(5)), b"edmore");
+        assert_eq!((budget.bytes(), upload.ahead.capacity()), (0, 0));
     }
 }

@@ -272,9 +272,6 @@ impl<A> Serve<'_, A> {
         self.served = true;
         self.session.open.remove(stream.number());
         self.session.sending.requeue(stream.out.bytes(), 0);
-        if let Some(upload) = &stream.upload {
-            self.session.used(upload.ahead.len());
-        }
         if self.session.going == Going::No
             && self.session.open.requests >= self.limits.requests_per_connection_max
         {

@@ -2,6 +2,7 @@
 
 use super::client::{Got, Peer, acknowledgement, data, preface, request, window};
 use super::{BIG_BYTES, peer, site};
+use dwell_engine::handler::Answer;
 use dwell_proto::http2::ErrorCode;
 use std::time::Duration;
 
@@ -95,6 +96,33 @@ fn large_bodies_come_as_their_windows_open() {
             "{} bytes",
             answer.len()
         );
+    }
+}
+
+#[test]
+fn bodies_whose_readers_have_left_hold_up_no_other() {
+    const WINDOW: usize = 16_384;
+    let (_running, site, mut peer) = peer(|builder| builder.max_body_bytes(1 << 20));
+    peer.send(acknowledgement());
+    for stream in (1..41).step_by(2) {
+        peer.send(request(stream, "PUT", "/left", false));
+        peer.until(|got| matches!(got, Got::Window(number, _) if *number == stream));
+        for _ in 0..5 {
+            peer.send(data(stream, &[b'l'; WINDOW], false));
+        }
+    }
+    // Six times the window of the connection, of which nearly all is given back.
+    peer.send(request(41, "PUT", "/", false));
+    peer.send(data(41, &[b'r'; WINDOW], true));
+    let (status, text) = peer.answer(41);
+    assert_eq!((status.as_str(), &text[..]), ("200", &b"Ok(16384) 0"[..]));
+    for (place, (mut body, responder)) in site.bodies.lock().unwrap().drain(..).enumerate() {
+        let stream = 2 * place as u32 + 1;
+        peer.send(data(stream, b"", true));
+        let whole = body.read_all(1 << 20).map(|bytes| bytes.len());
+        assert_eq!(whole, Ok(5 * WINDOW));
+        responder.send(Answer::text(200, "read")).unwrap();
+        assert_eq!(peer.answer(stream).1, b"read");
     }
 }
 
