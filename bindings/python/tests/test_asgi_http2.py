@@ -126,6 +126,18 @@ def test_a_client_of_http1_is_served_on_the_same_port(server: RunningAsgi, site:
     assert site.scopes[0]["http_version"] == "1.1"
 
 
+def test_bodies_that_nobody_reads_hold_up_no_other(server: RunningAsgi, site: Site) -> None:
+    body = b"u" * 16_384
+    with client(server) as peer:
+        # More than the window of the connection.
+        asked = [peer.ask("/hold", "POST", body=body, ends=False) for _ in range(20)]
+        assert len(peer.get("/echo", method="POST", body=b"r" * 100_000).body) == 100_000
+        site.open(server)
+        for number in asked:
+            peer.send(number, b"", ends=True)
+            assert peer.answer(number).body == b"%d" % len(body)
+
+
 def test_it_is_off_by_default(run_asgi: RunAsgi, site: Site) -> None:
     with run_asgi(site, lifespan="off").wire() as old:
         old.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
