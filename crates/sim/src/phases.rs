@@ -80,8 +80,13 @@ fn looks(options: &Options, time: Duration) -> u64 {
     ((sweeps * loops * rounds + statistics) * (2 + 2 * memcached.servers as u128)) as u64
 }
 
-/// Turns of a loop for a Redis in so long: for each second of silence one to ask for a sign of life
-/// and one that hears it, and as many for each sweep.
+/// Turns of a loop for one connection to a Redis that has nothing else to do: for each second of
+/// silence one to ask for a sign of life, one that hears it, and two for deadlines that it moves.
+fn probes(time: Duration) -> u64 {
+    4 * (time.as_secs() + 1)
+}
+
+/// Turns of a loop for a Redis in so long: for the silence of both connections, and for each sweep.
 fn looks_in_redis(redis: &RedisOptions, time: Duration) -> u64 {
     let interval = if redis.may_sweep() {
         SWEPT
@@ -89,7 +94,7 @@ fn looks_in_redis(redis: &RedisOptions, time: Duration) -> u64 {
         redis.sweep_interval
     };
     let sweeps = time.as_millis() / interval.as_millis() + 1;
-    2 * time.as_secs() + 3 * sweeps as u64
+    2 * probes(time) + 3 * sweeps as u64
 }
 
 /// Plays the plan of a seed.
@@ -126,9 +131,11 @@ fn play_with(plan: &Plan, is_recorded: bool) -> Outcome {
 fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
     let mut at_start = world.edge.figures();
     if plan.options.memcached.is_some() || plan.options.redis.is_some() {
-        // The loops connect to servers, and all are connected in the end.
+        // The loops connect to servers, and all are connected in the end. A connection to Redis has
+        // the deadline at which its server is asked for a sign of life.
+        let probed = plan.options.redis.as_ref().map(|_| plan.options.loops);
         for (_, number) in at_start.iter_mut().filter(|(name, _)| *name == "deadlines") {
-            *number = 0;
+            *number = probed.unwrap_or_default();
         }
     }
     world.set_rough(true);
@@ -299,7 +306,7 @@ fn be_quiet(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All leave; nothing is left of them, and the loops do nothing at all.
+/// All leave; nothing is left of them, and the loops do nothing but to probe a Redis.
 fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Failure> {
     for key in 0..world.keys.len() {
         if let Some(writer) = key.checked_rem(world.writers.len()) {
@@ -333,7 +340,9 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     let before = world.turns;
     world.pass(SECOND * 60)?;
     let turns = world.turns - before;
-    if turns > 0 {
+    let redis = world.options.redis.as_ref();
+    let most = redis.map_or(0, |_| probes(SECOND * 60) * world.options.loops as u64);
+    if turns > most {
         let reason = format!("{turns} turns in a minute without clients");
         return Err(world.failure((Oracle::Silence, reason)));
     }
