@@ -1,11 +1,12 @@
 //! The connection of a client: a simulated socket, perhaps with TLS on it, or a place on a
 //! connection of HTTP/2.
 
+use crate::carrier::Carrier;
 use crate::h2::Requests;
 use crate::keys::Broken;
 use crate::tls::Tls;
 use dwell_evloop::sim::SimStream;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 /// One connection to the edge.
@@ -13,20 +14,14 @@ pub(crate) struct Connection(Way);
 
 /// The way of bytes to the edge and back.
 enum Way {
-    Plain(SimStream),
-    Secure(SimStream, Box<Tls>),
+    Own(Carrier),
     Streams(Requests),
 }
 
 impl Connection {
-    pub(crate) fn plain(stream: SimStream) -> Self {
-        Self(Way::Plain(stream))
-    }
-
-    pub(crate) fn secure(mut stream: SimStream, mut tls: Tls) -> Self {
-        // The first flight of the handshake.
-        tls.flush(&mut stream);
-        Self(Way::Secure(stream, Box::new(tls)))
+    /// Has a socket of its own.
+    pub(crate) fn own(carrier: Carrier) -> Self {
+        Self(Way::Own(carrier))
     }
 
     /// Has each request on a stream of HTTP/2.
@@ -37,8 +32,7 @@ impl Connection {
     /// Writes what is taken of these bytes now.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Way::Plain(stream) => stream.write(bytes),
-            Way::Secure(stream, tls) => Ok(tls.write(stream, bytes)),
+            Way::Own(carrier) => carrier.write(bytes),
             Way::Streams(requests) => Ok(requests.write(bytes)),
         }
     }
@@ -46,8 +40,7 @@ impl Connection {
     /// Returns true if a read would give something, or has something to send.
     pub(crate) fn is_readable(&self) -> bool {
         match &self.0 {
-            Way::Plain(stream) => stream.is_readable(),
-            Way::Secure(stream, tls) => stream.is_readable() || tls.has_pending(),
+            Way::Own(carrier) => carrier.is_readable(),
             Way::Streams(requests) => requests.is_readable(),
         }
     }
@@ -55,12 +48,7 @@ impl Connection {
     /// Reads all that has come; returns false at the end of the connection.
     pub(crate) fn read_all(&mut self, into: &mut Vec<u8>) -> bool {
         match &mut self.0 {
-            Way::Plain(stream) => stream.read_all(into),
-            Way::Secure(stream, tls) => {
-                let is_open = stream.read_all(&mut tls.received);
-                tls.take_received(stream, into);
-                is_open
-            }
+            Way::Own(carrier) => carrier.read_all(into),
             Way::Streams(requests) => requests.read(into, usize::MAX),
         }
     }
@@ -68,48 +56,33 @@ impl Connection {
     /// Reads at most `most` bytes of what has come; returns false at the end of the connection.
     pub(crate) fn read_little(&mut self, into: &mut Vec<u8>, most: usize) -> bool {
         match &mut self.0 {
-            Way::Plain(stream) => stream.read_little(into, most),
-            Way::Secure(stream, tls) => {
-                let is_open = stream.read_little(&mut tls.received, most);
-                tls.take_received(stream, into);
-                is_open
-            }
+            Way::Own(carrier) => carrier.read_little(into, most),
             Way::Streams(requests) => requests.read(into, most),
         }
     }
 
     pub(crate) fn set_window(&self, bytes: usize) {
         match &self.0 {
-            Way::Plain(stream) | Way::Secure(stream, _) => stream.set_window(bytes),
+            Way::Own(carrier) => carrier.set_window(bytes),
             Way::Streams(requests) => requests.set_window(bytes),
         }
     }
 
-    /// Ends the sending side: under TLS by its own means, by those of the socket, or by both.
+    /// Ends the sending side.
     ///
     /// # Errors
     /// A stream has none, as its request is whole.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Way::Plain(stream) => stream.shutdown_write(),
-            Way::Secure(stream, tls) => {
-                if tls.finish(stream) {
-                    return Ok(());
-                }
-                stream.shutdown_write()
-            }
+            Way::Own(carrier) => carrier.shutdown_write(),
             Way::Streams(_) => Err(ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Ends the connection in this way; under TLS the peer is told of it or not. A stream is reset.
+    /// Ends the connection in this way. A stream is reset.
     pub(crate) fn leave(self, leave: impl FnOnce(&SimStream)) {
         match self.0 {
-            Way::Plain(stream) => leave(&stream),
-            Way::Secure(mut stream, mut tls) => {
-                tls.say_goodbye(&mut stream);
-                leave(&stream);
-            }
+            Way::Own(mut carrier) => carrier.leave(leave),
             Way::Streams(requests) => drop(requests),
         }
     }
@@ -117,14 +90,14 @@ impl Connection {
     fn requests(&self) -> Option<&Requests> {
         match &self.0 {
             Way::Streams(requests) => Some(requests),
-            Way::Plain(_) | Way::Secure(..) => None,
+            Way::Own(_) => None,
         }
     }
 
     fn tls(&self) -> Option<&Tls> {
         match &self.0 {
-            Way::Secure(_, tls) => Some(tls),
-            Way::Plain(_) | Way::Streams(_) => None,
+            Way::Own(carrier) => carrier.tls(),
+            Way::Streams(_) => None,
         }
     }
 
@@ -161,7 +134,8 @@ impl Connection {
 
     /// Returns true if the server may have given up its handshake, and has read no request then.
     pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.tls().is_some_and(Tls::is_unconfirmed)
+        let is_shared = self.requests().is_some_and(Requests::is_unconfirmed);
+        is_shared || self.tls().is_some_and(Tls::is_unconfirmed)
     }
 
     /// Returns true if it ends with the process that has it: under TLS 1.2 it goes to no successor.
@@ -177,7 +151,9 @@ impl Connection {
         clear_since: Duration,
         is_read: bool,
     ) -> Result<(), Broken> {
-        self.tls()
-            .map_or(Ok(()), |tls| tls.check(now, clear_since, is_read))
+        match &self.0 {
+            Way::Own(carrier) => carrier.check(now, clear_since, is_read),
+            Way::Streams(_) => Ok(()),
+        }
     }
 }

@@ -12,7 +12,7 @@ mod requests;
 mod session;
 
 pub use attacker::Attack;
-pub(crate) use browsers::Browsers;
+pub(crate) use browsers::{Browsers, Dial};
 pub use options::{BrowserAct, BrowserFault, H2Options};
 pub(crate) use options::{PUBLISHERS, h2_steps};
 pub(crate) use requests::Requests;

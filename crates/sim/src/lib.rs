@@ -14,6 +14,7 @@ mod app;
 mod around;
 mod bounding;
 mod bounds;
+mod carrier;
 mod chance;
 mod client;
 mod connection;

@@ -1,7 +1,8 @@
 //! The ways in which clients reach the edge.
 
+use crate::carrier::Carrier;
 use crate::connection::Connection;
-use crate::h2::Browsers;
+use crate::h2::{BrowserAct, Browsers, Dial};
 use crate::keys::Broken;
 use crate::options::Options;
 use crate::reload;
@@ -46,13 +47,32 @@ impl Transports {
 
     /// Begins the connection of a client, under TLS or not, or a place on one of HTTP/2.
     pub(crate) fn connect(&self, who: Who, network: &SimNet, to: SocketAddr) -> Connection {
-        if let Some(side) = self.side.as_ref().filter(|side| side.has(who)) {
-            let (stream, tls) = side.connect(network);
-            return Connection::secure(stream, tls);
+        let dial = self.dial(network, to);
+        let side = self.side.as_ref().filter(|side| side.has(who));
+        let browsers = self.browsers.as_ref().filter(|browsers| browsers.has(who));
+        let is_shared = |browsers: &&Browsers| side.is_none() || browsers.is_secure(who, &dial);
+        if let Some(browsers) = browsers.filter(is_shared) {
+            return Connection::streams(browsers.connect(who, &dial));
         }
-        match self.browsers.as_ref().filter(|browsers| browsers.has(who)) {
-            Some(browsers) => Connection::streams(browsers.connect(who, network, to)),
-            None => Connection::plain(network.connect(to)),
-        }
+        Connection::own(match side {
+            Some(side) => side.connect(network, false),
+            None => Carrier::Plain(network.connect(to)),
+        })
+    }
+
+    /// Has something befall a connection of HTTP/2; returns false if there is none.
+    pub(crate) fn browse(
+        &self,
+        act: (usize, BrowserAct),
+        network: &SimNet,
+        to: SocketAddr,
+    ) -> bool {
+        let browsers = self.browsers.as_ref();
+        browsers.is_some_and(|browsers| browsers.act(act, &self.dial(network, to)))
+    }
+
+    fn dial<'a>(&'a self, network: &'a SimNet, to: SocketAddr) -> Dial<'a> {
+        let side = self.side.as_ref();
+        Dial { network, to, side }
     }
 }

@@ -282,8 +282,8 @@ impl World {
 
     /// Has something befall a connection of HTTP/2.
     fn browse(&mut self, place: usize, act: BrowserAct) {
-        let browsers = self.transports.browsers.as_ref();
-        if browsers.is_some_and(|browsers| browsers.act((place, act), &self.network, self.at[0])) {
+        let befalls = (self.transports).browse((place, act), &self.network, self.at[0]);
+        if befalls {
             self.counts.strike(act.name());
         }
     }

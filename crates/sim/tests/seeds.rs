@@ -102,6 +102,7 @@ const STATES: &[&str] = &[
     "answer to no poll",
     "close frame",
     "connection of HTTP/2",
+    "connection of HTTP/2 under TLS",
     "cursors of several keys",
     "delete",
     "delete event",

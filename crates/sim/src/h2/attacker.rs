@@ -1,11 +1,11 @@
 //! Connections of HTTP/2 that cost much and ask for little, and the end that the server owes them.
 
 use super::frames::{self, code, flag, kind, setting};
+use crate::carrier::Carrier;
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use crate::patience::PROMPT;
 use dwell_evloop::sim::SimStream;
-use std::io::Write as _;
 use std::time::Duration;
 
 /// An attack by frames (CVE-2019-9511 to 9518, CVE-2023-44487, CVE-2024-27316, CVE-2016-6581).
@@ -174,7 +174,7 @@ fn post() -> Vec<u8> {
 /// One connection of these.
 pub(super) struct Attacker {
     attack: Attack,
-    stream: SimStream,
+    carrier: Carrier,
     output: Vec<u8>,
     input: Vec<u8>,
     /// The moment at which all was sent.
@@ -185,11 +185,11 @@ pub(super) struct Attacker {
 }
 
 impl Attacker {
-    pub(super) fn new(attack: Attack, stream: SimStream) -> Self {
+    pub(super) fn new(attack: Attack, carrier: Carrier) -> Self {
         Self {
             attack,
-            clear_since: stream.elapsed(),
-            stream,
+            clear_since: carrier.elapsed(),
+            carrier,
             output: attack.bytes(),
             input: Vec::new(),
             sent_at: None,
@@ -203,14 +203,15 @@ impl Attacker {
 
     /// Sends what the network takes, and checks that its connection ends.
     pub(super) fn attend(&mut self, hindered_until: Duration) -> Result<(), Broken> {
-        let now = self.stream.elapsed();
+        let now = self.carrier.elapsed();
         self.clear_since = self.clear_since.max(hindered_until);
-        let written = self.stream.write(&self.output).unwrap_or(0);
+        let written = self.carrier.write(&self.output).unwrap_or(0);
         self.output.drain(..written);
-        if self.output.is_empty() {
+        let is_sent = self.output.is_empty() && !self.carrier.has_pending();
+        if is_sent && !self.carrier.is_shaking() {
             self.sent_at.get_or_insert(now);
         }
-        if self.stream.is_readable() && !self.stream.read_all(&mut self.input) {
+        if self.carrier.is_readable() && !self.carrier.read_all(&mut self.input) {
             self.is_over = true;
             return Ok(());
         }
@@ -221,7 +222,7 @@ impl Attacker {
         match self.attack.patience() {
             None if now > sent_at + LASTS => {
                 self.is_over = true;
-                self.stream.close();
+                self.carrier.leave(SimStream::close);
                 Ok(())
             }
             Some(patience) if now > since + patience => {

@@ -4,11 +4,12 @@ use super::attacker::Attacker;
 use super::options::{BrowserAct, H2Options, Habits};
 use super::requests::Requests;
 use super::session::Session;
+use crate::carrier::Carrier;
 use crate::chance::random;
 use crate::keys::Broken;
 use crate::options::Options;
 use crate::report::Counts;
-use crate::tls::Who;
+use crate::tls::{Side, Who};
 use dwell_evloop::Random;
 use dwell_evloop::sim::{SimNet, SimStream};
 use std::cell::RefCell;
@@ -30,6 +31,24 @@ struct Browser {
     current: Option<Rc<RefCell<Session>>>,
     before: Vec<Rc<RefCell<Session>>>,
     used_at: Duration,
+}
+
+/// The way to the edge.
+pub(crate) struct Dial<'a> {
+    pub(crate) network: &'a SimNet,
+    pub(crate) to: SocketAddr,
+    /// TLS, if the edge listens under it.
+    pub(crate) side: Option<&'a Side>,
+}
+
+impl Dial<'_> {
+    /// Begins a connection of HTTP/2, under TLS if that is wanted and there.
+    fn connect(&self, is_secure: bool) -> Carrier {
+        match self.side.filter(|_| is_secure) {
+            Some(side) => side.connect(self.network, true),
+            None => Carrier::Plain(self.network.connect(self.to)),
+        }
+    }
 }
 
 /// The time for which an idle connection is used again, shorter than that of the server.
@@ -58,12 +77,18 @@ impl Browsers {
         (self.options.clients >> (place % 64)) & 1 == 1
     }
 
+    /// Returns true if the connection that this client shares is under TLS.
+    pub(crate) fn is_secure(&self, who: Who, dial: &Dial<'_>) -> bool {
+        let place = who.number() % self.options.browsers;
+        dial.side.is_some() && self.options.is_secure(place)
+    }
+
     /// A place for a client on the connection that it shares with others.
-    pub(crate) fn connect(&self, who: Who, network: &SimNet, to: SocketAddr) -> Requests {
+    pub(crate) fn connect(&self, who: Who, dial: &Dial<'_>) -> Requests {
         let mut list = self.list.borrow_mut();
         let place = who.number() % list.len();
         let browser = &mut list[place];
-        let now = network.elapsed();
+        let now = dial.network.elapsed();
         let is_stale = |session: &Rc<RefCell<Session>>| {
             let session = session.borrow();
             !session.may_begin() || session.is_idle() && now >= browser.used_at + KEEP_ALIVE
@@ -78,24 +103,21 @@ impl Browsers {
             let habits = Habits::draw(&mut random);
             let seed = random.draw();
             let own = crate::chance::random(seed, 52);
-            Rc::new(RefCell::new(Session::new(network.connect(to), habits, own)))
+            let carrier = dial.connect(self.options.is_secure(place));
+            Rc::new(RefCell::new(Session::new(carrier, habits, own)))
         });
         Requests::new(Rc::clone(session))
     }
 
     /// Has something befall a connection; returns false if there is none.
-    pub(crate) fn act(
-        &self,
-        (place, act): (usize, BrowserAct),
-        network: &SimNet,
-        to: SocketAddr,
-    ) -> bool {
+    pub(crate) fn act(&self, (place, act): (usize, BrowserAct), dial: &Dial<'_>) -> bool {
         if let BrowserAct::Attack(attack) = act {
-            let attacker = Attacker::new(attack, network.connect(to));
+            let carrier = dial.connect(self.options.is_secure(place));
+            let attacker = Attacker::new(attack, carrier);
             self.attackers.borrow_mut().push(attacker);
             return true;
         }
-        let now = network.elapsed();
+        let now = dial.network.elapsed();
         let list = self.list.borrow();
         let Some(session) = list[place % list.len()].current.as_ref() else {
             return false;

@@ -15,7 +15,7 @@ pub(super) struct Request {
 
 impl Request {
     /// Takes the next request out of what was written, if it is whole.
-    pub(super) fn take(text: &mut Vec<u8>) -> Option<Self> {
+    pub(super) fn take(text: &mut Vec<u8>, scheme: &str) -> Option<Self> {
         let end = text.windows(4).position(|four| four == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&text[..end]).into_owned();
         let mut lines = head.split("\r\n");
@@ -24,7 +24,7 @@ impl Request {
         let (method, target) = (words.next()?, words.next()?);
         let mut fields = vec![
             field(":method", method),
-            field(":scheme", "http"),
+            field(":scheme", scheme),
             field(":path", target),
         ];
         let mut length = 0;

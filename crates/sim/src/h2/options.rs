@@ -5,13 +5,15 @@ use crate::chance::random;
 use dwell_evloop::Random;
 use std::time::Duration;
 
-/// The options of a run in which some clients speak HTTP/2, without TLS.
+/// The options of a run in which some clients speak HTTP/2.
 #[derive(Clone, Debug)]
 pub struct H2Options {
     /// Places for connections, which clients share.
     pub browsers: usize,
     /// A bit for each client that has its requests on streams.
     pub clients: u64,
+    /// A bit for each place whose connections are under TLS, where the edge listens under it.
+    pub secure: u64,
     /// The publisher that writes each key over HTTP, where no one else does.
     pub publishers: Vec<Option<usize>>,
     /// The faults that it has.
@@ -132,6 +134,7 @@ impl H2Options {
         if random.below(ONE_IN) > 0 {
             return None;
         }
+        let mut of_tls = crate::chance::random(seed, 54);
         let faults = BrowserFault::ALL.into_iter();
         let mut publisher = |may_have: bool| {
             let choice = random.below(2 * PUBLISHERS as u64) as usize;
@@ -142,8 +145,16 @@ impl H2Options {
             publishers,
             browsers: 1 + random.below(2) as usize,
             clients: random.draw() | random.draw(),
+            secure: of_tls.draw() | of_tls.draw(),
             faults: faults.filter(|_| random.below(2) == 0).collect(),
         })
+    }
+}
+
+impl H2Options {
+    /// Returns true if the connections of this place are under TLS, where they may be.
+    pub(super) fn is_secure(&self, place: usize) -> bool {
+        (self.secure >> (place % 64)) & 1 == 1
     }
 }
 

@@ -33,7 +33,8 @@ impl Requests {
     /// Takes all of these bytes; what is whole of them is sent.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         self.output.extend_from_slice(bytes);
-        while let Some(request) = Request::take(&mut self.output) {
+        let scheme = self.session.borrow().scheme();
+        while let Some(request) = Request::take(&mut self.output, scheme) {
             let begun = self.session.borrow_mut().begin(request, size(self.window));
             match begun {
                 Ok(number) => self.streams.push_back(number),
@@ -107,6 +108,11 @@ impl Requests {
     /// Returns true if the server has ended the connection, and another client has told so.
     pub(crate) fn is_end_told(&self) -> bool {
         self.cut == Some(Cut::Ended) && !self.session.borrow_mut().tells_end()
+    }
+
+    /// Returns true if the server may have given up the handshake of the connection.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.session.borrow().is_unconfirmed()
     }
 
     /// The last moment at which something has hindered answers.

@@ -7,14 +7,15 @@ use super::fields::{Request, Writer};
 use super::flow::{Cut, Flow};
 use super::frames::{self, PAYLOAD_MAX, code, flag, kind, setting, size};
 use super::options::Habits;
+use crate::carrier::Carrier;
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use crate::patience::PROMPT;
+use crate::tls::Tls;
 use dwell_evloop::Random;
 use dwell_evloop::sim::SimStream;
 use loona_hpack::Decoder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Write as _;
 use std::time::Duration;
 
 /// The windows of a connection and its streams until either side says otherwise.
@@ -33,7 +34,7 @@ const LITTLE: usize = 256;
 
 /// A connection and its streams.
 pub(super) struct Session {
-    stream: SimStream,
+    carrier: Carrier,
     habits: Habits,
     random: Random,
     input: Vec<u8>,
@@ -136,12 +137,16 @@ struct End {
 }
 
 impl Session {
-    pub(super) fn new(stream: SimStream, habits: Habits, mut random: Random) -> Self {
-        let now = stream.elapsed();
+    pub(super) fn new(carrier: Carrier, habits: Habits, mut random: Random) -> Self {
+        let now = carrier.elapsed();
         let initial = habits.window;
+        let name = match carrier.tls() {
+            Some(_) => "connection of HTTP/2 under TLS",
+            None => "connection of HTTP/2",
+        };
         let uses_table = random.below(2) == 0;
         let mut session = Self {
-            stream,
+            carrier,
             habits,
             random,
             input: Vec::new(),
@@ -171,7 +176,7 @@ impl Session {
                 ..Slow::default()
             },
             end: End::default(),
-            reached: vec!["connection of HTTP/2"],
+            reached: vec![name],
         };
         session.offer_window(initial);
         // No request has begun before the server knows it.
@@ -189,7 +194,7 @@ impl Session {
         let block = self.fields.writer.block(&request, &mut self.random);
         self.write_block(number, &block, request.body.is_empty());
         let windows = [self.windows.send_initial, self.windows.initial];
-        let (is_head, now) = (request.is_head, self.stream.elapsed());
+        let (is_head, now) = (request.is_head, self.carrier.elapsed());
         let mut flow = Flow::new(is_head, request.body, windows, now);
         flow.wanted = self.wanted(window, 0);
         flow.came_before = self.flows.came;
@@ -261,6 +266,16 @@ impl Session {
         }
     }
 
+    /// The scheme of its requests.
+    pub(super) fn scheme(&self) -> &'static str {
+        self.carrier.tls().map_or("http", |_| "https")
+    }
+
+    /// Returns true if the server may have given up its handshake.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        self.carrier.tls().is_some_and(Tls::is_unconfirmed)
+    }
+
     /// The last moment at which something has hindered the answer of this stream.
     pub(super) fn clear_since(&self, number: Option<u32>) -> Duration {
         let came_at = number.and_then(|number| self.flows.came_at(number));
@@ -309,7 +324,7 @@ impl Session {
         self.habits.window = initial;
         self.owed
             .settings
-            .push_back((self.stream.elapsed(), initial));
+            .push_back((self.carrier.elapsed(), initial));
         // A larger window may be used before it is acknowledged.
         if more > 0 {
             self.resize(more);
@@ -333,7 +348,7 @@ impl Session {
         self.owed.pings += 1;
         let data = self.owed.pings.to_be_bytes();
         frames::write(kind::PING, 0, 0, &data, &mut self.output);
-        self.owed.pongs.push_back((self.stream.elapsed(), data));
+        self.owed.pongs.push_back((self.carrier.elapsed(), data));
     }
 
     /// Says that nothing more begins; the connection ends when all is answered.
@@ -346,7 +361,7 @@ impl Session {
 
     /// Ends its sending side, which ends the connection.
     pub(super) fn half_close(&mut self) {
-        let _ = self.stream.shutdown_write();
+        let _ = self.carrier.shutdown_write();
         self.own_end();
     }
 
@@ -354,7 +369,7 @@ impl Session {
     pub(super) fn leave(&mut self, leave: impl FnOnce(&SimStream)) {
         if self.end.over.is_none() {
             self.flush_now();
-            leave(&self.stream);
+            self.carrier.leave(leave);
             self.own_end();
         }
     }
@@ -375,12 +390,18 @@ impl Session {
         if self.end.over.is_some() {
             return Ok(());
         }
-        let now = self.stream.elapsed();
+        let now = self.carrier.elapsed();
         let slow = &mut self.slow;
         let hindrances = [slow.read_until, slow.closed_until, slow.write_until];
         let hindered = hindrances.into_iter().fold(hindered_until, Duration::max);
         slow.clear_since = slow.clear_since.max(hindered);
+        let was_shaking = self.carrier.is_shaking();
         let is_open = self.read(now);
+        if self.carrier.has_pending() || was_shaking && !self.carrier.is_shaking() {
+            self.slow.clear_since = now;
+        }
+        let is_read = self.output.is_empty() && self.flows.open.is_empty();
+        self.carrier.check(now, self.slow.clear_since, is_read)?;
         self.take_frames(now)
             .map_err(|reason| (Oracle::Frame, reason))?;
         if !is_open {
@@ -396,17 +417,17 @@ impl Session {
 
     /// Reads what has come; returns false at the end of the connection.
     fn read(&mut self, now: Duration) -> bool {
-        if !self.stream.is_readable() {
+        if !self.carrier.is_readable() {
             return true;
         }
         if now >= self.slow.read_until {
-            return self.stream.read_all(&mut self.input);
+            return self.carrier.read_all(&mut self.input);
         }
         if now < self.slow.next_at {
             return true;
         }
         self.slow.next_at = now + PACE;
-        self.stream.read_little(&mut self.input, LITTLE)
+        self.carrier.read_little(&mut self.input, LITTLE)
     }
 
     fn check_patience(&self, now: Duration) -> Result<(), Broken> {
@@ -427,7 +448,7 @@ impl Session {
         if self.end.over.is_some() {
             return;
         }
-        let now = self.stream.elapsed();
+        let now = self.carrier.elapsed();
         self.open_windows(now);
         self.upload();
         let is_slow = now < self.slow.write_until;
@@ -437,19 +458,20 @@ impl Session {
         if is_slow {
             self.slow.next_at = now + PACE;
             let length = self.output.len().min(LITTLE);
-            let written = self.stream.write(&self.output[..length]).unwrap_or(0);
+            let written = self.carrier.write(&self.output[..length]).unwrap_or(0);
             self.output.drain(..written);
         } else {
             self.flush_now();
         }
-        if !self.output.is_empty() {
+        // A handshake takes no longer for what is to follow it.
+        if !self.output.is_empty() && !self.carrier.is_shaking() {
             self.slow.clear_since = now;
         }
     }
 
     fn flush_now(&mut self) {
         if !self.output.is_empty() {
-            let written = self.stream.write(&self.output).unwrap_or(0);
+            let written = self.carrier.write(&self.output).unwrap_or(0);
             self.output.drain(..written);
         }
     }

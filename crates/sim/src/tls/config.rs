@@ -22,8 +22,8 @@ pub(crate) type Reached = Rc<RefCell<BTreeSet<&'static str>>>;
 /// The certificate that the edge shows: an Ed25519 one, whose signatures have one length.
 const CERTIFICATE: &[u8] = include_bytes!("../../data/certificate.pem");
 
-/// The configuration of clients that offer this suite alone.
-pub(super) fn config(suite: SupportedCipherSuite) -> Arc<ClientConfig> {
+/// The configuration of clients that offer this suite alone, and HTTP/2 or not.
+pub(super) fn config(suite: SupportedCipherSuite, is_http2: bool) -> Arc<ClientConfig> {
     let version = match suite {
         SupportedCipherSuite::Tls12(_) => &TLS12,
         SupportedCipherSuite::Tls13(_) => &TLS13,
@@ -41,7 +41,12 @@ pub(super) fn config(suite: SupportedCipherSuite) -> Arc<ClientConfig> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = config.with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if is_http2 {
+        &[b"h2", b"http/1.1"]
+    } else {
+        &[b"http/1.1"]
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.key_log = Arc::new(Capture);
     if version.version == ProtocolVersion::TLSv1_2 {
         // Records by hand are those of TLS 1.3.

@@ -2,6 +2,7 @@
 
 use super::config::{Reached, config};
 use super::{Habits, Tls};
+use crate::carrier::Carrier;
 use crate::chance::random;
 use crate::options::Options;
 use dwell_evloop::Random;
@@ -16,12 +17,16 @@ use std::sync::Arc;
 /// The clients' side of TLS: configurations, and the tickets in them.
 pub(crate) struct Side {
     at: SocketAddr,
-    configs: Vec<Arc<ClientConfig>>,
+    /// Configurations of HTTP/1.1, and of clients that prefer HTTP/2.
+    configs: [[Arc<ClientConfig>; SUITES]; 2],
     random: RefCell<Random>,
     habits: Habits,
     clients: u64,
     pub(crate) reached: Reached,
 }
+
+/// Cipher suites that clients offer, one each.
+const SUITES: usize = 4;
 
 /// A client that may be under TLS.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +60,7 @@ impl Side {
         ];
         Some(Self {
             at,
-            configs: suites.map(config).to_vec(),
+            configs: [false, true].map(|is_http2| suites.map(|suite| config(suite, is_http2))),
             random: RefCell::new(random(options.seed, 41)),
             habits: tls.habits,
             clients: tls.clients,
@@ -79,14 +84,15 @@ impl Side {
         (self.clients >> (place % 64)) & 1 == 1
     }
 
-    /// Begins a connection under TLS.
-    pub(crate) fn connect(&self, network: &SimNet) -> (SimStream, Tls) {
+    /// Begins a connection under TLS, which may be one of HTTP/2.
+    pub(crate) fn connect(&self, network: &SimNet, is_http2: bool) -> Carrier {
         let stream = network.connect(self.at);
         let mut random = self.random.borrow_mut();
         // TLS 1.2 is the last one, and rare.
-        let place = random.below(2 * self.configs.len() as u64 - 1) as usize / 2;
-        let tls = self.begin(place, self.habits, random.draw(), &stream);
-        (stream, tls)
+        let place = random.below(2 * SUITES as u64 - 1) as usize / 2;
+        let config = &self.configs[usize::from(is_http2)][place];
+        let tls = self.begin(config, self.habits, random.draw(), &stream);
+        Carrier::secure(stream, tls)
     }
 
     /// Begins a connection under TLS 1.3 whose records are made by hand.
@@ -97,16 +103,21 @@ impl Side {
             flips_finished,
             ..Habits::default()
         };
-        let place = random.below(self.configs.len() as u64 - 1) as usize;
-        self.begin(place, habits, random.draw(), stream)
+        let place = random.below(SUITES as u64 - 1) as usize;
+        self.begin(&self.configs[0][place], habits, random.draw(), stream)
     }
 
-    fn begin(&self, place: usize, habits: Habits, seed: u64, stream: &SimStream) -> Tls {
+    fn begin(
+        &self,
+        config: &Arc<ClientConfig>,
+        habits: Habits,
+        seed: u64,
+        stream: &SimStream,
+    ) -> Tls {
         stream.seal();
-        let config = Arc::clone(&self.configs[place]);
         let reached = Rc::clone(&self.reached);
         Tls::new(
-            config,
+            Arc::clone(config),
             habits,
             random(seed, 42),
             (reached, stream.elapsed()),
