@@ -47,6 +47,8 @@ pub(crate) struct Tls {
     began_at: Duration,
     /// The moment at which it has asked for an update of the server's keys, until that comes.
     asked_at: Option<Duration>,
+    /// Updates that it has asked for since data came.
+    updates: u32,
     reached: Reached,
 }
 
@@ -55,6 +57,8 @@ const LONG: usize = 2_000;
 /// Bytes of a record's header, and of a record with a key update.
 const HEADER: usize = 5;
 const UPDATE: usize = HEADER + 5 + 1 + 16;
+/// rustls takes up to 32 updates in a row without data.
+const UPDATES_MAX: u32 = 30;
 
 impl Tls {
     fn new(
@@ -79,6 +83,7 @@ impl Tls {
             is_confirmed: false,
             began_at,
             asked_at: None,
+            updates: 0,
             reached,
         };
         tls.collect();
@@ -166,6 +171,9 @@ impl Tls {
             // An end that was told is none that was cut off.
             let _ = self.session.reader().read_to_end(into);
         }
+        if into.len() > before {
+            self.updates = 0;
+        }
         // A record with as many bytes of data is as long.
         let is_update = length == UPDATE && into.len() == before && self.fault.is_none();
         if is_update && !was_shaking && self.asked_at.take().is_some() {
@@ -224,10 +232,10 @@ impl Tls {
     fn seal(&mut self, bytes: &[u8], now: Duration) {
         let Some(mut sealer) = self.sealer.take() else {
             let is_tls13 = self.session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-            let asks = is_tls13 && self.asked_at.is_none() && self.draws_extra();
+            let asks = is_tls13 && self.may_ask() && self.draws_extra();
             if asks && self.session.refresh_traffic_keys().is_ok() {
                 self.reach("key update with a request");
-                self.asked_at = Some(now);
+                self.ask(now);
             }
             // Writing to memory does not fail.
             let _ = self.session.writer().write_all(bytes);
@@ -249,6 +257,16 @@ impl Tls {
         self.sealer = Some(sealer);
     }
 
+    /// Returns true if it may ask for an update of the server's keys.
+    fn may_ask(&self) -> bool {
+        self.asked_at.is_none() && self.updates < UPDATES_MAX
+    }
+
+    fn ask(&mut self, now: Duration) {
+        self.asked_at = Some(now);
+        self.updates += 1;
+    }
+
     fn draws_extra(&mut self) -> bool {
         let one_in = self.habits.extra_one_in;
         one_in > 0 && self.random.below(one_in) == 0
@@ -264,11 +282,10 @@ impl Tls {
                 self.reach("key update");
                 sealer.update(false, &mut self.pending);
             }
-            // rustls does not take updates without end.
-            1 if self.asked_at.is_none() => {
+            1 if self.may_ask() => {
                 self.reach("key update with a request");
                 sealer.update(true, &mut self.pending);
-                self.asked_at = Some(now);
+                self.ask(now);
             }
             2 => sealer.seal(DATA, b"", 3, &mut self.pending),
             // Words that a client may say before its end.

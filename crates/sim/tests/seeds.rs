@@ -64,6 +64,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         7_084_638,
         "the simulator took an answer for late that came behind others on a slow connection",
     ),
+    (
+        7_123_042,
+        "the simulator asked for more updates of keys than rustls takes without data",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;
