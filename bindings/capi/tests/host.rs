@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::{env, fs};
 
 const VALGRIND: &[&str] = &[
@@ -97,18 +97,24 @@ fn the_example_answers() {
     let mut answers = String::new();
     client.read_to_string(&mut answers).unwrap();
     assert!(answers.contains("\r\n\r\ntest/1HTTP/1.1 400 "), "{answers}");
-    clients_of_http2_are_answered(&format!("http://127.0.0.1:{port}/"));
+    clients_of_http2_are_answered(&format!("http://127.0.0.1:{port}/"), None);
     host.kill().unwrap();
     host.wait().unwrap();
 }
 
-/// Clients that others have written ask for their own name, without TLS.
-fn clients_of_http2_are_answered(url: &str) {
-    let curl = ["--silent", "--show-error", "--http2-prior-knowledge", "-w"];
+/// Clients that others have written speak HTTP/2, without TLS by prior knowledge, to a host that
+/// answers with their own name, or with `body`.
+fn clients_of_http2_are_answered(url: &str, body: Option<&str>) {
+    let flag = if url.starts_with("https") {
+        "--http2"
+    } else {
+        "--http2-prior-knowledge"
+    };
     let said = run(Command::new("curl")
-        .args(curl)
-        .args(["|%{http_version}", url]));
-    assert!(said.starts_with("curl/") && said.ends_with("|2"), "{said}");
+        .args(["--silent", "--show-error", "--insecure", flag])
+        .args(["-w", "|%{http_version}", url]));
+    let is_it = said.starts_with(body.unwrap_or("curl/"));
+    assert!(is_it && said.ends_with("|2"), "{said}");
     let said = run(Command::new("nghttp").args(["-v", "-m", "3", url]));
     assert_eq!(said.matches(":status: 200").count(), 3, "{said}");
     let load = ["-n", "500", "-c", "5", "-m", "20", url];
@@ -118,6 +124,32 @@ fn clients_of_http2_are_answered(url: &str) {
         "{said}"
     );
     assert!(said.contains("500 2xx"), "{said}");
+    libraries_are_answered(url, body);
+}
+
+/// The libraries of Go and Python, where they are installed.
+fn libraries_are_answered(url: &str, body: Option<&str>) {
+    let clients = root().join("../../tests/clients");
+    if is_there(Command::new("go").arg("version")) {
+        let mut ask = Command::new("go");
+        ask.arg("run").arg(clients.join("h2c/main.go"));
+        let said = run(ask.args([url, body.unwrap_or("Go-http-client/2.0")]));
+        assert_eq!(said, "50 of 50\n");
+    }
+    let own = root().join("../../.venv/bin/python");
+    let pythons = [own.as_path(), Path::new("python3")];
+    let has_h2 = |python: &&Path| is_there(Command::new(python).args(["-c", "import h2"]));
+    if let Some(python) = pythons.into_iter().find(has_h2) {
+        let said = run(Command::new(python)
+            .arg(clients.join("python_h2.py"))
+            .arg(url));
+        assert_eq!(said, format!("50 times {}\n", body.unwrap_or("h2")));
+    }
+}
+
+fn is_there(command: &mut Command) -> bool {
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// A client that trusts the test's certificate; returns the body of the answer.
@@ -175,22 +207,7 @@ fn a_host_in_c_serves_clients_under_tls() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("tls");
     compile("tests/tls.c", &program);
-    let mut host = Command::new(&program)
-        .args(
-            [
-                "certificate.pem",
-                "key.pem",
-                "other_key.pem",
-                "client_ca.pem",
-            ]
-            .map(tls_data),
-        )
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(host.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
+    let (mut host, mut stdout, line) = start_under_tls(&program, &[]);
     let ports: Vec<_> = line.split_whitespace().skip(1).collect();
     assert_eq!(ports.len(), 3, "{line}");
 
@@ -237,6 +254,44 @@ fn a_host_in_c_serves_clients_under_tls() {
     let mut said = String::new();
     stdout.read_to_string(&mut said).unwrap();
     assert!(host.wait().unwrap().success() && said.contains("all is as it should be"));
+}
+
+#[test]
+fn a_host_in_c_speaks_http2_under_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("tls");
+    compile("tests/tls.c", &program);
+    let (mut host, mut stdout, line) = start_under_tls(&program, &["http2"]);
+    for port in line.split_whitespace().skip(1) {
+        assert_eq!(curl(port, "/version", &["--http1.1"]), b"HTTP/1.1");
+        let url = format!("https://127.0.0.1:{port}/version");
+        clients_of_http2_are_answered(&url, Some("HTTP/2"));
+    }
+    let last = line.split_whitespace().last().unwrap();
+    curl(last, "/end", &[]);
+    let mut said = String::new();
+    stdout.read_to_string(&mut said).unwrap();
+    assert!(host.wait().unwrap().success() && said.contains("all is as it should be"));
+}
+
+/// Starts a host with its certificates; returns what it prints first, the ports.
+fn start_under_tls(program: &Path, more: &[&str]) -> (Child, BufReader<ChildStdout>, String) {
+    let files = [
+        "certificate.pem",
+        "key.pem",
+        "other_key.pem",
+        "client_ca.pem",
+    ];
+    let mut host = Command::new(program)
+        .args(files.map(tls_data))
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(host.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    (host, stdout, line)
 }
 
 #[test]

@@ -2,7 +2,7 @@
 // engine takes over, and by one on which it accepts itself. It prints the three ports, answers
 // until it is asked for /end, and exits with 0 when all is as it should be.
 //
-//     tls CERTIFICATE KEY OTHER_KEY CLIENT_CA
+//     tls CERTIFICATE KEY OTHER_KEY CLIENT_CA [http2]
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@ static dwell_engine *engine;
 static dwell_batch batch;
 // Handshakes that were told to be complete, and the reasons of those that have failed.
 static size_t secured;
-static char reasons[4096];
+static char reasons[65536];
 
 static int listener(uint16_t *port) {
     int made = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -171,8 +171,9 @@ static void outlived(uint64_t handle) {
     free(copy);
 }
 
-// Answers /suite with the cipher suite, /who with the name of the client, /reasons with those of
-// handshakes that have failed, and /file with a file, and sends all other bodies back.
+// Answers /suite with the cipher suite, /version with that of HTTP, /who with the name of the
+// client, /reasons with those of handshakes that have failed, and /file with a file, and sends all
+// other bodies back.
 static bool answered(size_t place) {
     uint64_t handle = batch.events[place].handle;
     dwell_request request;
@@ -184,6 +185,10 @@ static bool answered(size_t place) {
         CHECK(request.flags & DWELL_NAMED && request.flags & DWELL_AGREED);
         CHECK(!(request.flags & DWELL_RESUMED));
         told_who(handle, batch.events[place].other);
+    } else if (is_for(request, "/version")) {
+        const char *version = request.flags & DWELL_HTTP2 ? "HTTP/2" : "HTTP/1.1";
+        const uint8_t *body = (const uint8_t *)version;
+        CHECK_OK(dwell_answer(engine, handle, 200, 0, NULL, 0, body, strlen(version)));
     } else if (is_for(request, "/outlived")) {
         outlived(handle);
     } else if (is_for(request, "/reasons")) {
@@ -215,10 +220,14 @@ static bool handled(size_t place) {
     switch (event->kind) {
     case DWELL_REQUEST:
         return answered(place);
-    case DWELL_SECURED:
-        facts_of(event->handle);
+    case DWELL_SECURED: {
+        // A client may be gone by the time that its handshake is told of.
+        dwell_tls_facts facts = {.size = sizeof facts};
+        if (dwell_engine_tls_facts(engine, event->handle, &facts) != DWELL_STALE)
+            facts_of(event->handle);
         secured++;
         break;
+    }
     case DWELL_INSECURE: {
         size_t used = strlen(reasons);
         CHECK(event->length > 0 && used + event->length + 2 < sizeof reasons);
@@ -240,13 +249,15 @@ static bool handled(size_t place) {
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 5);
+    CHECK(argc == 5 || argc == 6);
     dwell_tls *tls = certificates(argv + 1);
     dwell_options options = {.size = sizeof options};
     CHECK_OK(dwell_options_default(&options));
     options.output_bytes_max = 64 << 20;
     CHECK(!options.reports_handshakes);
     options.reports_handshakes = true;
+    CHECK(!options.http2);
+    options.http2 = argc == 6;
     CHECK_OK(dwell_engine_new(&options, &engine));
     uint16_t ports[3];
     CHECK(dwell_engine_listen_tls(engine, "127.0.0.1:0", NULL, NULL) == DWELL_INVALID);
