@@ -56,7 +56,7 @@ struct SetOptions {
     lifetime: Option<Duration>,
     /// The key has to be there (`XX`), or may not be (`NX`).
     is_there: Option<bool>,
-    /// What was there is the reply.
+    /// The reply is the value that was there.
     gets: bool,
 }
 
