@@ -269,8 +269,8 @@ install: install-debian install-rust install-python install-clients ## install w
 install-debian:
 	@scripts/install-debian c++=g++ chromium=chromium curl=curl \
 		faketime=faketime h2load=nghttp2-client memcached=memcached \
-		memccapable=libmemcached-tools nginx=nginx redis-server=redis-server \
-		strace=strace valgrind=valgrind
+		memccapable=libmemcached-tools nginx=nginx promtool=prometheus \
+		redis-server=redis-server strace=strace valgrind=valgrind
 
 install-rust:
 	@scripts/install-rust

@@ -1,8 +1,8 @@
 """The prose is plain English: words and openings of sentences that readers stumble over are absent.
 
 The pages of the book, the files beside it and the help texts of the program are read. Code blocks,
-code in a line, quotes and the addresses of links are not prose. `docs/configuration.md` is printed
-by the program, so its sentences are corrected in the source.
+code in a line, quotes and the addresses of links are not prose. The program prints the pages
+`docs/configuration.md` and `docs/metrics.md`, so their sentences are corrected in the source.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ import pytest
 
 from support.dwell import BINARY, ROOT
 
-GENERATED = {"docs/configuration.md"}
 BESIDE = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "bench/README.md",
     "bindings/python/README.md",
     "clients/javascript/README.md",
@@ -27,8 +27,8 @@ BESIDE = [
     "crates/timers/README.md",
     "tests/README.md",
 ]
-BOOK = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
-PAGES = [*BESIDE, *sorted(BOOK - GENERATED)]
+BOOK = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+PAGES = [*BESIDE, *BOOK]
 
 # What to write instead is behind each.
 WORDS = {

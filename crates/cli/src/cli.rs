@@ -152,16 +152,16 @@ pub(crate) struct CommonArguments {
 #[group(skip)]
 pub(crate) struct CheckArguments {
     /// The TOML file to read [default: `DWELL_CONFIG`, or the environment alone]
-    #[arg(value_name = "FILE", conflicts_with_all = ["print_default", "print_reference"])]
+    #[arg(value_name = "FILE", conflicts_with_all = DOCUMENTS)]
     pub(crate) file: Option<PathBuf>,
     /// Read only that file: resolve no names, and check no other files, folders and users
-    #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
+    #[arg(long, conflicts_with_all = DOCUMENTS)]
     pub(crate) offline: bool,
     /// Connect to Redis, Sentinels, memcached and the application, and print what they lack
-    #[arg(long, conflicts_with_all = ["offline", "print", "print_default", "print_reference"])]
+    #[arg(long, conflicts_with_all = ["offline", "print"], conflicts_with_all = DOCUMENTS)]
     pub(crate) live: bool,
     /// Print a file with every option that is not at its default, secrets too
-    #[arg(long, conflicts_with_all = ["print_default", "print_reference"])]
+    #[arg(long, conflicts_with_all = DOCUMENTS)]
     pub(crate) print: bool,
     /// The documents to print instead.
     #[command(flatten)]
@@ -173,12 +173,18 @@ pub(crate) struct CheckArguments {
 #[group(skip)]
 pub(crate) struct DocumentArguments {
     /// Print a file with every option at its default
-    #[arg(long, conflicts_with = "print_reference")]
+    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics"])]
     pub(crate) print_default: bool,
     /// Print the reference of every option in Markdown
-    #[arg(long)]
+    #[arg(long, conflicts_with = "print_metrics")]
     pub(crate) print_reference: bool,
+    /// Print the reference of every metric in Markdown
+    #[arg(long)]
+    pub(crate) print_metrics: bool,
 }
+
+/// Flags that print a document, and read no configuration.
+const DOCUMENTS: [&str; 3] = ["print_default", "print_reference", "print_metrics"];
 
 impl ServeArguments {
     /// The flags that were given, in the order in which they are applied.

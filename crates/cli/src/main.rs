@@ -20,6 +20,7 @@ use dwell_edge::config::{
     Config, ConfigError, FlagValue, example_file, load, reference_page, settings_file,
 };
 use dwell_edge::log;
+use dwell_edge::metrics_page;
 use dwell_edge::process::{self, ConfigSource, RunOptions, Severity, daemon};
 use explain::ExplainError;
 use std::env;
@@ -209,6 +210,9 @@ fn check(arguments: CheckArguments) -> ExitCode {
     }
     if arguments.documents.print_reference {
         return say(&mut out, &reference_page());
+    }
+    if arguments.documents.print_metrics {
+        return say(&mut out, &metrics_page());
     }
     let environment = environment::options();
     let file = environment::config_file(arguments.file);

@@ -29,5 +29,6 @@ mod retry_after;
 
 pub use dwell_proto::memcache::Protocols;
 pub use dwell_store_server::VERSION as STORE_VERSION;
+pub use metrics::metrics_page;
 pub use pages::{MakePages, Page, PageRequest, Pages};
 pub use polls::{Explained, Explanation, Topic, explain_configuration};

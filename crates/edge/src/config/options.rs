@@ -126,11 +126,12 @@ fn describe<S, T, C: Codec<T>>(codec: &C, _: fn(&S) -> &T) -> String {
 pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "server",
-        about: "Listeners and loops.",
+        about: "Listeners and event loops.",
     },
     Section {
         name: "tls",
-        about: "Listeners under TLS 1.3 and 1.2, for HTTP/1.1. Off until there is an address.",
+        about: "Listeners under TLS 1.3 and 1.2, for HTTP/2 and HTTP/1.1. Off until there is an \
+                address.",
     },
     Section {
         name: "route",
@@ -155,8 +156,8 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "upstream",
-        about: "The application that answers misses and everything that is not a poll. Maxima \
-                are for the whole process and divided among the loops.",
+        about: "The application, which gets misses and everything that is not a poll. Maxima are \
+                for the whole process and divided among the event loops.",
     },
     Section {
         name: "publish",
@@ -165,21 +166,21 @@ pub(super) const SECTIONS: &[Section] = &[
     },
     Section {
         name: "jwt",
-        about: "JSON Web Tokens, for routes with `jwt = true`. Each key is good for the algorithms \
-                of its kind only: a secret for HS256, HS384 and HS512; an RSA key for RS and PS; \
-                an EC key for ES256 or ES384 by its curve; an Ed25519 key for `EdDSA`. \
-                Files are read anew within seconds when they change.",
+        about: "JSON Web Tokens, for routes with `jwt = true`. Each key verifies the algorithms of \
+                its kind only: a secret HS256, HS384 and HS512; an RSA key RS and PS; an EC key \
+                ES256 or ES384 by its curve; an Ed25519 key `EdDSA`. Dwell reads the files again \
+                within seconds when they change.",
     },
     Section {
         name: "presence",
-        about: "A webhook that is told when a key gains its first watcher and when it has lost its \
-                last one: a poll that is held, a stream of events or a WebSocket. Off until there \
-                is a `webhook_url`.",
+        about: "A webhook that gets an event when a key gains its first watcher and when it has \
+                lost its last one. A watcher is a held poll, an event stream or a WebSocket. Off \
+                until there is a `webhook_url`.",
     },
     Section {
         name: "limits",
         about: "Bounds on what a client may send, hold and wait for. Maxima of connections and \
-                waiters are for the whole process and divided among the loops.",
+                waiters are for the whole process and divided among the event loops.",
     },
     Section {
         name: "log",

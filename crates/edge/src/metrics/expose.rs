@@ -45,11 +45,38 @@ impl Collector for Scrape {
     }
 }
 
+/// A label of samples: its name and, where they are a closed set, its values.
+pub(super) struct LabelInfo {
+    pub(super) name: &'static str,
+    pub(super) values: Vec<&'static str>,
+}
+
+impl LabelInfo {
+    /// A label whose values are those of a set.
+    fn of<L: Label>() -> Self {
+        Self {
+            name: L::NAME,
+            values: L::ALL.iter().map(|value| value.as_str()).collect(),
+        }
+    }
+
+    /// A label whose values depend on the configuration.
+    fn open(name: &'static str) -> Self {
+        Self {
+            name,
+            values: Vec::new(),
+        }
+    }
+}
+
 /// One row of the table of metrics.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) unit: Option<Unit>,
+    pub(super) kind: MetricType,
+    /// The label of its samples.
+    pub(super) label: fn() -> Option<LabelInfo>,
     /// Computes the total and writes it.
     pub(super) encode: fn(&Self, &Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result,
 }
@@ -74,6 +101,12 @@ impl Family {
 pub(super) trait Kind {
     type Total;
     const TYPE: MetricType;
+
+    /// The label of its samples, where they have one.
+    fn label() -> Option<LabelInfo> {
+        None
+    }
+
     fn encode(total: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result;
 }
 
@@ -133,6 +166,10 @@ impl<L: Label> Kind for CounterSet<L> {
     type Total = Vec<(&'static str, u64)>;
     const TYPE: MetricType = Counter::TYPE;
 
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::of::<L>())
+    }
+
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
         labelled::<Counter>(L::NAME, totals, encoder)
     }
@@ -141,6 +178,10 @@ impl<L: Label> Kind for CounterSet<L> {
 impl<L: Label> Kind for HistogramSet<L> {
     type Total = Vec<(&'static str, HistogramSum)>;
     const TYPE: MetricType = Histogram::TYPE;
+
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::of::<L>())
+    }
 
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
         labelled::<Histogram>(L::NAME, totals, encoder)
@@ -154,8 +195,12 @@ impl<K: Kind> Kind for ByServer<K> {
     type Total = Vec<(String, K::Total)>;
     const TYPE: MetricType = K::TYPE;
 
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::open(SERVER))
+    }
+
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>("server", totals, encoder)
+        labelled::<K>(SERVER, totals, encoder)
     }
 }
 
@@ -166,8 +211,12 @@ impl<K: Kind> Kind for ByName<K> {
     type Total = Vec<(String, K::Total)>;
     const TYPE: MetricType = K::TYPE;
 
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::open(NAME))
+    }
+
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>("name", totals, encoder)
+        labelled::<K>(NAME, totals, encoder)
     }
 }
 
@@ -178,8 +227,12 @@ impl<K: Kind> Kind for ByProtocol<K> {
     type Total = Vec<(&'static str, K::Total)>;
     const TYPE: MetricType = K::TYPE;
 
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::open(PROTOCOL))
+    }
+
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>("protocol", totals, encoder)
+        labelled::<K>(PROTOCOL, totals, encoder)
     }
 }
 
@@ -195,6 +248,9 @@ fn labelled<K: Kind>(
     Ok(())
 }
 
+const SERVER: &str = "server";
+const NAME: &str = "name";
+const PROTOCOL: &str = "protocol";
 const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
 
 #[cfg(test)]

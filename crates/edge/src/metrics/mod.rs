@@ -7,6 +7,7 @@ mod expose;
 mod health;
 mod labels;
 mod process;
+mod reference;
 mod table;
 mod upstream_outcome;
 
@@ -19,6 +20,7 @@ pub(crate) use labels::{
     add_handshakes,
 };
 pub(crate) use process::ProcessFigures;
+pub use reference::metrics_page;
 pub(crate) use table::LoopMetrics;
 
 use crate::config::UpstreamUrl;

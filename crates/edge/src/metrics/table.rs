@@ -5,7 +5,7 @@
 //! literal is computed when it is asked for; without a total it is left out. The kind tells the
 //! labels, and the unit in brackets becomes a part of the name.
 
-use super::expose::{ByName, ByProtocol, ByServer, Family, Info, Scrape, Time};
+use super::expose::{ByName, ByProtocol, ByServer, Family, Info, Kind, Scrape, Time};
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
     Http2Code, LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus,
@@ -42,6 +42,8 @@ macro_rules! metrics {
                 name: concat!($("dwell_", stringify!($cell))? $($name)?),
                 help: $help,
                 unit: metrics!(@unit $($unit)?),
+                kind: <$kind as Kind>::TYPE,
+                label: <$kind as Kind>::label,
                 encode: |family, scrape, encoder| family.encode::<$kind>(
                     encoder,
                     $(scrape.metrics.total(|cells| &cells.$cell))?
@@ -102,198 +104,204 @@ metrics! {
         pub upstream_heads: Box<[Histogram]>,
     }
 
-    "dwell_build": Info = "What is running" => |_| ("version", env!("CARGO_PKG_VERSION"));
+    "dwell_build": Info = "Version of the program" => |_| ("version", env!("CARGO_PKG_VERSION"));
     "process_start_time": Gauge [Seconds] = "Unix time of the start"
         => |of| figure(of.metrics.started_unix_seconds);
     "process_cpu": Time [Seconds] = "User and system CPU time spent"
         => |of| Some(of.process?.cpu_seconds);
-    "process_resident_memory": Gauge [Bytes] = "Resident set"
+    "process_resident_memory": Gauge [Bytes] = "Resident memory"
         => |of| Some(figure(of.process?.resident_bytes));
     "process_open_fds": Gauge = "Open files" => |of| of.process?.open_fds.map(figure);
     "process_max_fds": Gauge = "Files that may be open"
         => |of| of.process?.max_fds.map(figure);
-    "dwell_loops": Gauge = "Loops" => |of| figure(of.metrics.loops().len());
-    loop_turns: Counter = "Turns of the loops";
+    "dwell_loops": Gauge = "Event loops" => |of| figure(of.metrics.loops().len());
+    loop_turns: Counter = "Turns of the event loops";
 
-    "dwell_config_generation": Gauge = "Configuration that all loops go by; 1 is that of the start"
+    "dwell_config_generation": Gauge =
+        "Configuration that all event loops use: 1 is that of the start"
         => |of| of.metrics.oldest_config();
     "dwell_config_reloads": CounterSet<ReloadOutcome> =
-        "Configurations read anew by what became of them"
+        "Reloads of the configuration by outcome"
         => |of| of.metrics.reloads().totals();
     "dwell_config_last_reload_successful": Gauge =
-        "Whether the last configuration read anew was taken"
+        "1 if the last reload was applied, 0 if it was refused"
         => |of| i64::from(!of.metrics.reloads().is_last_refused());
     "dwell_config_last_reload_success_timestamp": Gauge [Seconds] =
-        "Unix time at which a configuration read anew was taken; 0 while none was"
+        "Unix time of the last reload that was applied, 0 before the first"
         => |of| figure(of.metrics.reloads().last_taken.load(Relaxed));
 
     connections_open: Gauge = "Client connections open now";
     "dwell_connections_by_protocol": ByProtocol<Gauge> =
-        "Client connections open now by what they speak"
+        "Client connections open now by protocol"
         => |of| of.metrics.protocols();
     connections: Counter = "Client connections accepted";
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
-    "dwell_output_bytes": Gauge = "Bytes of answers and events that clients have not taken yet"
+    "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
         => |of| figure(of.metrics.process.output.bytes());
-    "dwell_gathered_bytes": Gauge = "Bytes gathered of requests whose body has not come yet"
+    "dwell_gathered_bytes": Gauge = "Bytes of requests whose body has not arrived completely"
         => |of| figure(of.metrics.process.gathered.bytes());
-    output_cuts: Counter = "Clients cut off for limits.output_bytes_max, the slowest first";
-    client_timeouts: CounterSet<ClientTimeout> = "Deadlines clients missed";
-    tls_handshakes: CounterSet<HandshakeOutcome> = "Handshakes of TLS by how they ended";
+    output_cuts: Counter = "Clients disconnected for limits.output_bytes_max, the slowest first";
+    client_timeouts: CounterSet<ClientTimeout> = "Deadlines that clients missed";
+    tls_handshakes: CounterSet<HandshakeOutcome> = "TLS handshakes of clients by outcome";
     tls_established: CounterSet<HandshakeKind> =
-        "Handshakes of TLS that are done by version, full or resumed";
+        "Completed TLS handshakes of clients by version, full or resumed";
 
     proxy_headers_failed: CounterSet<ProxyHeaderFault> =
-        "Connections of balancers closed before a header of the PROXY protocol had come";
+        "Connections of balancers closed without a PROXY protocol header, by reason";
     client_certs_too_long: Counter =
         "Requests of clients whose certificate is too long for Client-Cert";
-    tls_on_plain: Counter = "Clients closed that began TLS on a plain listener";
+    tls_on_plain: Counter = "Connections closed that began TLS on a plain listener";
     "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
         "Unix time at which the certificate expires"
         => |of| of.metrics.certificates();
 
-    http2_streams_open: Gauge = "Requests of HTTP/2 under way now";
-    http2_streams: Counter = "Requests of HTTP/2 begun";
+    http2_streams_open: Gauge = "HTTP/2 requests in progress";
+    http2_streams: Counter = "HTTP/2 requests";
     http2_streams_refused: CounterSet<StreamRefusal> =
-        "Requests of HTTP/2 refused by why nothing was done for them";
+        "HTTP/2 requests refused by reason";
     http2_resets_sent: CounterSet<Http2Code> =
-        "Streams of HTTP/2 that were reset by the server, by error code";
+        "HTTP/2 streams that Dwell reset, by error code";
     http2_resets_received: CounterSet<Http2Code> =
-        "Streams of HTTP/2 that were reset by clients, by error code";
+        "HTTP/2 streams that clients reset, by error code";
     http2_goaways_sent: CounterSet<Http2Code> = "GOAWAY frames sent, by error code";
     http2_goaways_received: CounterSet<Http2Code> = "GOAWAY frames of clients, by error code";
 
-    http_requests: CounterSet<StatusClass> = "Answers by the class of their status";
-    bad_requests: CounterSet<RefusedStatus> = "Requests refused for their form, size or a limit";
+    http_requests: CounterSet<StatusClass> = "Responses by status class";
+    bad_requests: CounterSet<RefusedStatus> =
+        "Requests refused for their syntax, size or a limit, by status";
     admin_refused: CounterSet<AdminRefusal> =
-        "Requests to the admin listener by why they were not looked at";
+        "Requests to the admin listener refused by reason";
     http_request_duration: Histogram [Seconds] =
-        "From the end of the header section to the answer, held polls left out";
+        "Time from the end of the header section to the response, without held polls";
 
-    polls: CounterSet<PollOutcome> = "Polls by how they ended";
-    waits_held: Gauge = "Polls held now, and keys of streams";
+    polls: CounterSet<PollOutcome> = "Polls by outcome";
+    waits_held: Gauge = "Polls held now, and keys of event streams and WebSockets";
     polls_held: Gauge = "Polls held now";
-    waits: Counter = "Polls that were held, and keys of streams";
-    streams_open: Gauge = "Streams of events open now";
-    streams: Counter = "Streams of events that were begun";
+    waits: Counter = "Polls that were held, and keys of event streams and WebSockets";
+    streams_open: Gauge = "Event streams open now";
+    streams: Counter = "Event streams that were opened";
     websockets_open: Gauge = "WebSockets open now";
     websockets: Counter = "WebSockets that were opened";
-    tunnels_open: Gauge = "Connections that have changed to a protocol of the application open now";
+    tunnels_open: Gauge =
+        "Connections open now that were upgraded to another protocol of the application";
     websocket_errors: Counter = "Frames of WebSocket clients that were refused";
-    streams_ended: CounterSet<StreamEnd> = "Streams of events and WebSockets by why they ended";
-    stream_events: Counter = "Events written into streams, and frames of values into WebSockets";
+    streams_ended: CounterSet<StreamEnd> = "Event streams and WebSockets that ended by reason";
+    stream_events: Counter = "Events sent to event streams, and values sent to WebSockets";
     // The client is sent the newest value when it has taken what was before.
     stream_postponed: Counter =
-        "Events put off until a slow client has taken what was before them";
-    auth: CounterSet<AuthOutcome> = "Questions to the application about who may ask";
-    publishes: CounterSet<PublishOutcome> = "Requests of publishers over HTTP by what came of them";
-    watched_keys: Gauge = "Distinct keys that polls wait for now";
+        "Events delayed until a slow client has read those before";
+    auth: CounterSet<AuthOutcome> = "Requests to the application for permission (auth) by outcome";
+    publishes: CounterSet<PublishOutcome> = "Requests of publishers by outcome";
+    watched_keys: Gauge = "Distinct keys that clients wait for now";
     webhook_events: CounterSet<WebhookOutcome> =
-        "First and last watchers of keys by whether the webhook was told";
-    webhook_retries: Counter = "Requests to the webhook that had to be made once more";
-    webhook_queue: Gauge = "First and last watchers that the webhook has still to be told of";
-    wakeups: CounterSet<WakeOutcome> = "Changes of watched keys by what came of them";
+        "Presence events by outcome";
+    webhook_retries: Counter = "Requests to the webhook that were repeated";
+    webhook_queue: Gauge = "Presence events that wait for delivery";
+    wakeups: CounterSet<WakeOutcome> = "Changes of watched keys by outcome";
     wake_latency: Histogram [Seconds] =
-        "From the change of a key to the answers of the polls it woke";
+        "Time from the change of a key to the responses of the polls that it woke";
 
     memcached_lookups: CounterSet<LookupOutcome> =
-        "Lookups at memcached servers by what they came to";
+        "Reads from memcached servers by outcome";
     memcached_handshakes: CounterSet<HandshakeOutcome> =
-        "Handshakes of TLS with memcached servers for lookups and sweeps by how they ended";
-    memcached_sweeps: Counter = "Rounds of looking at the keys that polls wait for";
+        "TLS handshakes with memcached servers by outcome";
+    memcached_sweeps: Counter = "Sweeps over the keys that polls wait for";
     "dwell_memcached_server_up": ByServer<Gauge> =
-        "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
+        "1 if the server responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.memcached_servers());
     "dwell_feed_watch_up": ByServer<Gauge> =
-        "Whether the server tells of changes: 1 yes, 0 it refuses to; absent otherwise"
+        "1 if the server reports changes, 0 if it refuses; absent while no poll waits"
         => |of| ups(of.metrics.watches());
-    "dwell_feed_lines": Counter = "Lines in which memcached has told of changes"
+    "dwell_feed_lines": Counter = "Lines in which memcached reported changes"
         => |of| of.metrics.total(|cells| &cells.feed.lines);
-    "dwell_feed_lines_lost": Counter = "Lines that memcached has lost or left out"
+    "dwell_feed_lines_lost": Counter = "Lines that memcached lost or omitted"
         => |of| of.metrics.total(|cells| &cells.feed.lines_lost);
     "dwell_feed_hints": CounterSet<HintOutcome> =
-        "Words that a key may have changed by what a loop did"
+        "Reported changes of keys by what followed"
         => |of| of.metrics.total(|cells| &cells.feed.hints);
     "dwell_feed_lag": Histogram [Seconds] =
-        "From memcached's time of a change to the word of it, by both clocks"
+        "Time from a change to its report, by the clocks of both machines"
         => |of| of.metrics.total(|cells| &cells.feed.lag);
     "dwell_feed_resyncs": CounterSet<ResyncReason> =
-        "Looks at everything on one server between sweeps by their reasons"
+        "Reads of all waited keys of one server between sweeps by reason"
         => |of| of.metrics.total(|cells| &cells.feed.resyncs);
 
-    redis_lookups: CounterSet<LookupOutcome> = "Reads for requests by what they came to";
+    redis_lookups: CounterSet<LookupOutcome> = "Reads from Redis for requests by outcome";
     redis_handshakes: CounterSet<HandshakeOutcome> =
-        "Handshakes of TLS with Redis by how they ended";
+        "TLS handshakes with Redis by outcome";
     "dwell_redis_server_up": ByServer<Gauge> =
-        "Whether the server answered last: 1 yes, 0 no; absent until it was asked"
+        "1 if the server responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.redis_servers());
-    "dwell_redis_tracking_loops": Gauge = "Loops that the server announces changes to"
+    "dwell_redis_tracking_loops": Gauge = "Event loops that the server announces changes to"
         => |of| of.metrics.total(|cells| &cells.redis.tracking_loops);
-    "dwell_redis_refused_loops": Gauge = "Loops that the server refuses to announce changes to"
+    "dwell_redis_refused_loops": Gauge =
+        "Event loops that the server refuses to announce changes to"
         => |of| of.metrics.total(|cells| &cells.redis.refused_loops);
-    "dwell_redis_armed_keys": Gauge = "Keys whose next change the server announces, of all loops"
+    "dwell_redis_armed_keys": Gauge =
+        "Keys whose next change the server announces, of all event loops"
         => |of| of.metrics.total(|cells| &cells.redis.armed_keys);
-    "dwell_redis_kept_hits": Counter = "Reads for requests that memory answered"
+    "dwell_redis_kept_hits": Counter = "Reads for requests that were served from memory"
         => |of| of.metrics.total(|cells| &cells.redis.kept_hits);
-    "dwell_redis_kept_bytes": Gauge = "Bytes of the values in memory, of all loops"
+    "dwell_redis_kept_bytes": Gauge = "Bytes of the values in memory, of all event loops"
         => |of| of.metrics.total(|cells| &cells.redis.kept_bytes);
-    "dwell_redis_pushes": CounterSet<PushKind> = "Changes that the server has announced"
+    "dwell_redis_pushes": CounterSet<PushKind> = "Changes that the server announced by kind"
         => |of| of.metrics.total(|cells| &cells.redis.pushes);
     "dwell_redis_rereads": Counter = "Reads of keys that polls wait for"
         => |of| of.metrics.total(|cells| &cells.redis.rereads);
     "dwell_redis_unchanged_rereads": Counter =
-        "Reads after the announcement of a change that found none"
+        "Reads after an announcement that found the same value"
         => |of| of.metrics.total(|cells| &cells.redis.unchanged_rereads);
     "dwell_redis_sweeps": Counter = "Sweeps over the keys that polls wait for"
         => |of| of.metrics.total(|cells| &cells.redis.sweeps);
     "dwell_redis_resyncs": CounterSet<RedisResync> =
-        "Reads of all keys that polls wait for by their reasons"
+        "Reads of all waited keys by reason"
         => |of| of.metrics.total(|cells| &cells.redis.resyncs);
-    "dwell_redis_unusable_values": CounterSet<UnusableValue> = "Values that could not be used"
+    "dwell_redis_unusable_values": CounterSet<UnusableValue> =
+        "Values that could not be used by reason"
         => |of| of.metrics.total(|cells| &cells.redis.unusable_values);
 
     upstream_requests: CounterSet<UpstreamOutcome> =
-        "Requests to the upstream by what they came to";
+        "Requests to the upstream by outcome";
     upstream_handshakes: CounterSet<HandshakeOutcome> =
-        "Handshakes of TLS with the upstream by how they ended";
-    fills: Counter = "Answers of the upstream that the cache was given";
+        "TLS handshakes with the upstream by outcome";
+    fills: Counter = "Responses of the upstream that were stored";
     upstream_connections_open: Gauge = "Connections to the upstream open now";
-    upstream_outstanding: Gauge = "Requests to the upstream under way or waiting";
+    upstream_outstanding: Gauge = "Requests to the upstream in progress or waiting";
     "dwell_upstream_server_up": ByServer<Gauge> =
-        "Whether the server is in use: 1 yes, 0 left out for its failures"
+        "1 if the server is in use, 0 if it is left out for its failures"
         => |of| ups(of.metrics.upstreams());
     "dwell_upstream_head_duration": ByServer<Histogram> [Seconds] =
-        "From a request sent to the head of its answer"
+        "Time from a request sent to the header section of its response"
         => |of| of.metrics.upstream_heads();
 
     "dwell_store_items": Gauge = "Items in the embedded store"
         => |of| Some(figure(of.store?.items));
-    "dwell_store_bytes": Gauge = "Bytes the items take with their overhead"
+    "dwell_store_bytes": Gauge = "Bytes of the items with their overhead"
         => |of| Some(figure(of.store?.bytes));
-    "dwell_store_bytes_max": Gauge = "Bytes the items may take"
+    "dwell_store_bytes_max": Gauge = "Bytes that the items may take"
         => |of| Some(figure(of.store?.bytes_max));
     "dwell_store_connections_open": Gauge = "Connections of memcached clients open now"
         => |of| Some(figure(of.store?.connections_open));
     "dwell_store_hits": Counter = "Lookups that found a value"
         => |of| Some(of.store?.hits);
-    "dwell_store_misses": Counter = "Lookups that found none"
+    "dwell_store_misses": Counter = "Lookups that found no value"
         => |of| Some(of.store?.misses);
     "dwell_store_sets": Counter = "Values stored" => |of| Some(of.store?.sets);
-    "dwell_store_evictions": Counter = "Items dropped to make room"
+    "dwell_store_evictions": Counter = "Items evicted to make room"
         => |of| Some(of.store?.evictions);
-    "dwell_store_expired": Counter = "Items dropped at the end of their time"
+    "dwell_store_expired": Counter = "Items that expired"
         => |of| Some(of.store?.expired);
-    "dwell_store_commands": CounterSet<StoreCommand> = "Commands of memcached clients"
+    "dwell_store_commands": CounterSet<StoreCommand> = "Commands of memcached clients by command"
         => |of| of.store.map(|_| of.metrics.total(|cells| &cells.store.commands));
     "dwell_store_command_duration": HistogramSet<StoreCommand> [Seconds] =
-        "What a command took inside the server, one in 64 measured"
+        "Time of a command inside the server; one in 64 is measured"
         => |of| of.store.map(|_| of.metrics.total(|cells| &cells.store.durations));
 
-    "dwell_upgrades_failed": Counter = "Upgrades that were given up"
+    "dwell_upgrades_failed": Counter = "Upgrades that failed"
         => |of| of.metrics.process.upgrades_failed.value();
-    "dwell_access_log_dropped": Counter = "Lines the access log had no room for"
+    "dwell_access_log_dropped": Counter = "Lines of the access log that were dropped"
         => |of| of.metrics.process.access_log_dropped.value();
-    "dwell_log_dropped": Counter = "Events the log had no room for"
+    "dwell_log_dropped": Counter = "Events of the log that were dropped"
         => |of| of.metrics.process.log_dropped.value();
 }

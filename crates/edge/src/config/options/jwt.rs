@@ -8,23 +8,23 @@ use std::time::Duration;
 options! {
     OPTIONS for Config:
     "jwt".jwt.secret_file = OrOff(FilePath);
-    "File with the secret of whoever signs, at least 32 bytes; a last line end does not count."
+    "File with the secret that signs the tokens, at least 32 bytes. One line end at its end does \
+     not count."
     "jwt".jwt.public_key_file = OrOff(FilePath);
     "File with public keys as PEM: RSA of 2048 bits or more, EC or Ed25519."
     "jwt".jwt.jwks_file = OrOff(FilePath);
     "File with a JWK set. A token's `kid` picks among its keys."
     "jwt".jwt.issuer = OneOrMany(Text, 0);
-    "Good values of `iss`. None means any."
+    "Accepted values of `iss`. With an empty list every value is accepted."
     "jwt".jwt.audience = OneOrMany(Text, 0);
-    "Good values of `aud`. None means any."
+    "Accepted values of `aud`. With an empty list every value is accepted."
     "jwt".jwt.leeway = TimeSpan(Duration::ZERO, HOUR);
-    "How long after `exp`, and before `nbf`, a token is good."
+    "How long after `exp`, and before `nbf`, a token is accepted."
     "jwt".jwt.expiry_required = Truth;
-    "Whether a token without `exp` is refused. One that never ends is good for whoever has it, for \
-     as long as its key is."
+    "Tokens without `exp` are refused. A token that never expires is valid as long as its key is."
     "jwt".jwt.query_parameter = OrOff(Name);
-    "Part of the query in which a token may be, for clients that cannot set fields. It is then in \
-     every log on the way."
+    "Query parameter in which a token may be, for clients that cannot set headers. The token is \
+     then in every log on the way."
     "jwt".jwt.cookie = OrOff(Name);
     "Cookie in which a token may be."
 }

@@ -8,9 +8,9 @@ options! {
     "log".log.level ["--log-level"] = Choice(LEVELS);
     "The least severe events written to standard error."
     "log".log.format ["--log-format"] = Choice(FORMATS);
-    "How an event is written: for people, or one JSON object a line."
+    "Format of events: `text` for people, or `json` with one JSON object a line."
     "log".log.access ["--access-log"] = AccessLogTarget;
-    "Where one JSON line per request goes. A file is appended to."
+    "File, or standard output, for one JSON line per request. Dwell appends to a file."
 }
 
 const LEVELS: &[(&str, LogLevel)] = &[

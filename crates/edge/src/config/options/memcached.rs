@@ -11,7 +11,7 @@ options! {
     "memcached".memcached.servers ["--memcached"] = OneOrMany(MemcachedPeer, 0);
     "The servers. Keys are spread over them by weighted ketama, as libmemcached does."
     "memcached".memcached.tls = Truth;
-    "Whether the servers are spoken to under TLS, which memcached does with `-Z`."
+    "Dwell connects to the servers under TLS (memcached's `-Z`)."
     "memcached".memcached.tls_ca = OrOff(FilePath);
     "As `upstream.tls_ca`, for the servers."
     "memcached".memcached.tls_server_name = OrOff(Name);
@@ -25,13 +25,13 @@ options! {
     "memcached".memcached.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one connection attempt may take."
     "memcached".memcached.sweep_interval = TimeSpan(TICK, MINUTE);
-    "How often the keys that polls wait for are looked at."
+    "Time between two reads of the keys that polls wait for."
     "memcached".memcached.watch = Truth;
-    "Whether the servers are asked, with `watch`, to tell of changes, so that polls wake before \
-     the next look. It takes two connections to each server, while polls wait."
+    "The servers report changes (`watch`), so that polls wake before the next sweep. It takes two \
+     connections to each server while polls wait."
     "memcached".memcached.failures_max = Count(1, 1000);
-    "Failures in a row after which a server is left alone for a while."
+    "Failures in a row after which Dwell stops asking a server for a while."
     "memcached".memcached.value_bytes_max = Size(KIB, GIB);
-    "Bytes of the largest value a server may send, at least those of its own `-I`. A larger one \
-     breaks the connection."
+    "Bytes of the largest value that a server may send: at least the server's own `-I`. A larger \
+     one closes the connection."
 }

@@ -7,10 +7,10 @@ use crate::config::codec::{BearerToken, FilePath, OneOrMany, OrOff, Size, Writte
 options! {
     OPTIONS for Config:
     "publish".publish.token = OneOrMany(BearerToken, 0);
-    "What publishers show as `Authorization: Bearer TOKEN`. Several are all good, so that one can \
-     follow another."
+    "Tokens of publishers, sent as `Authorization: Bearer TOKEN`. Each of several is accepted, so \
+     that one can replace another."
     "publish".publish.token_file = OrOff(FilePath);
-    "File with more of them, one a line, so that they need not stand here."
+    "File with more tokens, one a line, to keep them out of the configuration."
     "publish".publish.clients = OneOrMany(Written("`cn:NAME` or `san:NAME`"), 0);
     "Names in the certificates of clients that publish on routes without a token: `cn:` is the \
      common name, `san:` one of the alternative names. `tls.client_ca` verifies them. A client \

@@ -10,11 +10,11 @@ use crate::config::{Config, RedisTracking};
 options! {
     OPTIONS for Config:
     "redis".redis.url ["--redis"] = OrOff(RedisServer);
-    "The server, Redis 6 or later or Valkey. `rediss://` is spoken to under TLS."
+    "The server, Redis 6 or later or Valkey. With `rediss://` Dwell connects under TLS."
     "redis".redis.sentinels = OneOrMany(Sentinel, 0);
-    "Sentinels, in place of `url`. One of them is asked for the primary before each connection."
+    "Sentinels, in place of `url`. Before each connection Dwell asks one of them for the primary."
     "redis".redis.sentinel_name = OrOff(Name);
-    "The name by which the Sentinels know the primary."
+    "Name of the primary in the configuration of the Sentinels."
     "redis".redis.tls_ca = OrOff(FilePath);
     "As `upstream.tls_ca`, for the server."
     "redis".redis.tls_server_name = OrOff(Name);
@@ -42,7 +42,7 @@ options! {
     "redis".redis.connect_timeout = TimeSpan(MILLISECOND, MINUTE);
     "How long one connection attempt may take, with the greeting."
     "redis".redis.probe = TimeSpan(TICK, MINUTE);
-    "The silence of a connection after which the server is asked for a sign of life."
+    "Time of silence of a connection after which Dwell pings the server."
     "redis".redis.sweep_interval = TimeSpan(TICK, MINUTE);
     "How often the keys that polls wait for are read again while the server announces changes. It \
      finds what no server announces, such as `SWAPDB`."
@@ -52,7 +52,7 @@ options! {
     "Bytes of the largest value that is read. A larger one is dropped as it comes, and counted."
     "redis".redis.kept_bytes_max = Size(0, 1024 * GIB);
     "Bytes of values in memory. While the server announces changes, Dwell keeps the values of keys \
-     that polls wait for, and answers from memory. With 0 it reads each time."
+     that polls wait for, and responds from memory. With 0 it reads each time."
 }
 
 const TRACKING: &[(&str, RedisTracking)] = &[

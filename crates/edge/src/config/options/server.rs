@@ -8,21 +8,21 @@ use crate::config::{Config, IoUring};
 options! {
     OPTIONS for Config:
     "server".server.listen ["--listen"] = OneOrMany(SocketAddress, 1);
-    "Where clients connect."
+    "Addresses that clients connect to."
     "server".server.admin ["--admin"] = OrOff(SocketAddress);
-    "Where `/-/health` and `/-/metrics` answer."
+    "Address of the admin listener: dashboard, `/-/health`, `/-/metrics`."
     "server".server.admin_hosts = OneOrMany(Name, 0);
-    "Names by which browsers and scrapers may ask for the admin listener, beside `localhost` and \
-     addresses. A request for another name gets 421, on a loopback address always and elsewhere \
-     where any name is listed."
+    "Names under which browsers and scrapers may request the admin listener, beside `localhost` \
+     and addresses. A request for another name gets 421: always on a loopback address, and on \
+     other addresses if this list has a name."
     "server".server.pollers ["--pollers"] = Count(0, 1024);
-    "Number of loops, each a thread with its own listener. 0 is one per core."
+    "Number of event loops, each a thread with its own listener. 0 is one per core."
     "server".server.io_uring = Choice(IO_URING);
-    "How answers to many waiting clients are sent: by `io_uring`, many with one system call, where \
-     the kernel allows it (`auto`), or each by a call of its own (`off`)."
+    "System calls that send responses to many waiting clients: with `auto` one `io_uring` call \
+     sends many, if the kernel allows it; with `off` each has a call of its own."
     "server".server.user = OrOff(UserName);
-    "User to become when started as root, as soon as every listener is there. Snapshot and logs \
-     are written as that user."
+    "User that the process changes to when it is started as root, as soon as every listener is \
+     open. Snapshot and logs are written as that user."
     "server".server.trusted_proxies = OneOrMany(Written("address or `ADDRESS/BITS`"), 0);
     "Proxies in front of Dwell. In the `X-Forwarded-For` of a connection from one of them, the \
      rightmost address not in this list is the client's. Only their `X-Forwarded-Proto`, \

@@ -11,49 +11,49 @@ use std::time::Duration;
 options! {
     OPTIONS for Config:
     "store".store.listen ["--store"] = OrOff(SocketAddress);
-    "Where the memcached protocol is spoken. An address that other machines can reach is refused \
-     unless there is an `auth_file` or `allow_remote` is true."
+    "Address of the memcached protocol. An address that other machines can reach is refused unless \
+     there is an `auth_file` or `allow_remote` is true."
     "store".store.listen_also = OneOrMany(SocketAddress, 0);
-    "More addresses where it is spoken, under the same condition."
+    "More addresses of the memcached protocol, under the same condition."
     "store".store.allow_remote = Truth;
-    "Whether `listen` may be an address that other machines can reach although nobody has to log \
-     in."
+    "`listen` may be an address that other machines can reach, without a login."
     "store".store.unix_socket = OrOff(FilePath);
-    "A unix socket where the memcached protocol is spoken as well."
+    "A unix socket for the memcached protocol."
     "store".store.unix_permissions = Permissions;
-    "Who may connect to the unix socket."
+    "Permissions of the unix socket."
     "store".store.auth_file = OrOff(FilePath);
     "File with up to 8 lines of `name:password`. With it a connection has to log in by the text \
-     protocol, and the binary protocol is not spoken."
+     protocol, and the binary protocol is off."
     "store".store.protocols = Choice(PROTOCOLS);
-    "Which protocols are spoken; `auto` is both, by the first byte of a connection."
+    "Protocols that clients may use. `auto` is both, chosen by the first byte of a connection."
     "store".store.bytes_max = Size(MIB, 1024 * GIB);
-    "Bytes that items take with their overhead. Beyond it the least useful items go. The process \
-     takes at most 1.15 of it, and about 10 MiB for itself."
+    "Bytes of the items with their overhead. Beyond it the least useful items are evicted. The \
+     process takes at most 1.15 of it, and about 10 MiB for itself."
     "store".store.item_bytes_max = Size(KIB, GIB);
     "Bytes of one value. A larger one gets `SERVER_ERROR object too large for cache`."
     "store".store.evictions = Truth;
-    "Whether items are evicted to make room. Without it a new one gets `SERVER_ERROR out of memory \
+    "The store evicts items to make room. Without it a new item gets `SERVER_ERROR out of memory \
      storing object`."
     "store".store.cas = Truth;
-    "Whether items have a cas unique. Without it every one is 0, and `cas` never stores."
+    "Items have a cas unique. Without it every cas unique is 0, and `cas` never stores."
     "store".store.dump = Truth;
-    "Whether clients may list all keys by `lru_crawler metadump` and `stats cachedump`."
+    "Clients may list all keys by `lru_crawler metadump` and `stats cachedump`."
     "store".store.flush_all = Truth;
-    "Whether clients may remove everything by `flush_all`."
+    "Clients may remove everything by `flush_all`."
     "store".store.shutdown = Truth;
-    "Whether clients may end the process by `shutdown`."
+    "Clients may end the process by `shutdown`."
     "store".store.connections_max = Count(1, MILLION);
     "Open connections of memcached clients. Beyond it new ones are closed."
     "store".store.idle_timeout = TimeSpan(Duration::ZERO, DAY);
-    "How long a connection may be without a command. `\"0s\"` is for ever."
+    "How long a connection may be without a command. `\"0s\"` is without a limit."
     "store".store.commands_per_turn = Count(1, 10_000);
-    "Commands of one connection before another has its turn; 16 keys of a long `get` count as one."
+    "Commands of one connection before another connection has its turn. 16 keys of a long `get` \
+     count as one."
     "store".store.backlog = Count(1, 65_535);
     "Connections that the kernel keeps until they are accepted."
     "store".store.snapshot = OrOff(FilePath);
     "File to which the items are written when the process ends, and from which they are read when \
-     it starts. A damaged one is kept aside."
+     it starts. A damaged file is renamed and kept."
 }
 
 const PROTOCOLS: &[(&str, Protocols)] = &[

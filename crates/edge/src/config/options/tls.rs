@@ -10,10 +10,10 @@ use std::time::Duration;
 options! {
     OPTIONS for Config:
     "tls".tls.listen = OneOrMany(SocketAddress, 0);
-    "Where clients connect under TLS. Plain HTTP there gets 400."
+    "Addresses that clients connect to under TLS. Plain HTTP there gets 400."
     "tls".tls.http2 = Truth;
-    "Whether clients of `tls.listen` may choose HTTP/2 in the handshake (ALPN `h2`). A reload that \
-     changes it holds for new connections."
+    "Clients of `tls.listen` may choose HTTP/2 in the handshake (ALPN `h2`). A reload changes it \
+     for new connections."
     "tls".tls.certificate = OneOrMany(FilePath, 0);
     "PEM files, each a certificate chain with the server's certificate first. The host name that a \
      client asks for (SNI) selects one, an exact name before a wildcard; the first is for all \
@@ -35,19 +35,19 @@ options! {
      that one of them has issued, or none if `client_auth` is `optional`; others are refused in \
      the handshake."
     "tls".tls.client_auth = Choice(CLIENT_AUTH);
-    "Whether a client without a certificate is refused (`required`) or admitted (`optional`), \
-     where `client_ca` is set. A certificate that cannot be verified is refused in both cases."
+    "With `client_ca`: a client without a certificate is refused (`required`) or admitted \
+     (`optional`). A certificate that cannot be verified is refused in both cases."
     "tls".tls.client_cert_field = Truth;
-    "Whether requests to the application carry the client's certificate, as `Client-Cert` (RFC \
-     9440). Such a request is shared with no other client. A reload that sets it holds for new \
-     connections, one that unsets it for all."
+    "Requests to the application carry the client's certificate as `Client-Cert` (RFC 9440). Such \
+     a request is shared with no other client. A reload sets it for new connections, and unsets it \
+     for all."
     "tls".tls.self_signed = Truth;
-    "Whether the certificate is made at the start: for localhost, a week, and development."
+    "Dwell makes a certificate at the start: for localhost, valid for a week, for development."
     "tls".tls.acme_challenge = OrOff(FilePath);
-    "Folder with the answers to HTTP-01 challenges, each in a file with the name of its token. \
-     `/.well-known/acme-challenge/` shows them, before any route."
+    "Folder with the responses to HTTP-01 challenges, each in a file with the name of its token. \
+     Dwell serves them at `/.well-known/acme-challenge/`, before any route."
     "tls".tls.handshakes_max = Count(1, 1_000_000);
-    "Handshakes under way at once, of which each event loop has an equal share. Beyond it, the \
+    "Handshakes in progress at the same time. Each event loop has an equal share. Beyond it the \
      oldest one is closed. A client counts from its first message on. A handshake has 10 seconds."
 }
 
