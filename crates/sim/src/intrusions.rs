@@ -41,6 +41,11 @@ impl Intrusions {
         self.intruders.is_empty()
     }
 
+    /// Ends those under way, as the process they are connected to has ended.
+    pub(crate) fn cut(&mut self) {
+        self.intruders.clear();
+    }
+
     /// Begins those to come by `begin`, and has all do what they can by `attend`.
     pub(crate) fn attend(
         &mut self,

@@ -64,4 +64,4 @@ pub use shrink::shrink;
 pub use socket::{Act, BREACHES, Opening, SocketOptions};
 pub use step::{Ask, FIXED, Has, Method, Order, Several, Step};
 pub use tls::{Habits, Intrusion, TlsFault, TlsOptions};
-pub use upgrade::Upgrade;
+pub use upgrade::{Upgrade, UpgradeFault};

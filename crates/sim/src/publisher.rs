@@ -87,6 +87,19 @@ impl Publisher {
         self.back_at
     }
 
+    /// Loses its connection; what was under way may have been done or not.
+    pub(crate) fn reset(&mut self, keys: &mut [Key], now: Duration) {
+        if let Some(stream) = self.stream.take() {
+            stream.leave(SimStream::reset);
+        }
+        self.input.clear();
+        self.output.clear();
+        if let Some(pending) = self.pending.take() {
+            self.back_at = now + LOST;
+            keys[pending.key].lose(self.back_at);
+        }
+    }
+
     /// Sends what it may, and takes in what has come.
     pub(crate) fn attend(
         &mut self,

@@ -2,13 +2,14 @@
 #![cfg(feature = "sim")]
 
 use dwell_sim::{
-    Attack, Behind, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault, TlsFault, plant,
-    play, play_seed, record, shrink,
+    Attack, Behind, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault, TlsFault,
+    UpgradeFault, plant, play, play_seed, record, shrink,
 };
 
 /// Seeds that are played.
 const SEEDS: u64 = 480;
-/// Seeds beyond them that have found a fault, and what it was.
+/// Seeds beyond them that have found a fault, and what it was. One whose plan is another one now, as
+/// what seeds draw has changed, finds nothing any more: it is replaced or taken out.
 const FOUND_A_FAULT: &[(u64, &str)] = &[
     (
         4_019_453,
@@ -28,10 +29,6 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         "a stream that the application began was not told what memcached had had meanwhile",
     ),
     (
-        4_722_568,
-        "the simulator let time pass between two steps of an upgrade at one moment",
-    ),
-    (
         6_003_464,
         "with memcached, a stream without room for its lookup was not told what there was",
     ),
@@ -40,21 +37,12 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         "the simulator took a lookup that had failed, for several keys by HEAD, for a miss",
     ),
     (
-        6_034_538,
-        "a request of HTTP/2 behind a hand-over was answered by the one that had given the items",
-    ),
-    (
         7_041_370,
         "the simulator did not know that a server taken away by a reload ends what it has",
     ),
     (
         6_070_665,
         "no metric counted a request of HTTP/2 for which there was no record to forward it",
-    ),
-    (
-        6_120_164,
-        "the simulator did not know that a process which ends gives an answer up behind a window \
-         that stays closed for 2 s",
     ),
     (
         7_076_030,
@@ -152,6 +140,7 @@ const STATES: &[&str] = &[
     "several keys without memcached",
     "several keys without the application",
     "several keys, one gone",
+    "start after all have gone",
     "stale value",
     "unchanged",
     "upgrade",
@@ -200,6 +189,7 @@ fn check_faults(counts: &Counts) {
         .chain(RedisFault::ALL.map(RedisFault::name))
         .chain(TlsFault::ALL.map(TlsFault::name))
         .chain(Attack::ALL.map(Attack::name))
+        .chain(UpgradeFault::ALL.map(UpgradeFault::name))
         .chain([Behind::App, Behind::Memcached].map(Behind::wrong))
     {
         assert!(counts.faults.contains_key(name), "{name}");

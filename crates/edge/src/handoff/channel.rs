@@ -4,6 +4,7 @@
 //! A frame has its kind, a mark, two unused bytes, and the length of its body (little-endian). A
 //! descriptor travels with the first byte of its frame, which is therefore read by itself.
 
+use super::passed::Passed;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -69,13 +70,13 @@ const KINDS: [FrameKind; 12] = [
     FrameKind::TicketKeys,
 ];
 
-/// A frame that was received.
+/// A frame that was received, or is to be sent.
 pub(crate) struct Frame {
     pub(crate) kind: FrameKind,
     pub(crate) mark: u8,
     /// Erased when it is dropped, as some frames carry secrets.
     pub(crate) bytes: Zeroizing<Vec<u8>>,
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<Passed>,
 }
 
 /// Says how long the bytes are, which may be secrets.
@@ -86,6 +87,30 @@ impl fmt::Debug for Frame {
 }
 
 impl Frame {
+    pub(crate) fn new(kind: FrameKind, mark: u8, bytes: &[u8]) -> Self {
+        Self {
+            kind,
+            mark,
+            bytes: bytes.to_vec().into(),
+            descriptor: None,
+        }
+    }
+
+    /// Adds a socket.
+    pub(crate) fn with(mut self, descriptor: Passed) -> Self {
+        self.descriptor = Some(descriptor);
+        self
+    }
+
+    /// The socket that has come with the frame.
+    #[cfg(test)]
+    pub(super) fn unix_stream(self) -> UnixStream {
+        match self.descriptor {
+            Some(Passed::Descriptor(descriptor)) => descriptor.into(),
+            other => panic!("no descriptor: {other:?}"),
+        }
+    }
+
     /// Returns the frame if it is of this kind.
     pub(crate) fn expected(self, kind: FrameKind) -> io::Result<Self> {
         if self.kind == kind {
@@ -121,6 +146,12 @@ impl Channel {
     /// Sets the deadline of the following calls; `None` is none.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
+    }
+
+    /// Sends a frame that was made before.
+    pub(crate) fn send_frame(&mut self, frame: &Frame) -> io::Result<()> {
+        let descriptor = frame.descriptor.as_ref().and_then(Passed::descriptor);
+        self.send(frame.kind, frame.mark, &frame.bytes, descriptor)
     }
 
     pub(crate) fn send(
@@ -178,7 +209,7 @@ impl Channel {
             kind,
             mark,
             bytes,
-            descriptor,
+            descriptor: descriptor.map(Passed::Descriptor),
         })
     }
 
@@ -209,6 +240,7 @@ impl Channel {
     }
 
     /// Receives a frame, which must be of this kind.
+    #[cfg(test)]
     pub(crate) fn expect(&mut self, kind: FrameKind) -> io::Result<Frame> {
         self.receive()?.expected(kind)
     }
@@ -289,7 +321,7 @@ mod tests {
             assert!(to.expect(FrameKind::Serve).unwrap().descriptor.is_none());
             let frame = to.expect(FrameKind::Connection).unwrap();
             assert_eq!((frame.mark, frame.bytes.len()), (index as u8, index * 1000));
-            let mut socket = UnixStream::from(frame.descriptor.unwrap());
+            let mut socket = frame.unix_stream();
             socket.write_all(&[index as u8]).unwrap();
             let mut byte = [0];
             kept.read_exact(&mut byte).unwrap();

@@ -3,7 +3,7 @@
 //! `channel` carries frames between the two processes, `barrier` gathers the sockets of all loops
 //! of one and pauses them while its items are handed over, `sender` sends idle connections and
 //! `connections` has those that have come, `secure` those under TLS, `passed` has sockets on
-//! their way. The steps of an upgrade are in `process/upgrade`.
+//! their way. The steps of an upgrade are in `process/upgrade/talk`.
 
 mod barrier;
 mod channel;

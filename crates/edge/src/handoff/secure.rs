@@ -167,7 +167,7 @@ impl HandedConnection {
             is_trusted: false,
             frozen: Some(Zeroizing::new(frozen.to_vec())),
             input: input.to_vec(),
-            descriptor: frame.descriptor?.into(),
+            descriptor: frame.descriptor?,
         })
     }
 }
@@ -176,6 +176,7 @@ impl HandedConnection {
 mod tests {
     use super::super::channel::FrameKind;
     use super::*;
+    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
             kind: FrameKind::SecureConnection,
             mark,
             bytes: Zeroizing::new(bytes.to_vec()),
-            descriptor: Some(UnixStream::pair().unwrap().0.into()),
+            descriptor: Some(OwnedFd::from(UnixStream::pair().unwrap().0).into()),
         }
     }
 

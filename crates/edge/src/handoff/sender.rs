@@ -380,7 +380,7 @@ mod tests {
         while let Ok(frame) = receiver.receive() {
             assert_eq!(frame.bytes.len(), 64 * 1024);
             assert_eq!(usize::from(frame.bytes[0]), given.len(), "in order");
-            given.push(UnixStream::from(frame.descriptor.unwrap()));
+            given.push(frame.unix_stream());
         }
         assert!(!given.is_empty() && given.len() < 40);
         let (served, closed) = clients.split_at_mut(given.len());

@@ -29,5 +29,5 @@ pub use reload::ConfigSource;
 #[cfg(test)]
 pub(crate) use server::single_loop;
 #[cfg(feature = "sim")]
-pub use server::{LoopLoad, Refusals, Simulated};
+pub use server::{LoopLoad, Refusals, Simulated, UpgradeFrame, UpgradeNews};
 pub use server::{RunOptions, run};

@@ -440,7 +440,7 @@ fn loops_of(config: &Config) -> usize {
 #[cfg(feature = "sim")]
 mod simulated;
 #[cfg(feature = "sim")]
-pub use simulated::{LoopLoad, Refusals, Simulated};
+pub use simulated::{LoopLoad, Refusals, Simulated, UpgradeFrame, UpgradeNews};
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,10 @@ pub enum Planted {
     UseTimedOut,
     /// The items go to a successor when it starts, and not in the pause before it serves.
     EarlySnapshot,
+    /// The store takes no more writes as soon as the successor has the items, before it serves.
+    EarlyRetire,
+    /// The loops go on as soon as the successor has the items, before it serves.
+    EarlyResume,
     /// The bytes that had come of a next request do not go along with a connection.
     ForgetInput,
     /// A lookup in memcached that has failed says of one of several keys that it has gone.
@@ -94,7 +98,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 41] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -121,6 +125,8 @@ impl Planted {
         Self::ForgetRestart,
         Self::UseTimedOut,
         Self::EarlySnapshot,
+        Self::EarlyRetire,
+        Self::EarlyResume,
         Self::ForgetInput,
         Self::FailureIsGone,
         Self::TrustNeighbour,

@@ -1,6 +1,6 @@
 //! Processes beside the one that serves: its successors, the application, and memcached.
 
-use super::World;
+use super::{World, start};
 use crate::app::App;
 use crate::failure::{Failure, Oracle};
 use crate::keys::Broken;
@@ -8,44 +8,38 @@ use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
 use crate::redis::RedisAct;
 use crate::reload;
-use crate::upgrade::{Upgrade, UpgradeStep};
+use crate::upgrade::{Upgrade, UpgradeFault, UpgradeStep};
+use dwell_edge::process::UpgradeNews;
+use dwell_evloop::sim::SimStream;
 
 impl World {
-    /// Starts a successor, where one may start.
+    /// Begins an upgrade, where one may begin.
     pub(super) fn begin_upgrade(&mut self, upgrade: Upgrade) {
         let config = reload::config(&self.options, self.at, upgrade.changes, None);
-        if self.edge.begin_upgrade(config).is_ok_and(|begins| begins) {
-            self.hindrances.upgrades.begin(upgrade, self.now());
+        if self.edge.begin_upgrade(config) {
+            self.await_frame(upgrade);
         }
     }
 
-    /// Has the successor serve, or end, when its time has come.
+    /// The next step of an upgrade is that of the next frame.
+    fn await_frame(&mut self, upgrade: Upgrade) {
+        if let Some(frame) = self.edge.next_frame() {
+            let now = self.now();
+            self.hindrances.upgrades.await_frame(upgrade, frame, now);
+        }
+    }
+
+    /// Has the next step of an upgrade done when its time has come.
     pub(super) fn follow_upgrade(&mut self) -> Result<(), Failure> {
         let now = self.now();
         let upgrades = &mut self.hindrances.upgrades;
-        if self.edge.has_predecessor() && !upgrades.hands_over(now) {
+        let hands_over = self.edge.has_predecessor() && !self.edge.is_upgrading();
+        if hands_over && !upgrades.hands_over(now) {
             let reason = format!("a process goes on after {:?}", upgrades.hands_over_until());
             return Err(self.failure((Oracle::Deadline, reason)));
         }
-        let step = upgrades.take_due(now);
-        if step.is_some() {
-            // All loops have stood still up to now, or do from now on.
-            self.hindrances.stand_still(now);
-        }
-        match step {
-            Some(UpgradeStep::Pause) => self.edge.pause_for_upgrade(),
-            Some(UpgradeStep::Serve) => {
-                self.network()
-                    .remark(|| "another process serves".to_owned());
-                self.counts.reach("upgrade");
-                let committed = self.edge.commit_upgrade();
-                committed.map_err(|error| self.failure((Oracle::Panic, error.to_string())))?;
-            }
-            Some(UpgradeStep::End) => {
-                self.counts.reach("upgrade given up");
-                self.edge.abort_upgrade();
-            }
-            None => {}
+        if let Some((step, upgrade)) = upgrades.take_due(now) {
+            self.step_of_upgrade(step, upgrade);
         }
         if !self.edge.has_predecessor()
             && !self.edge.is_upgrading()
@@ -55,6 +49,66 @@ impl World {
             self.begin_upgrade(next);
         }
         Ok(())
+    }
+
+    fn step_of_upgrade(&mut self, step: UpgradeStep, upgrade: Upgrade) {
+        let now = self.now();
+        let frame = self.edge.next_frame();
+        self.network()
+            .remark(|| format!("upgrade: {step:?} at {frame:?}"));
+        // All loops have stood still up to now, or do from now on.
+        self.hindrances.stand_still(now);
+        if let UpgradeStep::Fault(fault) = step {
+            self.counts.strike(fault.name());
+        }
+        let news = match step {
+            UpgradeStep::Deliver => self.edge.deliver(),
+            UpgradeStep::Fault(UpgradeFault::SuccessorEnds) => self.edge.lose_successor(),
+            UpgradeStep::Fault(UpgradeFault::TimeOut) => self.edge.time_out_upgrade(),
+            UpgradeStep::Fault(UpgradeFault::PredecessorEnds) => {
+                self.cut_all();
+                self.edge.lose_predecessor()
+            }
+        };
+        match news {
+            UpgradeNews::HandsOver => {
+                self.counts.reach("upgrade");
+                self.hindrances.upgrades.hand_over(upgrade, now);
+            }
+            UpgradeNews::GivenUp => self.counts.reach("upgrade given up"),
+            UpgradeNews::AllGone => self.start_anew(),
+            _ => self.await_frame(upgrade),
+        }
+    }
+
+    /// Has every connection of a client or writer end, as those of a process that has gone.
+    fn cut_all(&mut self) {
+        let now = self.now();
+        for client in &mut self.clients {
+            client.leave(SimStream::reset);
+        }
+        self.intrusions.cut();
+        if let Some(browsers) = &self.transports.browsers {
+            browsers.leave();
+        }
+        for streamer in &mut self.followers.streams {
+            streamer.leave(SimStream::reset, now);
+        }
+        for socket in &mut self.followers.sockets {
+            socket.leave(SimStream::reset, &mut self.keys, now);
+        }
+        for publisher in &mut self.followers.publishers {
+            publisher.reset(&mut self.keys, now);
+        }
+        for writer in &mut self.writers {
+            writer.reset(&mut self.keys, now);
+        }
+    }
+
+    /// Starts a process after all have gone.
+    fn start_anew(&mut self) {
+        self.counts.reach("start after all have gone");
+        self.edge = start(&self.options, self.at);
     }
 
     /// Has the application there when it is to be.

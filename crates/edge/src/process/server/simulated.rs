@@ -2,6 +2,8 @@
 
 mod succession;
 
+pub use succession::{UpgradeFrame, UpgradeNews};
+
 use super::{EdgeServer, RunOptions};
 use crate::config::Config;
 use crate::event_loop::{EdgeLoop, Message};
@@ -28,6 +30,8 @@ pub struct Simulated {
     taken: usize,
     /// The loops stand still, as the successor takes the items.
     is_paused: bool,
+    /// The talk with the other process.
+    upgrade: Option<Box<succession::Upgrade>>,
 }
 
 /// One loop, until it has ended.
@@ -103,6 +107,7 @@ impl Simulated {
             before: None,
             taken: 0,
             is_paused: false,
+            upgrade: None,
         }
     }
 
@@ -129,7 +134,11 @@ impl Simulated {
     /// Returns how long a loop will wait: zero when something is there for it, `None` when only the
     /// network can end its wait, or when the loop has ended.
     pub fn due_in(&mut self, index: usize) -> Option<Duration> {
-        if self.is_paused {
+        let is_paused = match &self.before {
+            Some(before) if index >= self.loops.len() => before.is_paused,
+            _ => self.is_paused,
+        };
+        if is_paused {
             return None;
         }
         let turned = self.place(index)?.as_mut()?;

@@ -2,7 +2,7 @@
 //! of the embedded store, and idle connections.
 //!
 //! Each step has to succeed before the next begins. If one before the last fails, the successor is
-//! ended, and nothing has changed:
+//! ended, and nothing has changed. `talk` has the order of the steps, for both processes:
 //!
 //! 1. All loops of this process duplicate their listening sockets at the ends of their turns. The
 //!    successor starts with one end of a socket pair as its standard input, reads its
@@ -17,22 +17,21 @@
 //!    them, so that no loop waits for a successor that has stopped; its connections end here.
 
 mod successor;
+pub(super) mod talk;
 
 pub(super) use successor::Predecessor;
 #[cfg(feature = "sim")]
 pub(super) use successor::take_items;
 
+use self::talk::{MainProcess, Place, PredecessorSide, PredecessorTalk};
 use super::environment;
 use super::notify::Notifier;
 use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
-use crate::handoff::{
-    Channel, FrameKind, Handoff, HandoffSender, InheritedListener, ReadsClient, Round,
-    SEND_STALL_TIMEOUT, TakesTls,
-};
+use crate::handoff::{Channel, Frame, Handoff, InheritedListener, Round, SEND_STALL_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::published::Published;
-use dwell_evloop::{Acceptor, Fleet, Lifecycle};
+use dwell_evloop::{Fleet, Lifecycle};
 use dwell_store_server::{Moment, StoreService, snapshot};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,8 +43,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt, process, thread};
 
-/// Version of the protocol between the two processes; others are rejected.
-const VERSION: u8 = 1;
 /// Least time in which a successor that has closed its end of the channel has to end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest pause of the loops without progress.
@@ -53,8 +50,6 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Time in which the successor takes connections, beyond the drain time here.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bit in the mark of a listening socket: the process owns its file.
-const OWNS_FILE: u8 = 0x80;
 
 /// Starts successors.
 #[derive(Debug)]
@@ -71,7 +66,7 @@ pub(super) struct Upgrader {
 
 /// Reason why an upgrade has failed.
 #[derive(Debug)]
-enum UpgradeError {
+pub(in crate::process) enum UpgradeError {
     /// The program cannot be started.
     Start(io::Error),
     /// The successor has ended.
@@ -255,52 +250,103 @@ impl Upgrader {
         watchdog.map_or(STALL_TIMEOUT, |interval| interval.min(STALL_TIMEOUT))
     }
 
+    fn place(&self) -> Place<'_> {
+        Place {
+            service: self.service.as_deref(),
+            acceptor: self.certificates.acceptor(),
+            fleet: &self.fleet,
+            handoff: &self.handoff,
+        }
+    }
+
     fn talk(
         &self,
-        mut channel: Channel,
+        channel: Channel,
         successor: &Successor,
         sockets: Vec<InheritedListener>,
         deadline: Instant,
     ) -> Result<Channel, UpgradeError> {
-        let step = |name| move |error| UpgradeError::Talk(name, error);
-        greet(&mut channel, self.service.is_some(), sockets).map_err(step("greeting it"))?;
-        let ready = channel.expect(FrameKind::Ready);
-        let ready = ready.map_err(step("waiting until it could serve"))?;
-        let (wants_store, takes) = (ready.mark == 1, TakesTls::from_bytes(&ready.bytes));
-        let paused = self.pause(deadline)?;
-        let began = Instant::now();
-        channel.set_stall_timeout(Some(self.stall_timeout()));
-        let acceptor = self.certificates.acceptor();
-        give_ticket_keys(&mut channel, acceptor, takes).map_err(step("giving it the keys"))?;
-        let service = self.service.as_ref().filter(|_| wants_store);
-        let watchdog = Watchdog::new(self.notifier.as_deref());
-        give_store(&mut channel, service, watchdog).map_err(step("giving it the items"))?;
-        if let Some(notifier) = &self.notifier {
-            notifier.main_process(successor.id());
-        }
-        let of_clients = match let_serve(&mut channel) {
-            Ok(of_clients) => of_clients,
-            Err(error) => {
-                if let Some(notifier) = &self.notifier {
-                    notifier.main_process(process::id());
-                }
-                return Err(UpgradeError::Talk("telling it to serve", error));
-            }
+        let place = self.place();
+        let mut side = OverChannel {
+            upgrader: self,
+            channel,
+            successor: successor.id(),
+            deadline,
+            paused: None,
         };
-        if let Some(service) = &self.service {
-            service.store().retire();
+        let mut talk = PredecessorTalk::new(place.service.is_some(), sockets);
+        // The channel waits for each frame.
+        talk.go_on(place, &mut side).unwrap_or(Ok(()))?;
+        Ok(side.channel)
+    }
+}
+
+/// The predecessor's side of the talk with another process.
+struct OverChannel<'u> {
+    upgrader: &'u Upgrader,
+    channel: Channel,
+    /// Its process id.
+    successor: u32,
+    deadline: Instant,
+    paused: Option<Paused<'u>>,
+}
+
+/// A pause of the loops, until this is dropped.
+struct Paused<'u> {
+    _round: Round<'u>,
+    began: Instant,
+    watchdog: Watchdog<'u>,
+}
+
+impl PredecessorSide for OverChannel<'_> {
+    fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.channel.send_frame(&frame)
+    }
+
+    fn receive(&mut self) -> Option<io::Result<Frame>> {
+        Some(self.channel.receive())
+    }
+
+    fn write_items(&mut self, service: &StoreService) -> io::Result<()> {
+        let watchdog = self.paused.as_mut().map(|paused| &mut paused.watchdog);
+        let channel = &mut self.channel;
+        write_items(service, WatchdogWriter { channel, watchdog })
+    }
+
+    fn pause(&mut self) -> Result<(), UpgradeError> {
+        let upgrader = self.upgrader;
+        self.paused = Some(Paused {
+            _round: upgrader.pause(self.deadline)?,
+            began: Instant::now(),
+            watchdog: Watchdog::new(upgrader.notifier.as_deref()),
+        });
+        let stall_timeout = upgrader.stall_timeout();
+        self.channel.set_stall_timeout(Some(stall_timeout));
+        Ok(())
+    }
+
+    fn resume(&mut self) {
+        self.paused = None;
+    }
+
+    fn name_main(&mut self, main: MainProcess) {
+        if let Some(notifier) = &self.upgrader.notifier {
+            notifier.main_process(match main {
+                MainProcess::This => process::id(),
+                MainProcess::Successor => self.successor,
+            });
         }
-        let (process, pause) = (successor.id(), began.elapsed());
+    }
+
+    fn hands_over(&mut self) {
         // The rest of the hand-over has a deadline of its own.
-        let drain_timeout = self.settings.newest().config.limits.drain_timeout;
-        channel.set_deadline(Some(Instant::now() + drain_timeout + TAKE_TIMEOUT));
-        channel.set_stall_timeout(Some(SEND_STALL_TIMEOUT));
-        let sender = HandoffSender::new(wants_store).with_tls(takes, of_clients, acceptor);
-        self.handoff.begin(sender);
-        self.fleet.advance(Lifecycle::HandOver);
+        let settings = self.upgrader.settings.newest();
+        let deadline = Instant::now() + settings.config.limits.drain_timeout + TAKE_TIMEOUT;
+        self.channel.set_deadline(Some(deadline));
+        self.channel.set_stall_timeout(Some(SEND_STALL_TIMEOUT));
+        let pause = self.paused.as_ref().map(|paused| paused.began.elapsed());
+        let (process, pause) = (self.successor, pause.unwrap_or_default());
         tracing::info!(process, ?pause, "another process serves from now on");
-        drop(paused);
-        Ok(channel)
     }
 }
 
@@ -318,22 +364,6 @@ fn start(socket: UnixStream) -> io::Result<Successor> {
         .env_remove("LISTEN_FDNAMES")
         .stdin(Stdio::from(OwnedFd::from(socket)));
     command.spawn().map(|child| Successor(Some(child)))
-}
-
-fn greet(
-    channel: &mut Channel,
-    has_store: bool,
-    sockets: Vec<InheritedListener>,
-) -> io::Result<()> {
-    channel.send(FrameKind::Hello, u8::from(has_store), &[VERSION], None)?;
-    for socket in sockets {
-        let address = socket.address.to_bytes();
-        let descriptor = socket.descriptor.descriptor();
-        let owns_file = if socket.owns_file { OWNS_FILE } else { 0 };
-        let mark = socket.role as u8 | owns_file;
-        channel.send(FrameKind::Listener, mark, &address, descriptor)?;
-    }
-    channel.send(FrameKind::Listeners, 0, b"", None)
 }
 
 /// Notifies the watchdog while the loops are paused.
@@ -372,12 +402,14 @@ impl<'n> Watchdog<'n> {
 /// A writer that notifies the watchdog at every piece.
 struct WatchdogWriter<'c, 'n> {
     channel: &'c mut Channel,
-    watchdog: Watchdog<'n>,
+    watchdog: Option<&'c mut Watchdog<'n>>,
 }
 
 impl io::Write for WatchdogWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.watchdog.notify_if_due();
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.notify_if_due();
+        }
         self.channel.write(bytes)
     }
 
@@ -386,40 +418,11 @@ impl io::Write for WatchdogWriter<'_, '_> {
     }
 }
 
-/// Sends the keys of session tickets that were made here, so that sessions are resumed there.
-fn give_ticket_keys(channel: &mut Channel, acceptor: &Acceptor, takes: TakesTls) -> io::Result<()> {
-    let keys = acceptor.freeze_ticket_keys();
-    match keys.filter(|_| takes.takes_ticket_keys()) {
-        Some(keys) => channel.send(FrameKind::TicketKeys, 0, &keys, None),
-        None => Ok(()),
-    }
-}
-
-fn give_store(
-    channel: &mut Channel,
-    service: Option<&Arc<StoreService>>,
-    watchdog: Watchdog<'_>,
-) -> io::Result<()> {
-    channel.send(FrameKind::Store, u8::from(service.is_some()), b"", None)?;
-    if let Some(service) = service {
-        let channel = &mut *channel;
-        write_items(service, WatchdogWriter { channel, watchdog })?;
-    }
-    channel.expect(FrameKind::Taken).map(drop)
-}
-
 /// Writes the items of the store, for the successor.
 pub(super) fn write_items(service: &StoreService, writer: impl io::Write) -> io::Result<()> {
     let now = Moment::now();
     let flush_at = service.pending_flush(now.steady);
     snapshot::write(service.store(), flush_at, now, writer).map(drop)
-}
-
-/// Lets the successor serve; returns what of clients it reads.
-fn let_serve(channel: &mut Channel) -> io::Result<ReadsClient> {
-    channel.send(FrameKind::Serve, 0, b"", None)?;
-    let serving = channel.expect(FrameKind::Serving)?;
-    Ok(ReadsClient::from_mark(serving.mark))
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! The successor's side of an upgrade.
 
-use super::{OWNS_FILE, VERSION};
+use super::talk::{Greeting, Place, SuccessorSide, SuccessorTalk};
 use crate::event_loop::Message;
 use crate::handoff::{
-    Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, ListenAddress,
-    ReadsClient, Role, TakesTls,
+    Channel, Frame, FrameKind, HandedConnection, Handoff, InheritedListener, Role,
 };
 use crate::process::environment;
 use dwell_evloop::{Acceptor, Fleet};
@@ -25,9 +24,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(in crate::process) struct Predecessor {
     channel: Channel,
-    has_store: bool,
+    greeting: Greeting,
     owns_file: bool,
-    sockets: Vec<InheritedListener>,
 }
 
 impl Predecessor {
@@ -57,31 +55,19 @@ impl Predecessor {
     }
 
     pub(super) fn greeted(mut channel: Channel) -> io::Result<Self> {
-        let hello = channel.expect(FrameKind::Hello)?;
-        if *hello.bytes != [VERSION] {
-            let message = format!("it speaks version {:?}, not {VERSION}", *hello.bytes);
-            return Err(io::Error::other(message));
-        }
-        let mut sockets = Vec::new();
-        loop {
-            let frame = channel.receive()?;
-            match (frame.kind, handed(frame)) {
-                (FrameKind::Listener, Some(socket)) => sockets.push(socket),
-                (FrameKind::Listeners, _) => break,
-                _ => return Err(io::Error::other("a listening socket was expected")),
-            }
-        }
+        let mut greeting = Greeting::default();
+        while !greeting.take(channel.receive()?)? {}
+        let owns_file = greeting.owns_file();
         Ok(Self {
             channel,
-            has_store: hello.mark == 1,
-            owns_file: sockets.iter().any(|handed| handed.owns_file),
-            sockets,
+            greeting,
+            owns_file,
         })
     }
 
     /// Returns true if the predecessor has items.
     pub(in crate::process) fn has_store(&self) -> bool {
-        self.has_store
+        self.greeting.has_store()
     }
 
     /// Returns true if the file of the store's unix socket is handed over with its listener.
@@ -91,7 +77,7 @@ impl Predecessor {
 
     /// Takes the listening sockets of the predecessor.
     pub(in crate::process) fn sockets(&mut self) -> Vec<InheritedListener> {
-        std::mem::take(&mut self.sockets)
+        self.greeting.sockets()
     }
 
     /// Takes over with the items, and with the keys of session tickets; returns when only this
@@ -109,29 +95,33 @@ impl Predecessor {
     ) -> io::Result<()> {
         // Steps that can fail are done while the predecessor serves.
         let follower = follower(Arc::clone(fleet), Arc::clone(handoff))?;
-        let wants_store = u8::from(self.has_store && service.is_some());
-        let takes = TakesTls::of(acceptor).to_bytes();
-        self.channel
-            .send(FrameKind::Ready, wants_store, &takes, None)?;
-        let mut frame = self.channel.receive()?;
-        if frame.kind == FrameKind::TicketKeys {
-            let thawed = acceptor.thaw_ticket_keys(&frame.bytes);
-            thawed.map_err(io::Error::other)?;
-            frame = self.channel.receive()?;
-        }
-        let follows = frame.expected(FrameKind::Store)?.mark == 1;
-        if let (true, Some(service)) = (follows, service) {
-            take_items(&mut self.channel, service, Moment::now())?;
-        }
-        self.channel.send(FrameKind::Taken, 0, b"", None)?;
-        self.channel.expect(FrameKind::Serve)?;
-        let reads = ReadsClient::of(acceptor).to_mark();
-        self.channel.send(FrameKind::Serving, reads, b"", None)?;
+        let place = Place {
+            service,
+            acceptor,
+            fleet,
+            handoff,
+        };
+        let mut talk = SuccessorTalk::new(&self.greeting, place);
+        // The channel waits for each frame.
+        talk.go_on(place, &mut self.channel).unwrap_or(Ok(()))?;
         self.channel.set_deadline(None);
-        handoff.queue.open();
         // The thread waits for this.
         let _ = follower.send(self.channel);
         Ok(())
+    }
+}
+
+impl SuccessorSide for Channel {
+    fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.send_frame(&frame)
+    }
+
+    fn receive(&mut self) -> Option<io::Result<Frame>> {
+        Some(Self::receive(self))
+    }
+
+    fn take_items(&mut self, service: &StoreService) -> io::Result<()> {
+        take_items(self, service, Moment::now())
     }
 }
 
@@ -188,15 +178,6 @@ pub(super) fn follow(mut channel: Channel, fleet: &Fleet<Message>, handoff: &Han
     followed
 }
 
-fn handed(frame: Frame) -> Option<InheritedListener> {
-    Some(InheritedListener {
-        role: Role::of(frame.mark & !OWNS_FILE)?,
-        address: ListenAddress::from_bytes(&frame.bytes),
-        owns_file: frame.mark & OWNS_FILE != 0,
-        descriptor: frame.descriptor?.into(),
-    })
-}
-
 fn connection(mut frame: Frame) -> Option<HandedConnection> {
     if frame.kind == FrameKind::SecureConnection {
         return HandedConnection::secure(frame);
@@ -210,7 +191,7 @@ fn connection(mut frame: Frame) -> Option<HandedConnection> {
         is_trusted,
         frozen: None,
         input: std::mem::take(&mut *frame.bytes),
-        descriptor: frame.descriptor?.into(),
+        descriptor: frame.descriptor?,
     })
 }
 

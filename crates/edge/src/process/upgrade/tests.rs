@@ -1,10 +1,11 @@
 //! Both halves of an upgrade in one process: what the one says is what the other does.
 
+use super::talk::VERSION;
 use super::*;
 use crate::config;
-use crate::handoff::{Departure, ListenAddress, Role};
+use crate::handoff::{Departure, FrameKind, ListenAddress, Role, TakesTls};
 use crate::process::store;
-use dwell_evloop::{EventLoop, Stream};
+use dwell_evloop::{Acceptor, EventLoop, Stream};
 use dwell_store::Expiry;
 use dwell_testkit::wait_until;
 use std::os::fd::AsFd;
@@ -93,6 +94,40 @@ fn channels() -> [Channel; 2] {
     [one, other].map(|socket| Channel::new(socket, Instant::now() + PATIENCE))
 }
 
+/// A predecessor that comes as far as to its first wait.
+struct Greets<'c>(&'c mut Channel);
+
+impl PredecessorSide for Greets<'_> {
+    fn send(&mut self, frame: Frame) -> io::Result<()> {
+        self.0.send_frame(&frame)
+    }
+
+    fn receive(&mut self) -> Option<io::Result<Frame>> {
+        None
+    }
+
+    fn write_items(&mut self, _: &StoreService) -> io::Result<()> {
+        unreachable!("nothing has come")
+    }
+
+    fn pause(&mut self) -> Result<(), UpgradeError> {
+        unreachable!("nothing has come")
+    }
+
+    fn resume(&mut self) {}
+
+    fn name_main(&mut self, _: MainProcess) {}
+
+    fn hands_over(&mut self) {}
+}
+
+fn greet(channel: &mut Channel, has_store: bool, sockets: Vec<InheritedListener>) {
+    let side = Side::new();
+    let mut talk = PredecessorTalk::new(has_store, sockets);
+    let place = side.upgrader.place();
+    assert!(talk.go_on(place, &mut Greets(channel)).is_none());
+}
+
 fn skip_to(channel: &mut Channel, kind: FrameKind) {
     while channel.receive().unwrap().kind != kind {}
 }
@@ -100,12 +135,8 @@ fn skip_to(channel: &mut Channel, kind: FrameKind) {
 #[test]
 fn the_sockets_come_as_they_were_and_in_their_order() {
     let [mut channel, other] = channels();
-    greet(
-        &mut channel,
-        true,
-        vec![socket("/a", false), socket("/b", true)],
-    )
-    .unwrap();
+    let both = vec![socket("/a", false), socket("/b", true)];
+    greet(&mut channel, true, both);
     let mut predecessor = Predecessor::greeted(other).unwrap();
     assert!(predecessor.has_store() && predecessor.owns_file());
     let sockets = predecessor.sockets();
@@ -116,7 +147,7 @@ fn the_sockets_come_as_they_were_and_in_their_order() {
     let expected = [(Role::Store, false), (Role::Store, true)];
     assert_eq!(marks.collect::<Vec<_>>(), expected);
     let [mut channel, other] = channels();
-    greet(&mut channel, false, vec![socket("/a", false)]).unwrap();
+    greet(&mut channel, false, vec![socket("/a", false)]);
     let predecessor = Predecessor::greeted(other).unwrap();
     assert!(!predecessor.has_store() && !predecessor.owns_file());
 }
@@ -212,7 +243,7 @@ fn keys_that_cannot_be_read_end_the_upgrade() {
     let [mut channel, other] = channels();
     thread::scope(|scope| {
         let succeeded = scope.spawn(|| to.succeed(other));
-        greet(&mut channel, true, Vec::new()).unwrap();
+        greet(&mut channel, true, Vec::new());
         let ready = channel.expect(FrameKind::Ready).unwrap();
         assert!(TakesTls::from_bytes(&ready.bytes).takes_connections(None));
         channel
@@ -285,7 +316,7 @@ fn a_predecessor_that_ends_before_it_gives_its_place_keeps_it() {
         let [mut channel, other] = channels();
         thread::scope(|scope| {
             let succeeded = scope.spawn(|| to.succeed(other));
-            greet(&mut channel, true, vec![socket("/a", false)]).unwrap();
+            greet(&mut channel, true, vec![socket("/a", false)]);
             channel.expect(FrameKind::Ready).unwrap();
             if steps > 0 {
                 channel.send(FrameKind::Store, 0, b"", None).unwrap();
