@@ -96,7 +96,7 @@ impl Publisher {
         self.output.clear();
         if let Some(pending) = self.pending.take() {
             self.back_at = now + LOST;
-            keys[pending.key].lose(self.back_at);
+            pending.lose(&mut keys[pending.key], self.back_at);
         }
     }
 

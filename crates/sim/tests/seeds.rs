@@ -8,8 +8,8 @@ use dwell_sim::{
 
 /// Seeds that are played.
 const SEEDS: u64 = 480;
-/// Seeds beyond them that have found a fault, and what it was. One whose plan is another one now, as
-/// what seeds draw has changed, finds nothing any more: it is replaced or taken out.
+/// Seeds beyond them that have found a fault, and what it was. One whose plan is another one now,
+/// as what seeds draw has changed, finds nothing any more: it is replaced or taken out.
 const FOUND_A_FAULT: &[(u64, &str)] = &[
     (
         4_019_453,
@@ -62,22 +62,22 @@ const FOUND: u64 = 1_000;
 /// The first seed that finds a bug, where it is a late one: it is tried before the others, which
 /// saves the time of those that do not. `make sim-planted` counts them anew.
 const FINDS: &[(Planted, u64)] = &[
-    (Planted::MissDrain, 24),
+    (Planted::MissDrain, 62),
     (Planted::StaleCursor, 83),
-    (Planted::WrongMember, 22),
+    (Planted::WrongMember, 25),
     (Planted::RepeatPost, 79),
     (Planted::TrustSince, 188),
     (Planted::ForgetBound, 43),
     (Planted::FillReplaces, 79),
-    (Planted::ErrorIsMiss, 20),
     (Planted::UseTimedOut, 446),
-    (Planted::FailureIsGone, 65),
+    (Planted::EarlySnapshot, 48),
+    (Planted::EarlyResume, 48),
+    (Planted::ForgetInput, 38),
     (Planted::TrustNeighbour, 91),
     (Planted::OwnWindowAlone, 243),
     (Planted::ForgetStream, 31),
-    (Planted::ForgetNewest, 102),
-    (Planted::ForgetLast, 180),
-    (Planted::ForgetFlush, 714),
+    (Planted::ForgetNewest, 233),
+    (Planted::ForgetFlush, 44),
     (Planted::ForgetLifetime, 259),
 ];
 
