@@ -238,6 +238,9 @@ def test_a_page_of_another_site_changes_nothing(start_page):
     for fields in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
         assert page.post("/demo/set", "evil", **fields) == 403
         assert page.post("/demo/clients", "0", **fields) == 403
+    # With DNS rebinding a page has a name of its own for this address, so both fields agree.
+    rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
+    assert page.post("/demo/set", "evil", **rebound) == 421
     assert page.get("/poll/demo").status == 404
     assert page.post("/demo/set", "good", Origin=own) == 200
     assert page.get("/poll/demo").body == b"good"

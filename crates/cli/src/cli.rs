@@ -102,7 +102,8 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = CLIENTS_MAX)]
     pub(crate) clients: usize,
     /// Show no page: start the clients, set their key once, print the figures, and end
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["tls", "remote", "listen", "store", "admin", "pollers",
+        "log_level", "log_format", "access_log", "set"])]
     pub(crate) once: bool,
     /// Print the figures as JSON
     #[arg(long, requires = "once")]

@@ -173,7 +173,7 @@ fn demo_page(arguments: &DemoArguments) -> ExitCode {
     for unknown in environment.unknown {
         tracing::warn!("{unknown}");
     }
-    let pages = match demo::pages(arguments.clients) {
+    let pages = match demo::pages(arguments.clients, arguments.remote) {
         Ok(pages) => pages,
         Err(error) => return failed("demo", &error),
     };

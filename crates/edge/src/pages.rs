@@ -30,6 +30,9 @@ pub struct PageRequest<'a> {
     pub body: &'a [u8],
     /// True if a browser sends it for a page of another origin, which must change nothing.
     pub is_of_another_site: bool,
+    /// True if its `Host` is a name other than `localhost`: a page elsewhere may have given its own
+    /// name the address of this machine (DNS rebinding).
+    pub is_for_a_name: bool,
 }
 
 /// Bytes of the body of a request for a page; beyond it: 413.

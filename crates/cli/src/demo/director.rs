@@ -65,12 +65,22 @@ fn direct(orders: &Receiver<Order>, clients: usize) {
         stage.step(now);
         match orders.recv_timeout(stage.patience()) {
             Ok(Order::Store(store)) => stage.open(store),
-            Ok(Order::Clients(clients)) => stage.want(clients),
+            Ok(Order::Clients(clients)) => stage.want(newest(orders, clients)),
             Ok(Order::Look) => stage.looked = None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// The number of the last order that waits, where there are several: each takes seconds.
+fn newest(orders: &Receiver<Order>, clients: usize) -> usize {
+    let numbers = orders.try_iter().filter_map(|order| match order {
+        Order::Clients(clients) => Some(clients),
+        // The address is known by now, and the key is looked at soon.
+        Order::Store(_) | Order::Look => None,
+    });
+    numbers.last().unwrap_or(clients)
 }
 
 /// The clients, and what the page is told of them.

@@ -27,16 +27,17 @@ use transport::Transport;
 /// The most clients of one transport.
 pub(crate) use room::CLIENTS_MAX;
 
-/// Makes the pages, and starts the thread that has so many clients of each transport started.
+/// Makes the pages, and starts the thread that has so many clients of each transport started. With
+/// `is_remote` other machines may use the pages, under any name.
 ///
 /// # Errors
 /// When the system has no thread left.
-pub(crate) fn pages(clients: usize) -> io::Result<Arc<dyn MakePages>> {
+pub(crate) fn pages(clients: usize, is_remote: bool) -> io::Result<Arc<dyn MakePages>> {
     let orders = match clients {
         0 => None,
         clients => Some(director::start(clients)?),
     };
-    Ok(Arc::new(page::Maker { orders }))
+    Ok(Arc::new(page::Maker { orders, is_remote }))
 }
 
 /// Runs `dwell demo --once`. Returns the text to print, and false if a client was not answered.

@@ -68,6 +68,7 @@ pub(super) fn table(document: &Value) -> String {
         lane["cpu_idle_percent"].clone()
     });
     for (name, unit, field) in [
+        ("waiting at the write", "", "expected"),
         ("answered", "", "answered"),
         ("wrong values", "", "wrong"),
         ("first client", ", ms", "first_ms"),

@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 #[derive(Debug)]
 pub(super) struct Maker {
     pub(super) orders: Option<Orders>,
+    /// Requests under any name of the host are served.
+    pub(super) is_remote: bool,
 }
 
 impl MakePages for Maker {
@@ -20,7 +22,10 @@ impl MakePages for Maker {
             // Each loop sends the same address, of which the first is enough.
             orders.send(Order::Store(store));
         }
-        Box::new(Demo::new(store, self.orders.clone()))
+        Box::new(Demo {
+            is_remote: self.is_remote,
+            ..Demo::new(store, self.orders.clone())
+        })
     }
 }
 
@@ -39,6 +44,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 struct Demo {
     page: String,
     orders: Option<Orders>,
+    is_remote: bool,
 }
 
 impl Demo {
@@ -55,7 +61,11 @@ impl Demo {
             .replace("{{STORE_ADDRESS}}", &store.to_string())
             .replace("{{STORE_HOST}}", &store.ip().to_string())
             .replace("{{STORE_PORT}}", &store.port().to_string());
-        Self { page, orders }
+        Self {
+            page,
+            orders,
+            is_remote: false,
+        }
     }
 
     /// Sets the key to the body.
@@ -109,6 +119,10 @@ impl Pages for Demo {
         }
         let changes = !matches!(request.method, "GET" | "HEAD");
         let answer = match (request.method, path, &self.orders) {
+            _ if request.is_for_a_name && !self.is_remote => text(
+                421,
+                "the page is at localhost or an address; --remote allows names\n".to_owned(),
+            ),
             _ if changes && request.is_of_another_site => text(
                 403,
                 "a page of another site may change nothing here\n".to_owned(),
@@ -164,6 +178,7 @@ mod tests {
             path,
             body,
             is_of_another_site: false,
+            is_for_a_name: false,
         }
     }
 
@@ -187,7 +202,11 @@ mod tests {
     fn a_store_on_every_address_is_reached_on_the_loopback_one() {
         let anywhere = "0.0.0.0:11211".parse().expect("an address");
         assert_eq!(reachable(anywhere).to_string(), "127.0.0.1:11211");
-        let page = Maker { orders: None }.make(anywhere);
+        let page = Maker {
+            orders: None,
+            is_remote: false,
+        }
+        .make(anywhere);
         let answer = page.respond(&request("GET", "/", b"")).expect("the page");
         assert!(String::from_utf8_lossy(&answer.body).contains("nc 127.0.0.1 11211"));
     }
@@ -242,6 +261,27 @@ mod tests {
             };
             let answer = demo.respond(&asked).expect("the app");
             assert_eq!((answer.status, answer.set), (status, None), "{path}");
+        }
+    }
+
+    #[test]
+    fn another_name_of_this_machine_is_refused() {
+        let [_, demo] = both();
+        let remote = Demo {
+            is_remote: true,
+            ..demo.clone()
+        };
+        for (method, path, status) in [("POST", "/demo/set", 200), ("GET", "/", 200)] {
+            let asked = PageRequest {
+                is_for_a_name: true,
+                ..request(method, path, b"1")
+            };
+            let of = |demo: &Demo| {
+                let answer = demo.respond(&asked).expect("the app");
+                (answer.status, answer.set.is_some())
+            };
+            assert_eq!(of(&demo), (421, false), "{path}");
+            assert_eq!(of(&remote), (status, method == "POST"), "{path}");
         }
     }
 

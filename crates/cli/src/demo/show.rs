@@ -163,7 +163,9 @@ impl Show {
 
     /// Returns true if every client of every lane got the last value.
     pub(super) fn is_complete(&self) -> bool {
-        let is_complete = |lane: &Lane| lane.wave().is_some_and(Wave::is_complete);
+        // A client that was lost before the wave has not got the value either.
+        let is_all = |wave: &Wave| wave.is_complete() && wave.expected >= self.granted.clients;
+        let is_complete = |lane: &Lane| lane.wave().is_some_and(is_all);
         self.lanes.iter().all(is_complete)
     }
 

@@ -10,7 +10,7 @@ use crate::metrics::{
     ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, ProxyHeaderFault,
     RefusedStatus,
 };
-use crate::ops::admin::is_of_another_site;
+use crate::ops::admin::{is_for_a_name, is_of_another_site};
 use crate::pages::{PAGE_BODY_BYTES_MAX, PageRequest, Pages};
 use crate::polls::{Polls, TooLarge, seconds};
 use crate::proxy::{self, Adopted, Proxy, Tunnels};
@@ -176,6 +176,7 @@ impl Front {
             path: request.head.path,
             body: request.body,
             is_of_another_site: is_of_another_site(request.head),
+            is_for_a_name: is_for_a_name(request.head),
         };
         let Some(page) = pages.respond(&asked) else {
             return false;

@@ -139,7 +139,8 @@ metrics! {
         "Client connections closed at once by the limit that was reached";
     "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
         => |of| figure(of.metrics.process.output.bytes());
-    "dwell_gathered_bytes": Gauge = "Bytes of requests whose body has not arrived completely"
+    "dwell_gathered_bytes": Gauge =
+        "Bytes of incomplete requests, and of HTTP/2 bodies and tunnels that are not read"
         => |of| figure(of.metrics.process.gathered.bytes());
     output_cuts: Counter = "Clients disconnected for limits.output_bytes_max, the slowest first";
     client_timeouts: CounterSet<ClientTimeout> = "Deadlines that clients missed";

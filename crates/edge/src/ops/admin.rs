@@ -19,7 +19,7 @@ use dwell_evloop::{Context, Listener, Readiness, Stream, Token};
 use dwell_proto::http1::RequestHead;
 use dwell_store_server::StoreService;
 use guard::Guard;
-pub(crate) use guard::is_of_another_site;
+pub(crate) use guard::{is_for_a_name, is_of_another_site};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -43,14 +43,28 @@ impl Guard {
         let (Some(hosts), Some(host)) = (&self.hosts, host) else {
             return true;
         };
-        // A parsed host is ASCII.
-        let host = std::str::from_utf8(host).unwrap_or_default();
-        let name = without_port(host);
-        name.eq_ignore_ascii_case("localhost")
-            || name.parse::<Ipv4Addr>().is_ok()
-            || is_ipv6_literal(name)
-            || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+        let name = name_in(host);
+        is_localhost_or_address(name) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
+}
+
+/// Returns true if a browser has sent the request for a host by its name, other than `localhost`:
+/// with DNS rebinding this machine may be the host of anybody's page.
+pub(crate) fn is_for_a_name(head: &RequestHead<'_, '_>) -> bool {
+    head.host
+        .is_some_and(|host| !is_localhost_or_address(name_in(host)))
+}
+
+fn is_localhost_or_address(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok()
+        || is_ipv6_literal(name)
+}
+
+/// The host without its port.
+fn name_in(host: &[u8]) -> &str {
+    // A parsed host is ASCII.
+    without_port(std::str::from_utf8(host).unwrap_or_default())
 }
 
 fn without_port(host: &str) -> &str {
