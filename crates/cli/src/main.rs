@@ -255,7 +255,14 @@ fn check(arguments: CheckArguments) -> ExitCode {
 /// Asks the servers of the configuration, and prints what they lack.
 fn check_live(config: &Config) -> ExitCode {
     let mut status = ExitCode::SUCCESS;
-    for finding in process::live(config) {
+    let findings = process::live(config);
+    if findings.is_empty() {
+        return say(
+            &mut io::stdout(),
+            "the configuration names no servers to ask\n",
+        );
+    }
+    for finding in findings {
         let said = match finding.severity {
             Severity::Good => say(&mut io::stdout(), &format!("{finding}\n")),
             Severity::Warning => say(&mut io::stderr(), &format!("dwell: warning: {finding}\n")),

@@ -134,8 +134,9 @@ fn questions(options: &ClientOptions, samples: &[SampleKey]) -> Vec<Question> {
         all.push(question(Right::TableBound, b"", bound));
         all.push(question(Right::TableUse, b"", TableQuestion::Use.words()));
     }
+    // The connection for reads and writes is probed whatever the tracking.
+    all.push(question(Right::LifeSign, b"", &[b"PING"]));
     if is_tracking {
-        all.push(question(Right::LifeSign, b"", &[b"PING"]));
         all.push(question(
             Right::Tracking,
             b"",

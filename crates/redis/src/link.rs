@@ -461,9 +461,14 @@ impl Link {
         // A server may close what is idle.
         let is_harmless =
             failure == Failure::Closed && connection.is_greeted() && connection.in_flight() == 0;
+        // No command is sent before the greeting.
+        let of_commands = match failure {
+            Failure::Closed | Failure::Timeout if !connection.is_greeted() => Failure::Connect,
+            _ => failure,
+        };
         for flight in connection.into_unanswered() {
             // The connection is gone already.
-            let _ = on(context, LinkEvent::Failed(flight, failure));
+            let _ = on(context, LinkEvent::Failed(flight, of_commands));
         }
         context.disarm(self.token);
         self.primary = None;

@@ -20,6 +20,8 @@ pub(crate) struct State {
     number: Option<u64>,
     /// Its command was refused, so the key has never had it.
     is_refused: bool,
+    /// The newest state when it was issued, which the key has if it is refused.
+    follows: usize,
 }
 
 /// The states of one key.
@@ -69,6 +71,7 @@ impl Key {
             issued_at: Duration::ZERO,
             number: None,
             is_refused: false,
+            follows: 0,
         };
         Self {
             name: format!("/poll/k{number}"),
@@ -92,6 +95,7 @@ impl Key {
             issued_at: now,
             number,
             is_refused: false,
+            follows: self.newest,
         });
         self.newest = self.states.len() - 1;
         self.newest
@@ -162,7 +166,7 @@ impl Key {
     pub(crate) fn refuse(&mut self, state: usize) {
         self.states[state].is_refused = true;
         while self.states[self.newest].is_refused {
-            self.newest -= 1;
+            self.newest = self.states[self.newest].follows;
         }
     }
 

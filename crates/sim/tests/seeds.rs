@@ -56,6 +56,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         7_123_042,
         "the simulator asked for more updates of keys than rustls takes without data",
     ),
+    (
+        7_238_456,
+        "the simulator went back to a value that a read had ruled out, where another was refused",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

@@ -59,11 +59,20 @@ fn announced(redis: &RedisConfig) -> Announced {
 
 /// The server, or the Sentinels that know it.
 fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
-    let mut sentinels = Vec::new();
+    let (mut sentinels, mut unknown) = (Vec::new(), None);
     for url in &redis.sentinels {
         if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
-            sentinels.push(resolve(address, "redis.sentinels")?);
+            match resolve(address, "redis.sentinels") {
+                Ok(sentinel) => sentinels.push(sentinel),
+                Err(error) => unknown = Some(error),
+            }
         }
+    }
+    // There are several so that one may be missing.
+    match unknown {
+        Some(error) if sentinels.is_empty() => return Err(error),
+        Some(error) => tracing::warn!("a Sentinel is left out: {error}"),
+        None => {}
     }
     Ok(match (&redis.url, &redis.sentinel_name) {
         (Some(RedisUrl::Tcp(address) | RedisUrl::Secure(address)), _) => {
