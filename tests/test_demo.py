@@ -1,5 +1,6 @@
 """The demonstration: clients that wait by each transport, and get a value."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -32,14 +33,18 @@ def parts_of(pid, count=6):
     """Waits until a demonstration has its processes; returns the command of each by its pid."""
 
     def find():
-        # The kernel lists the children of each thread.
-        threads = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
-        listed = " ".join(thread.read_text() for thread in threads).split()
-        commands = {int(child): command_of(child) for child in listed}
-        parts = {child: part for child, part in commands.items() if "--part" in part}
+        parts = parts_now(pid)
         return parts if len(parts) == count else None
 
     return until(find, f"{count} processes are started")
+
+
+def parts_now(pid):
+    # The kernel lists the children of each thread.
+    threads = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    listed = " ".join(thread.read_text() for thread in threads).split()
+    commands = {int(child): command_of(child) for child in listed}
+    return {child: part for child, part in commands.items() if "--part" in part}
 
 
 def command_of(pid):
@@ -51,10 +56,25 @@ def command_of(pid):
 
 @pytest.fixture
 def demo(cleanup, tmp_path):
-    """Starts `dwell demo --once` with more clients than are soon there."""
+    """Starts `dwell demo --once`, and stops the clients of one transport, so that it goes on."""
     process = Process([BINARY, "demo", "--once", "--clients", "2000"], tmp_path / "demo.log")
     cleanup.callback(process.stop)
-    return process.start()
+    process.start()
+    stopped = until(lambda: clients_of(process.pid, "event-stream"), "the clients are started")
+    os.kill(stopped, signal.SIGSTOP)
+    cleanup.callback(go_on, stopped)
+    return process, stopped
+
+
+def clients_of(pid, transport):
+    parts = parts_now(pid).items()
+    return next((part for part, command in parts if f"--part {transport}@" in command), None)
+
+
+def go_on(pid):
+    # It has ended already where its parent has ended it.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_every_client_waits_and_is_answered():
@@ -118,6 +138,7 @@ def test_wrong_flags_are_refused(arguments):
 
 @pytest.mark.parametrize("part", ["server", "long-poll@", "websocket@"])
 def test_a_process_that_is_killed_ends_the_demonstration(demo, part):
+    demo, _ = demo
     parts = parts_of(demo.pid)
     killed = next(pid for pid, command in parts.items() if f"--part {part}" in command)
     os.kill(killed, signal.SIGKILL)
@@ -130,9 +151,11 @@ def test_a_process_that_is_killed_ends_the_demonstration(demo, part):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_no_process_outlives_the_demonstration(demo, end):
+    demo, stopped = demo
     parts = parts_of(demo.pid)
     demo.signal(ENDS[end])
     assert demo.wait() == -ENDS[end]
+    go_on(stopped)
     assert_gone(parts)
 
 

@@ -57,6 +57,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         "the simulator asked for more updates of keys than rustls takes without data",
     ),
     (
+        6_294_018,
+        "with Redis, a late reply on the one connection was told over a newer one on the other",
+    ),
+    (
         7_238_456,
         "the simulator went back to a value that a read had ruled out, where another was refused",
     ),

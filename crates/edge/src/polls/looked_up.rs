@@ -128,6 +128,9 @@ impl Polls {
         #[cfg(feature = "sim")]
         let has_failed = has_failed && !dwell_evloop::sim::Planted::ErrorIsMiss.is_in();
         let (key, is_of_sweep) = (lookup.key, lookup.is_of_sweep());
+        // Redis reads what is waited for on a connection of its own. A read on the other one may be
+        // older than what those who wait have been told.
+        let is_in_order = !self.lookups.is_told() || lookup.may_wait();
         for member in lookup.into_members() {
             let found = found.as_ref();
             match member.id() {
@@ -145,7 +148,7 @@ impl Polls {
             }
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
-        if !has_failed {
+        if !has_failed && is_in_order {
             let woken = self.settle(context, http, key, found);
             self.count_sweep_wake(woken, is_of_sweep);
         }

@@ -78,6 +78,11 @@ impl Lookup {
         self.first.is_none()
     }
 
+    /// Returns true if something that waits for its answer may wait for a change of it next.
+    pub(super) fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
     /// Everything that waits for its answer, in the order in which it came.
     pub(super) fn into_members(self) -> impl Iterator<Item = Packed<LookupMember>> {
         self.first.into_iter().chain(self.others)
