@@ -234,7 +234,9 @@ impl Waits {
             Flight::Sweep { key } => {
                 let outcome = self.value_of(message)?;
                 self.follow_refusal_of_all(context, &outcome);
-                if let Some(tag) = self.waited.tag(key) {
+                // Where it has been read for its announcement since, this reply may be older.
+                let tag = self.waited.tag(key);
+                if let Some(tag) = tag.filter(|_| !self.waited.is_held(key)) {
                     sink(context, Completion { tag, outcome });
                 }
             }

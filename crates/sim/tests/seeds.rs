@@ -61,6 +61,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         "with Redis, a late reply on the one connection was told over a newer one on the other",
     ),
     (
+        6_312_938,
+        "with Redis, a late reply of a sweep was told over what was read for the announcement",
+    ),
+    (
         7_238_456,
         "the simulator went back to a value that a read had ruled out, where another was refused",
     ),

@@ -216,6 +216,13 @@ impl WaitedKeys {
         key.tag.is_some().then_some(is_armed)
     }
 
+    /// Returns true of a key whose next change the server announces, or will with the reply to the
+    /// read under way.
+    pub(crate) fn is_held(&self, token: Token) -> bool {
+        let key = self.keys.get(token);
+        key.is_some_and(|key| matches!(key.hold, Hold::Armed | Hold::Arming { .. }))
+    }
+
     /// Returns true of a key whose changes no announcement tells, so that it has to be read again.
     pub(crate) fn is_untold(&self, token: Token) -> bool {
         let key = self.keys.get(token);
