@@ -57,7 +57,9 @@ def command_of(pid):
 @pytest.fixture
 def demo(cleanup, tmp_path):
     """Starts `dwell demo --once`, and stops the clients of one transport, so that it goes on."""
-    process = Process([BINARY, "demo", "--once", "--clients", "2000"], tmp_path / "demo.log")
+    # A run in the background hands down that SIGINT is ignored.
+    command = ["env", "--default-signal=INT", BINARY, "demo", "--once", "--clients", "2000"]
+    process = Process(command, tmp_path / "demo.log")
     cleanup.callback(process.stop)
     process.start()
     stopped = until(lambda: clients_of(process.pid, "event-stream"), "the clients are started")
