@@ -94,10 +94,10 @@ impl Default for ClientOptions {
 /// The changes that a server is asked to announce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Announced {
-    /// Those of the keys that are waited for: the server remembers each of them.
+    /// Changes of the keys that are waited for: the server remembers each of them.
     Keys,
-    /// Those of all keys that begin with one of these prefixes, waited for or not; without a prefix
-    /// those of all keys. No prefix begins with another one.
+    /// Changes of all keys that begin with one of these prefixes, waited for or not; without a
+    /// prefix those of all keys. No prefix begins with another one.
     Prefixes(Vec<Box<[u8]>>),
     /// None: [`Status::tracking`](crate::Status::tracking) says so, and the caller sweeps.
     Nothing,

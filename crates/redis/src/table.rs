@@ -4,7 +4,7 @@ use crate::{Announced, TableUse};
 use dwell_proto::resp::{Message, Value};
 use std::time::{Duration, Instant};
 
-/// What is known of the table, which is one for all clients of the server.
+/// The use of the table, which is one for all clients of the server, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct TrackingTable {
     /// The server has one that this client uses, and says how full it is.

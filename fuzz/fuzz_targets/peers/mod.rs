@@ -4,7 +4,7 @@ pub mod ours;
 pub mod script;
 pub mod theirs;
 
-/// What came of one frame.
+/// The results of one frame.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Requests, data, trailers and ends of streams, one line each.
@@ -27,7 +27,7 @@ pub enum May {
     TakeIt,
 }
 
-/// What became of the connection.
+/// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum End {
     #[default]

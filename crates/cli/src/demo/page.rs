@@ -55,6 +55,7 @@ impl Demo {
             None => PAGE,
         };
         let page = page
+            .replace("{{HEAD}}", HEAD)
             .replace("{{STYLE}}", STYLE)
             .replace("{{KEY}}", KEY)
             .replace("{{FIGURES_KEY}}", FIGURES_KEY)
@@ -154,6 +155,7 @@ fn text(status: u16, text: String) -> Page<'static> {
 const CLIENTS_PAGE: &str = include_str!("clients.html");
 const PAGE: &str = include_str!("index.html");
 
+const HEAD: &str = include_str!("head.html");
 const STYLE: &str = include_str!("style.css");
 
 const VALUE_BYTES_MAX: usize = 4096;

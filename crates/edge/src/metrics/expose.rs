@@ -2,7 +2,7 @@
 
 use super::process::ProcessFigures;
 use super::table::FAMILIES;
-use super::{Metrics, StoreFigures};
+use super::{Metrics, PROTOCOLS, StoreFigures};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet, HistogramSum, Label};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -62,10 +62,8 @@ impl LabelInfo {
 
     /// A label whose values depend on the configuration.
     fn open(name: &'static str) -> Self {
-        Self {
-            name,
-            values: Vec::new(),
-        }
+        let values = Vec::new();
+        Self { name, values }
     }
 }
 
@@ -228,7 +226,10 @@ impl<K: Kind> Kind for ByProtocol<K> {
     const TYPE: MetricType = K::TYPE;
 
     fn label() -> Option<LabelInfo> {
-        Some(LabelInfo::open(PROTOCOL))
+        Some(LabelInfo {
+            name: PROTOCOL,
+            values: PROTOCOLS.to_vec(),
+        })
     }
 
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {

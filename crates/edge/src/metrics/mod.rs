@@ -43,6 +43,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// the older content type it would take the counters for untyped numbers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// The protocols of client connections, as a label has them.
+const PROTOCOLS: [&str; 4] = ["http/1.1", "h2", "websocket", "tunnel"];
+
 /// All metrics of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
@@ -223,15 +226,13 @@ impl Metrics {
 
     /// The connections of clients by what they speak.
     fn protocols(&self) -> Vec<(&'static str, i64)> {
-        vec![
-            ("http/1.1", self.total(|cells| &cells.http1_connections)),
-            ("h2", self.total(|cells| &cells.http2_connections)),
-            (
-                "websocket",
-                self.total(|cells| &cells.websocket_connections),
-            ),
-            ("tunnel", self.total(|cells| &cells.tunnels_open)),
-        ]
+        let totals = [
+            self.total(|cells| &cells.http1_connections),
+            self.total(|cells| &cells.http2_connections),
+            self.total(|cells| &cells.websocket_connections),
+            self.total(|cells| &cells.tunnels_open),
+        ];
+        PROTOCOLS.into_iter().zip(totals).collect()
     }
 
     /// The oldest configuration that a loop has.

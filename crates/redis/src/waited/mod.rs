@@ -7,8 +7,8 @@
 //! older than the read's reply, which carries the newer value and a new registration; one that
 //! arrives when no read is under way means that the key is registered no longer.
 //!
-//! Where the server announces all keys of a prefix, it gathers the announcements and sends them at
-//! a time of its own. Their place in the stream says nothing then, so one that arrives while a read
+//! A server that announces all keys of a prefix gathers the announcements and sends them at a time
+//! of its own. Their place in the stream says nothing then, so one that arrives while a read
 //! is under way has the key read once more. A key that no prefix covers is read again and again.
 
 mod hold;
