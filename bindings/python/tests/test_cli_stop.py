@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from dwell._processes import SignalEvent
 from programs import Start
 from wire import TIMEOUT, Wire
 
@@ -180,3 +183,51 @@ sys.exit(work_in(1, work, started, 5.0, True, renew))
 def test_a_supervisor_keeps_a_signal_that_comes_as_it_says_that_it_starts() -> None:
     ended = subprocess.run([sys.executable, "-c", _SIGNALLED_AT_ONCE], timeout=TIMEOUT)
     assert ended.returncode == 0
+
+
+REPEATED = """
+import signal, sys
+from dwell._processes import Stop
+
+def repeated(line):
+    stop = Stop()
+    signal.signal(signal.SIGTERM, stop.ask)
+    left = line
+    def trace(frame, event, argument):
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+    sys.settrace(trace)
+    stop.ask()
+    sys.settrace(None)
+    assert stop.asked.is_set()
+    assert stop.at_once == (left <= 0)
+    stop.close()
+    return left <= 0
+
+lines = 1
+while repeated(lines):
+    lines += 1
+assert lines > 5, lines
+"""
+
+
+def test_a_repetition_may_interrupt_the_first_wish_at_any_line() -> None:
+    program = [sys.executable, "-c", REPEATED]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_signal_event_wakes_all_who_wait() -> None:
+    event = SignalEvent()
+    assert not event.wait(0)
+    woken = queue.Queue[bool]()
+    for _ in range(4):
+        threading.Thread(target=lambda: woken.put(event.wait(TIMEOUT)), daemon=True).start()
+    event.set()
+    event.set()
+    assert [woken.get(timeout=TIMEOUT) for _ in range(4)] == [True] * 4
+    assert event.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import logging
 import os
 import select
@@ -32,6 +33,42 @@ BEATS = 4
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
 
 
+class SignalEvent:
+    """An event that a signal handler may set, whatever it interrupts.
+
+    The handler runs between two steps of the main thread. `threading.Event` has a lock that the
+    main thread may hold there, when it sets the event itself or a signal before this one does: the
+    handler would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        # Held until the event is set.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Sets it, and wakes those who wait."""
+        self._is_set = True
+        self._release()
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Waits until it is set, at most ``timeout`` seconds; whether it is set."""
+        if not self._is_set and self._lock.acquire(timeout=timeout):
+            # For the next one who waits.
+            self._release()
+        return self._is_set
+
+    def _release(self) -> None:
+        # Whoever waits may have released it already.
+        with contextlib.suppress(RuntimeError):
+            self._lock.release()
+
+
 class Stop:
     """The wish that this process ends: in order at first, at once when it is repeated.
 
@@ -48,8 +85,10 @@ class Stop:
         self._patience = patience
         self.signals = [signal.SIGINT, signal.SIGTERM]
         self._is_armed = False
-        self.asked = threading.Event()
+        self.asked = SignalEvent()
         self.at_once = False
+        # One step counts, so a signal that interrupts another one is a repetition of it.
+        self._wishes = itertools.count()
         self.status = 0
         self._listeners: list[Callable[[], object]] = []
         # Asks the supervisor for a successor, where there is one.
@@ -59,11 +98,13 @@ class Stop:
             os.set_blocking(end, False)
 
     def ask(self, *_: object) -> None:
-        """Asks for the end; may be used as a signal handler."""
-        if not self.at_once:
-            # Not at each further repetition: it would wind the watchdog up again.
-            self.at_once = self.asked.is_set()
-            self.asked.set()
+        """Asks for the end; may be used as a signal handler, which interrupts this too."""
+        repetitions = next(self._wishes)
+        if repetitions:
+            self.at_once = True
+        self.asked.set()
+        if repetitions < 2:
+            # Not at each further one: it would wind the watchdog up again.
             self._arm_end()
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker[1], _WISH)

@@ -245,9 +245,12 @@ def run(
         if threading.current_thread() is threading.main_thread():
             # Signals end the wait of the loop, whenever they come, and are heard at once where the
             # application does not let the loop turn.
+            # What comes between the two would be heard by nobody.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, stop.signals)
             for number in stop.signals:
                 loop.add_signal_handler(number, lambda: None)
             stop.on_signals()
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             if workers is None and tls is not None:
                 loop.add_signal_handler(signal.SIGHUP, lambda: None)
                 reload_on_hangup(tls)
@@ -275,6 +278,8 @@ def run(
             # Whoever comes now is refused, and does not wait for a server that will not accept.
             listening.close()
         asked.clear()
+        if stop.at_once:
+            asked.set()
         end = asyncio.ensure_future(running.end(graceful_timeout))
         again = asyncio.ensure_future(asked.wait())
         await asyncio.wait({end, again}, return_when=asyncio.FIRST_COMPLETED)
