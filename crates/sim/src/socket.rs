@@ -54,9 +54,9 @@ struct Publishing {
     is_remote: bool,
     /// Connections so far.
     connections: u64,
-    /// Keys of values for memcached that were beyond the rate: the reply overtakes those to values
-    /// before, and does not tell which it is of.
-    over_rate: Vec<usize>,
+    /// Its values may be beyond a rate, of which the reply overtakes those to values for memcached
+    /// before, and does not tell which it is of: each waits for the reply to the one before.
+    is_limited: bool,
 }
 
 /// The state of a connection.
@@ -109,7 +109,7 @@ impl Socket {
                 is_allowed: options.sockets.publishes,
                 is_remote: options.memcached.is_some(),
                 connections: 0,
-                over_rate: Vec::new(),
+                is_limited: options.bounds.is_some_and(|it| it.limits_publishers),
             },
             random: random(options.seed, 7 + ((number as u64) << 4)),
             line: Line::default(),
@@ -179,7 +179,6 @@ impl Socket {
         }
         self.pings.clear();
         self.keys.clear();
-        self.publishing.over_rate.clear();
         for owed in std::mem::take(&mut self.owed) {
             if let Reply::Published(key, _) = owed.reply {
                 keys[key].lose(now + LOST);

@@ -68,6 +68,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         7_238_456,
         "the simulator went back to a value that a read had ruled out, where another was refused",
     ),
+    (
+        6_226_223,
+        "the simulator took the reply to one value for memcached for that to another of its key",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

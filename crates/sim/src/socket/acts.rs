@@ -22,7 +22,7 @@ impl Socket {
         {
             if let Act::Publish { key, .. } = act
                 && self.publishing.is_allowed
-                && (is_paused || around.keys[key].is_unsure)
+                && (is_paused || around.keys[key].is_unsure || self.waits_for_reply(key))
             {
                 return;
             }
@@ -33,6 +33,12 @@ impl Socket {
                 .remark(|| format!("socket {number}: {act:?}"));
             self.send_act(act, around, now);
         }
+    }
+
+    /// Returns true if a value for this key may not be sent before the reply to another.
+    fn waits_for_reply(&self, key: usize) -> bool {
+        let is_its = |owed: &Owed| matches!(owed.reply, Reply::Sent(of, _) if of == key);
+        self.publishing.is_limited && self.owed.iter().any(is_its)
     }
 
     fn send_act(&mut self, act: Act, around: &mut Around<'_>, now: Duration) {
@@ -242,7 +248,7 @@ impl Socket {
         around: &mut Around<'_>,
         now: Duration,
     ) -> Result<(), Broken> {
-        let reply = self.take_owed(label, true, around).map(|it| it.reply);
+        let reply = self.take_owed(label).map(|it| it.reply);
         let (key, state) = match reply {
             Some(Reply::Published(key, state)) => (key, state),
             // It was stored before this was told.
@@ -259,9 +265,7 @@ impl Socket {
         });
         let model = &mut around.keys[key];
         model.acknowledge(state, now);
-        let noted = model.note_cursor(cursor, state);
-        self.settle_over_rate(key);
-        noted
+        model.note_cursor(cursor, state)
     }
 
     /// A message was refused.
@@ -273,13 +277,7 @@ impl Socket {
         now: Duration,
     ) -> Result<(), Broken> {
         let is_over = why.starts_with(OVER_RATE) && around.refused.is_some();
-        if is_over && let Some(key) = self.sent_to(label) {
-            around.counts.reach("publish over the rate");
-            self.publishing.over_rate.push(key);
-            self.settle_over_rate(key);
-            return Ok(());
-        }
-        match self.take_owed(label, false, around) {
+        match self.take_owed(label) {
             Some(Owed {
                 reply: Reply::Barrier(name),
                 ..
@@ -320,13 +318,13 @@ impl Socket {
                 let may_fail = (around.fails_until)
                     .is_some_and(|until| sent_at.is_none_or(|sent_at| sent_at <= until));
                 let (is_excused, name) = match why {
+                    _ if is_over => (!is_stored, "publish over the rate"),
                     NO_ROOM => (!is_stored && !around.is_calm, "publish without memory"),
                     UNANSWERED => (may_fail, "publish without an answer"),
                     UNASKED => (may_fail && !is_stored, "publish without memcached"),
                     _ => (false, "publish refused"),
                 };
                 around.counts.reach(name);
-                self.settle_over_rate(key);
                 let reason = || {
                     let what = format!("{why:?} of a value for {label:?}, stored: {is_stored}");
                     (Oracle::Map, what)
@@ -342,47 +340,13 @@ impl Socket {
 
     /// Takes the reply that is owed next. Those to values for memcached come when it has answered,
     /// so that others overtake them, but not those for the same key.
-    fn take_owed(
-        &mut self,
-        label: Option<&str>,
-        is_stored: bool,
-        around: &Around<'_>,
-    ) -> Option<Owed> {
+    fn take_owed(&mut self, label: Option<&str>) -> Option<Owed> {
         let is_it = |owed: &Owed| match &owed.reply {
-            Reply::Sent(key, value) if self.label_in_reply(*key).as_deref() == label => {
-                // Among those beyond the rate, none of which is stored, the one may be any.
-                let is_known = !self.publishing.over_rate.contains(key);
-                is_known || around.keys[*key].place_of(value).is_ok() == is_stored
-            }
-            Reply::Sent(..) => false,
+            Reply::Sent(key, _) => self.label_in_reply(*key).as_deref() == label,
             _ => true,
         };
         let place = self.owed.iter().position(is_it)?;
         self.owed.remove(place)
-    }
-
-    /// The key of this name, if a value of it was sent to memcached and has no reply yet.
-    fn sent_to(&self, label: Option<&str>) -> Option<usize> {
-        self.owed.iter().find_map(|owed| match owed.reply {
-            Reply::Sent(key, _) if self.label_in_reply(key).as_deref() == label => Some(key),
-            _ => None,
-        })
-    }
-
-    /// Takes the values of a key that were beyond the rate, once no others have replies to come.
-    fn settle_over_rate(&mut self, key: usize) {
-        let is_its = |owed: &Owed| matches!(owed.reply, Reply::Sent(of, _) if of == key);
-        let sent = self.owed.iter().filter(|owed| is_its(owed)).count();
-        let refused = self
-            .publishing
-            .over_rate
-            .iter()
-            .filter(|of| **of == key)
-            .count();
-        if sent == refused {
-            self.owed.retain(|owed| !is_its(owed));
-            self.publishing.over_rate.retain(|of| *of != key);
-        }
     }
 
     /// The name of a key in the reply to a value for it.
