@@ -127,7 +127,8 @@ impl Tls {
         }
         if self.is_shaking() {
             self.early = bytes.to_vec();
-        } else {
+        } else if !bytes.is_empty() {
+            // An update of keys that no data follows counts towards the server's bound of them.
             self.seal(bytes, stream.elapsed());
             self.flush(stream);
         }
