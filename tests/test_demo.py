@@ -62,7 +62,10 @@ def demo(cleanup, tmp_path):
     process = Process(command, tmp_path / "demo.log")
     cleanup.callback(process.stop)
     process.start()
-    stopped = until(lambda: clients_of(process.pid, "event-stream"), "the clients are started")
+    stopped = until(
+        lambda: clients_of(process.pid, "event-stream"),
+        lambda: f"the clients are started: {process.output()}",
+    )
     os.kill(stopped, signal.SIGSTOP)
     cleanup.callback(go_on, stopped)
     return process, stopped

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::failure::Oracle;
 use crate::keys::Broken;
 use crate::patience::{APP_PATIENCE, PROMPT};
+use crate::reload::DRAIN;
 use crate::step::{Ask, FIXED, Has, Method};
 use crate::tls::Who;
 use dwell_evloop::sim::SimStream;
@@ -175,7 +176,7 @@ impl Client {
         }
         self.take_answers(around, now)?;
         if !is_open {
-            self.ended(around)?;
+            self.ended(around, now)?;
         } else if self.may_be_cut && self.owed.is_empty() {
             self.leave(SimStream::close);
         }
@@ -391,7 +392,7 @@ impl Client {
     }
 
     /// The server has closed the connection.
-    fn ended(&mut self, around: &mut Around<'_>) -> Result<(), Broken> {
+    fn ended(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         let is_so = |is: fn(&Connection) -> bool| self.stream.as_ref().is_some_and(is);
         if is_so(Connection::is_own_end) {
             self.leave(SimStream::close);
@@ -422,8 +423,12 @@ impl Client {
                 .reach("answer behind a closed window at an end");
         }
         let may_be_cut = self.may_be_cut || has_stalled || is_told;
+        // The application may be slower than a process that another one follows has time.
+        let sent_at = self.owed.front().and_then(|owed| owed.sent_at);
+        let is_over_time = sent_at.is_some_and(|at| now.saturating_sub(at) >= DRAIN);
+        let has_outlived = is_over_time && around.ending.hands_over && around.app.is_some();
         let is_excused = may_be_cut || around.ending.ends || is_cut && !around.is_calm;
-        if waits && !is_excused && !around.refuses_connection() {
+        if waits && !is_excused && !has_outlived && !around.refuses_connection() {
             let reason = format!("client {}: its connection ends instead", self.reader.number);
             return Err((Oracle::OneAnswer, reason));
         }
