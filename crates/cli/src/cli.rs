@@ -49,6 +49,8 @@ pub(crate) enum Command {
     /// Check a configuration file, and list every mistake in it
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
+    /// Print the configuration in effect, and where each value comes from
+    Config(ConfigArguments),
     /// Check the health of a running process; the exit status has the result
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArguments),
@@ -151,8 +153,10 @@ pub(crate) struct CommonArguments {
 /// Flags of `dwell check`.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct CheckArguments {
-    /// The TOML file to read [default: `DWELL_CONFIG`, or the environment alone]
+    /// The TOML file to read, or - for the standard input [default: `DWELL_CONFIG`, or the
+    /// environment alone]
     #[arg(value_name = "FILE", conflicts_with_all = DOCUMENTS)]
     pub(crate) file: Option<PathBuf>,
     /// Read only that file: resolve no names, and check no other files, folders and users
@@ -161,6 +165,9 @@ pub(crate) struct CheckArguments {
     /// Connect to Redis, Sentinels, memcached and the application, and print what they lack
     #[arg(long, conflicts_with_all = ["offline", "print"], conflicts_with_all = DOCUMENTS)]
     pub(crate) live: bool,
+    /// Print the result as one JSON object
+    #[arg(long, conflicts_with = "print", conflicts_with_all = DOCUMENTS)]
+    pub(crate) json: bool,
     /// Print a file with every option that is not at its default, secrets too
     #[arg(long, conflicts_with_all = DOCUMENTS)]
     pub(crate) print: bool,
@@ -172,20 +179,60 @@ pub(crate) struct CheckArguments {
 /// Documents that `dwell check` prints.
 #[derive(Clone, Copy, Debug, Args)]
 #[group(skip)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct DocumentArguments {
     /// Print a file with every option at its default
-    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics"])]
+    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics", "print_commands"])]
     pub(crate) print_default: bool,
     /// Print the reference of every option in Markdown
-    #[arg(long, conflicts_with = "print_metrics")]
+    #[arg(long, conflicts_with_all = ["print_metrics", "print_commands"])]
     pub(crate) print_reference: bool,
     /// Print the reference of every metric in Markdown
-    #[arg(long)]
+    #[arg(long, conflicts_with = "print_commands")]
     pub(crate) print_metrics: bool,
+    /// Print the reference of every command in Markdown
+    #[arg(long)]
+    pub(crate) print_commands: bool,
 }
 
 /// Flags that print a document, and read no configuration.
-const DOCUMENTS: [&str; 3] = ["print_default", "print_reference", "print_metrics"];
+const DOCUMENTS: [&str; 4] = [
+    "print_default",
+    "print_reference",
+    "print_metrics",
+    "print_commands",
+];
+
+/// Flags of `dwell config`.
+#[derive(Clone, Debug, Args)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct ConfigArguments {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// A subcommand of `dwell config`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every option with its value, and with the flag, variable or line that sets it
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Print(Box<PrintArguments>),
+}
+
+/// Flags of `dwell config print`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PrintArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Leave out the options that nothing sets
+    #[arg(long)]
+    pub(crate) changed: bool,
+    /// The flags of `dwell serve`.
+    #[command(flatten)]
+    pub(crate) serve: ServeArguments,
+}
 
 impl ServeArguments {
     /// The flags that were given, in the order in which they are applied.
@@ -386,7 +433,10 @@ Examples:
 const CHECK_EXAMPLES: &str = "\
 Examples:
   dwell check dwell.toml
+  dwell check - < dwell.toml
   dwell check --offline dwell.toml
+  dwell check --json dwell.toml
+      One object: result, mistakes with line and column, errors, warnings.
   dwell check --live dwell.toml
       The answers of the servers in the file, and the rights that the user of Redis lacks.
   dwell check --print dwell.toml
@@ -397,11 +447,24 @@ The command resolves names, and checks the files, folders and users in the file,
 does when it starts. It does not check that ports are free. With --live it also connects to the
 servers in the file, for at most a minute, and stores nothing there.
 
-It warns of settings that are valid but may be more open than you intend.
+It warns of settings that are valid but may be more open than you intend, and of a limit on open
+files that is too low for the connections that the file allows.
 
 Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
 file is wrong. With --live it is 1, too, if a server does not answer or lacks something that the
 file asks for.";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  dwell config print --config dwell.toml
+      Every option, with its source: default, file, environment or flag.
+  dwell config print --config dwell.toml --changed
+  DWELL_SERVER_POLLERS=2 dwell config print --listen 127.0.0.1:8000 --json
+
+The flags are those of `dwell serve`. The value of a token is \"(hidden)\". The command reads the
+file and the environment alone: it does not ask a running process.
+
+Exit status: 0, 1 when the output cannot be written, 2 when the flags or the file are wrong.";
 
 #[cfg(test)]
 mod tests {
@@ -489,8 +552,9 @@ mod tests {
             assert!(help.contains(word), "`{word}` is not in\n{help}");
         }
         for part in command.get_subcommands_mut() {
-            if matches!(part.get_name(), "store" | "help") {
-                // The help of the one is memcached's, that of the other is clap's.
+            if matches!(part.get_name(), "store" | "config" | "help") {
+                // The help of the first is memcached's, the second has commands of its own, and
+                // that of the last is clap's.
                 continue;
             }
             let help = part.render_long_help().to_string();

@@ -1,8 +1,11 @@
 //! The environment variables of the process, as flags.
 
-use dwell_edge::config::{EnvironmentOptions, FlagValue, environment_options};
+use dwell_edge::config::{
+    ConfigError, EnvironmentOptions, FlagValue, SourceFile, environment_options,
+};
 use std::env;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// The options that the environment sets.
 pub(crate) fn options() -> EnvironmentOptions {
@@ -21,6 +24,35 @@ pub(crate) fn config_file(flag: Option<PathBuf>) -> Option<PathBuf> {
     })
 }
 
+/// Reads the file; `-` is the standard input.
+///
+/// # Errors
+/// [`ConfigError`], if it cannot be read.
+pub(crate) fn source(file: Option<&Path>) -> Result<Option<SourceFile>, ConfigError> {
+    let read = |path: &Path| {
+        if path != Path::new("-") {
+            return SourceFile::read(path);
+        }
+        SourceFile::read_as("the standard input", || bounded(io::stdin().lock()))
+    };
+    file.map(read).transpose()
+}
+
+/// Reads text up to a bound.
+fn bounded(input: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    let count = input.take(STDIN_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if count as u64 > STDIN_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "more than {STDIN_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(text)
+}
+
+/// Longest configuration from the standard input.
+const STDIN_BYTES_MAX: u64 = 1 << 20;
+
 /// The address of the admin listener: that of the flag, else the one that the environment gives
 /// the server, else the default. `None` if that is `off`.
 pub(crate) fn admin(flag: Option<String>) -> Option<String> {
@@ -31,4 +63,17 @@ pub(crate) fn admin(flag: Option<String>) -> Option<String> {
     });
     let address = address.unwrap_or_else(|| "127.0.0.1:9090".to_owned());
     (address != "off").then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_input_has_a_bound() {
+        let most = vec![b'#'; STDIN_BYTES_MAX as usize];
+        assert!(bounded(&most[..]).is_ok());
+        let error = bounded(io::repeat(b'#')).expect_err("it is too long");
+        assert_eq!(error.to_string(), "more than 1048576 bytes");
+    }
 }

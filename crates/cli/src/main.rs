@@ -2,30 +2,32 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod check;
 mod cli;
+mod config;
 mod demo;
 mod environment;
 mod explain;
 mod health;
 mod mc;
+mod output;
 mod pages;
+mod reference;
 mod store_command;
 mod top;
 mod version;
 
 use clap::Parser;
-use cli::{CheckArguments, Command, CommandLine, DemoArguments};
+use cli::{Command, CommandLine, ConfigCommand, DemoArguments};
 use demo::PartName;
-use dwell_edge::config::{
-    Config, ConfigError, FlagValue, example_file, load, reference_page, settings_file,
-};
+use dwell_edge::config::{FlagValue, load};
 use dwell_edge::log;
-use dwell_edge::metrics_page;
-use dwell_edge::process::{self, ConfigSource, RunOptions, Severity, daemon};
+use dwell_edge::process::{self, ConfigSource, RunOptions, daemon};
 use explain::ExplainError;
+use output::{STATUS_WRONG_CONFIGURATION, say, write, wrong};
 use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
@@ -58,7 +60,10 @@ fn main() -> ExitCode {
             Err(ExplainError::Config(error)) => wrong(&error),
             Err(error) => failed("explain", &error),
         },
-        Command::Check(arguments) => check(arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Config(arguments) => match arguments.command {
+            ConfigCommand::Print(arguments) => config::print(&arguments),
+        },
         Command::Man(arguments) => match pages::man(&arguments) {
             Ok(page) => write(&mut io::stdout(), &page),
             Err(error) => failed("man", &error),
@@ -202,108 +207,3 @@ fn serve(file: Option<PathBuf>, flags: Vec<FlagValue>) -> ExitCode {
     };
     ended(process::run(config, options))
 }
-
-fn check(arguments: CheckArguments) -> ExitCode {
-    let mut out = io::stdout();
-    if arguments.documents.print_default {
-        return say(&mut out, &example_file());
-    }
-    if arguments.documents.print_reference {
-        return say(&mut out, &reference_page());
-    }
-    if arguments.documents.print_metrics {
-        return say(&mut out, &metrics_page());
-    }
-    let environment = environment::options();
-    let file = environment::config_file(arguments.file);
-    let config = match load(file.as_deref(), &environment.flags) {
-        Ok(config) => config,
-        Err(error) => return wrong(&error),
-    };
-    let mut warnings = environment.unknown;
-    warnings.extend(config.warnings());
-    if !arguments.offline {
-        warnings.extend(process::preflight_warnings(&config));
-    }
-    for warning in warnings {
-        say(&mut io::stderr(), &format!("dwell: warning: {warning}\n"));
-    }
-    let found = if arguments.offline {
-        Vec::new()
-    } else {
-        process::preflight(&config)
-    };
-    if !found.is_empty() {
-        for error in found {
-            say(&mut io::stderr(), &format!("dwell: {error}\n"));
-        }
-        return ExitCode::FAILURE;
-    }
-    if arguments.print {
-        return say(&mut out, &settings_file(&config));
-    }
-    let name = file.map_or("the environment".to_owned(), |file| {
-        file.display().to_string()
-    });
-    let said = say(&mut out, &format!("{name} is good: {}\n", config.summary()));
-    if arguments.live {
-        return check_live(&config);
-    }
-    said
-}
-
-/// Asks the servers of the configuration, and prints what they lack.
-fn check_live(config: &Config) -> ExitCode {
-    let mut status = ExitCode::SUCCESS;
-    let findings = process::live(config);
-    if findings.is_empty() {
-        return say(
-            &mut io::stdout(),
-            "the configuration names no servers to ask\n",
-        );
-    }
-    for finding in findings {
-        let said = match finding.severity {
-            Severity::Good => say(&mut io::stdout(), &format!("{finding}\n")),
-            Severity::Warning => say(&mut io::stderr(), &format!("dwell: warning: {finding}\n")),
-            Severity::Fault => {
-                say(&mut io::stderr(), &format!("dwell: {finding}\n"));
-                ExitCode::FAILURE
-            }
-        };
-        if said != ExitCode::SUCCESS {
-            status = said;
-        }
-    }
-    status
-}
-
-/// Prints every mistake in the configuration.
-fn wrong(error: &ConfigError) -> ExitCode {
-    let mut out = io::stderr();
-    let count = match error.count() {
-        1 => "1 mistake".to_owned(),
-        count => format!("{count} mistakes"),
-    };
-    let shown = error.render(out.is_terminal());
-    say(
-        &mut out,
-        &format!("{shown}\n\ndwell: {count} in the configuration\n"),
-    );
-    ExitCode::from(STATUS_WRONG_CONFIGURATION)
-}
-
-/// Writes `text`; an error of the output only changes the exit status.
-fn say(out: &mut impl Write, text: &str) -> ExitCode {
-    write(out, text.as_bytes())
-}
-
-fn write(out: &mut impl Write, bytes: &[u8]) -> ExitCode {
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// The exit status of clap for invalid flags.
-const STATUS_WRONG_CONFIGURATION: u8 = 2;

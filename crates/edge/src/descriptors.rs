@@ -9,6 +9,7 @@ use crate::config::{Config, IoUring};
 use crate::log::LogThrottle;
 use dwell_store_server::RefusalObserver;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -105,9 +106,22 @@ impl Descriptors {
 
     /// Logs a warning if the limit allows fewer connections than the configuration.
     pub(crate) fn warn_of_shortage(&self, config: &Config) {
+        if let Some(shortage) = self.shortage(config) {
+            let Shortage {
+                limit,
+                needed,
+                possible,
+                ..
+            } = shortage;
+            tracing::warn!(limit, needed, possible, "{}", shortage.advice());
+        }
+    }
+
+    /// The shortage, if the limit allows fewer connections than the configuration.
+    pub(crate) fn shortage(&self, config: &Config) -> Option<Shortage> {
         let needed = self.needed(config);
         if u64::from(self.limit) >= needed {
-            return;
+            return None;
         }
         let bounds = self.bounds(config);
         let free = |bound: RawFd| bound.unsigned_abs().saturating_sub(self.in_use);
@@ -116,14 +130,12 @@ impl Descriptors {
         } else {
             ("limits.connections_max", free(bounds.clients))
         };
-        tracing::warn!(
-            limit = self.limit,
+        Some(Shortage {
+            limit: self.limit,
             needed,
             possible,
-            "the limit on open files is too low for {option}, and connections beyond it are \
-             refused: raise it (LimitNOFILE= of a systemd unit, `ulimit -Hn` of a shell, \
-             `--ulimit nofile=` of a container), or lower {option}"
-        );
+            option,
+        })
     }
 
     /// The descriptors that a process with all connections of the configuration needs.
@@ -155,6 +167,37 @@ impl Descriptors {
                 "connections were refused: the limit on open files is reached"
             );
         }
+    }
+}
+
+/// A limit on open files that is too low for a configuration.
+pub(crate) struct Shortage {
+    limit: u32,
+    needed: u64,
+    possible: u32,
+    option: &'static str,
+}
+
+impl Shortage {
+    fn advice(&self) -> String {
+        let option = self.option;
+        format!(
+            "the limit on open files is too low for {option}, and connections beyond it are \
+             refused: raise it (LimitNOFILE= of a systemd unit, `ulimit -Hn` of a shell, \
+             `--ulimit nofile=` of a container), or lower {option}"
+        )
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (limit, needed, possible) = (self.limit, self.needed, self.possible);
+        let advice = self.advice();
+        write!(
+            f,
+            "{advice}; the limit here is {limit}, {needed} are needed, and {possible} connections \
+             are possible"
+        )
     }
 }
 

@@ -7,7 +7,6 @@ use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,20 +41,20 @@ impl FlagValue {
 /// # Errors
 /// [`ConfigError`] with all mistakes in both.
 pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
-    let Some(path) = path else {
-        return Draft::default().finish(None, flags);
-    };
-    match fs::read_to_string(path) {
-        Ok(text) => parse(&path.display().to_string(), &text, flags),
-        Err(error) => {
-            let problem = Problem {
-                origin: ValuePlace::Nowhere,
-                message: format!("cannot read {}: {error}", path.display()),
-                help: None,
-            };
-            Err(ConfigError::new(None, vec![problem]))
-        }
-    }
+    load_source(path.map(SourceFile::read).transpose()?, flags)
+}
+
+/// Loads the text, if there is one, and the flags, which override it.
+///
+/// # Errors
+/// [`ConfigError`] with all mistakes in both.
+pub fn load_source(source: Option<SourceFile>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
+    let mut config = Draft::read(source, flags)?.config;
+    // A stable sort keeps the order of the file among prefixes of one length.
+    config
+        .routes
+        .sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+    Ok(config)
 }
 
 /// Parses `text`, called `name` in errors, and the flags, which override it.
@@ -63,15 +62,11 @@ pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigEr
 /// # Errors
 /// [`ConfigError`] with all mistakes in both.
 pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, ConfigError> {
-    let mut draft = Draft::default();
-    draft.read_file(text);
-    draft.finish(
-        Some(SourceFile {
-            name: name.to_owned(),
-            text: text.to_owned(),
-        }),
-        flags,
-    )
+    let source = SourceFile {
+        name: name.to_owned(),
+        text: text.to_owned(),
+    };
+    load_source(Some(source), flags)
 }
 
 /// A configuration that is being loaded.
@@ -90,23 +85,29 @@ struct WrittenOption {
 }
 
 impl Draft {
-    fn finish(
-        mut self,
-        file: Option<SourceFile>,
+    /// Reads both, and checks them together. Routes are in the order of the text.
+    pub(super) fn read(
+        source: Option<SourceFile>,
         flags: &[FlagValue],
-    ) -> Result<Config, ConfigError> {
+    ) -> Result<Self, ConfigError> {
+        let mut draft = Self::default();
+        if let Some(source) = &source {
+            draft.read_file(&source.text);
+        }
         for flag in flags {
-            self.read_flag(flag);
+            draft.read_flag(flag);
         }
-        check::check(&mut self);
-        if !self.problems.is_empty() {
-            return Err(ConfigError::new(file, self.problems));
+        check::check(&mut draft);
+        if draft.problems.is_empty() {
+            Ok(draft)
+        } else {
+            Err(ConfigError::new(source, draft.problems))
         }
-        // A stable sort keeps the order of the file among prefixes of one length.
-        self.config
-            .routes
-            .sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
-        Ok(self.config)
+    }
+
+    /// The place at which an option was written; `None` if it was not.
+    pub(super) fn place(&self, option: &str) -> Option<&ValuePlace> {
+        self.origins.get(option).map(|written| &written.origin)
     }
 
     /// Reports a mistake in a combination of options, at the place of the first. It is not reported

@@ -2,8 +2,11 @@
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use std::fmt;
+use std::fs;
+use std::io;
 use std::iter::once;
 use std::ops::Range;
+use std::path::Path;
 
 /// All mistakes in one configuration: its file and its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,11 +15,64 @@ pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// The file as read.
+/// The text of a configuration, and its name in errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SourceFile {
-    pub(super) name: String,
-    pub(super) text: String,
+pub struct SourceFile {
+    /// The name, such as the path.
+    pub name: String,
+    /// The text, which is TOML.
+    pub text: String,
+}
+
+impl SourceFile {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], if it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::read_as(&path.display().to_string(), || fs::read_to_string(path))
+    }
+
+    /// Takes the text that `read` returns, under this name.
+    ///
+    /// # Errors
+    /// [`ConfigError`], if it cannot be read.
+    pub fn read_as(
+        name: &str,
+        read: impl FnOnce() -> io::Result<String>,
+    ) -> Result<Self, ConfigError> {
+        let unread = |error| Problem {
+            origin: ValuePlace::Nowhere,
+            message: format!("cannot read {name}: {error}"),
+            help: None,
+        };
+        let text = read().map_err(|error| ConfigError::new(None, vec![unread(error)]))?;
+        Ok(Self {
+            name: name.to_owned(),
+            text,
+        })
+    }
+
+    /// The line and column at a byte, both from 1.
+    pub(super) fn position(&self, byte: usize) -> (usize, usize) {
+        let before = self.text.get(..byte).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
+    }
+}
+
+/// One mistake in a configuration, for programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, its line and column, both from 1; `None` if the value is not from a file.
+    pub place: Option<(String, usize, usize)>,
+    /// The flag or environment variable that has the value, if it is not from a file.
+    pub flag: Option<String>,
+    /// The mistake.
+    pub message: String,
+    /// The remedy.
+    pub help: Option<String>,
 }
 
 /// One mistake, and a remedy.
@@ -52,6 +108,27 @@ impl ConfigError {
     /// The number of mistakes; at least 1.
     pub fn count(&self) -> usize {
         self.problems.len()
+    }
+
+    /// Each mistake, for programs.
+    pub fn mistakes(&self) -> impl Iterator<Item = Mistake> {
+        self.problems.iter().map(|problem| {
+            let (mut place, mut flag) = (None, None);
+            match (&problem.origin, &self.file) {
+                (ValuePlace::File(span), Some(file)) => {
+                    let (line, column) = file.position(span.start);
+                    place = Some((file.name.clone(), line, column));
+                }
+                (ValuePlace::Flag(shown), _) => flag = Some(shown.clone()),
+                _ => {}
+            }
+            Mistake {
+                place,
+                flag,
+                message: problem.message.clone(),
+                help: problem.help.clone(),
+            }
+        })
     }
 
     /// Renders each mistake with its file, line, column, source line and remedy.

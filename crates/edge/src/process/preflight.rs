@@ -6,8 +6,10 @@ use super::redis::redis_server;
 use super::{outward, privileges, store, tls};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
+use crate::descriptors::Descriptors;
 use dwell_store_server::snapshot::SnapshotError;
 use nix::unistd::{AccessFlags, access};
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
@@ -53,11 +55,21 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found
 }
 
-/// Returns warnings about what `dwell serve` starts with but clients refuse: certificates
-/// that have expired, are not valid yet, or name no host.
+/// Returns warnings about what `dwell serve` starts with: certificates that clients refuse, because
+/// they have expired, are not valid yet, or name no host; a limit on open files that is too low.
+///
+/// Shape: the limit is that of this process, which a service manager may set differently.
 pub fn preflight_warnings(config: &Config) -> Vec<String> {
     let pairs = tls::read(config).unwrap_or_default();
-    tls::warnings(&pairs, SystemTime::now())
+    let mut warnings = tls::warnings(&pairs, SystemTime::now());
+    // The start raises the soft limit to the hard one.
+    let descriptors = Descriptors::measure(getrlimit(Resource::Nofile).maximum);
+    warnings.extend(
+        descriptors
+            .shortage(config)
+            .map(|shortage| shortage.to_string()),
+    );
+    warnings
 }
 
 /// The servers in the configuration, with their options.

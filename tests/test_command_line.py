@@ -1,0 +1,207 @@
+"""The command line: the configuration in effect, what programs read of a check, exit statuses."""
+
+import json
+import os
+import socket
+import subprocess
+import tomllib
+
+import pytest
+
+from support import ports
+from support.dwell import BINARY
+
+FILE = """\
+[server]
+listen = "127.0.0.1:8080"
+pollers = 2
+[publish]
+token = "a-token-of-the-file"
+[[route]]
+prefix = "/poll/"
+wait_max = "9s"
+"""
+
+
+def run(*arguments, text=None, **variables):
+    """Runs `dwell` to its end, with this standard input and these variables alone."""
+    environment = {"PATH": os.environ["PATH"], **variables}
+    return subprocess.run(
+        [BINARY, *map(str, arguments)],
+        input=text,
+        stdin=subprocess.DEVNULL if text is None else None,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def options(result):
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)["options"]
+    return {(one["section"], one["route"], one["name"]): one for one in found}
+
+
+def test_each_option_is_printed_with_its_source(tmp_path):
+    file = tmp_path / "dwell.toml"
+    file.write_text(FILE)
+    variables = {
+        "DWELL_CONFIG": str(file),
+        "DWELL_SERVER_POLLERS": "3",
+        "DWELL_LOG_LEVEL": "debug",
+        "DWELL_SERVER_LISTN": "127.0.0.1:1",
+    }
+    flags = ["--log-level", "warn", "--set", "limits.waiters_max=7"]
+    result = run("config", "print", "--json", *flags, **variables)
+    found = options(result)
+    for (section, route, name), (value, source, place) in {
+        ("server", None, "listen"): ("127.0.0.1:8080", "file", f"{file}:2"),
+        ("server", None, "pollers"): (3, "environment", "DWELL_SERVER_POLLERS"),
+        ("log", None, "level"): ("warn", "flag", "--log-level"),
+        ("limits", None, "waiters_max"): (7, "flag", "--set"),
+        ("publish", None, "token"): ("(hidden)", "file", f"{file}:5"),
+        ("route", 0, "wait_max"): ("9s", "file", f"{file}:8"),
+        ("server", None, "h2c"): (False, "default", None),
+    }.items():
+        one = found[section, route, name]
+        assert (one["value"], one["source"], one["place"]) == (value, source, place)
+    assert "DWELL_SERVER_LISTN sets no option: did you mean `server.listen`?" in result.stderr
+    text = run("config", "print", *flags, **variables).stdout
+    assert "a-token-of-the-file" not in text
+    assert tomllib.loads(text)["server"]["pollers"] == 3
+    assert f'token = "(hidden)"                            # file {file}:5' in text.splitlines()
+    changed = tomllib.loads(run("config", "print", "--changed", *flags, **variables).stdout)
+    assert changed["log"] == {"level": "warn"}
+    assert changed["route"] == [{"prefix": "/poll/", "wait_max": "9s"}]
+
+
+def test_a_configuration_comes_from_the_standard_input():
+    checked = run("check", "-", "--offline", text=FILE)
+    assert (checked.returncode, checked.stdout[:27]) == (0, "the standard input is good:")
+    wrong = run("check", "-", text="[server]\nlitsen = 1\n")
+    assert wrong.returncode == 2
+    assert "the standard input:2:1" in wrong.stderr
+    found = options(run("config", "print", "--json", "--config", "-", text=FILE))
+    assert found["server", None, "pollers"]["place"] == "the standard input:3"
+    endless = run("check", "-", text="#" * (1 << 20) + "#")
+    assert endless.returncode == 2
+    assert "more than 1048576 bytes" in endless.stderr
+
+
+def test_a_program_reads_the_result_of_a_check(tmp_path):
+    def check(text, *flags):
+        result = run("check", "-", "--json", *flags, text=text)
+        assert result.stderr == ""
+        found = json.loads(result.stdout)
+        assert found["status"] == result.returncode
+        return found
+
+    good = check(FILE, "--offline")
+    assert (good["result"], good["mistakes"], good["errors"]) == ("good", [], [])
+    assert good["summary"].startswith("polls under /poll/")
+    wrong = check("[server]\nlitsen = 1\npollers = 9999\n")
+    assert wrong["result"] == "wrong"
+    assert [(one["line"], one["column"]) for one in wrong["mistakes"]] == [(2, 1), (3, 11)]
+    assert wrong["mistakes"][0]["help"] == "did you mean `listen`?"
+    lost = check(f'[publish]\ntoken_file = "{tmp_path}/none"\n')
+    assert (lost["result"], len(lost["errors"])) == ("does-not-start", 1)
+    assert f"{tmp_path}/none" in lost["errors"][0]
+    # `--live` asks a server that is not there.
+    closed = ports.text(ports.free_address())
+    asked = check(f'[upstream]\nurl = "http://{closed}"\n', "--live")
+    assert asked["result"] == "server-faults"
+    assert [one["severity"] for one in asked["servers"]] == ["fault"]
+    flag = run("check", "--json", DWELL_SERVER_POLLERS="many")
+    [mistake] = json.loads(flag.stdout)["mistakes"]
+    assert (mistake["flag"], mistake["file"]) == ("DWELL_SERVER_POLLERS", None)
+
+
+def test_check_warns_of_a_limit_on_open_files_that_is_too_low():
+    def warned(connections):
+        text = f'[limits]\nconnections_max = {connections}\n[store]\nlisten = "off"\n'
+        command = ["bash", "-c", 'ulimit -n 1024; exec "$0" check -', BINARY]
+        result = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        return "the limit here is 1024" in result.stderr
+
+    assert warned(10_000)
+    assert not warned(100)
+
+
+@pytest.fixture
+def closed():
+    """An address that refuses connections, for as long as the test takes."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield ports.text(held.getsockname())
+
+
+# The exit status of a wrong flag is everywhere 2, that of a failure 1, and 3 of a server in `mc`.
+def statuses(closed, folder):
+    absent, wrong = folder / "none.toml", folder / "wrong.toml"
+    wrong.write_text("[server]\nlitsen = 1\n")
+    unstarted = ["--store", "off", "--admin", "off", "--set", f"publish.token_file={absent}"]
+    listen = ["--listen", "127.0.0.1:0"]
+    return [
+        (0, ["help"]),
+        (0, ["version"]),
+        (0, ["--version"]),
+        (2, []),
+        (2, ["nonsense"]),
+        (1, ["serve", *unstarted, *listen]),
+        (2, ["serve", "--config", wrong]),
+        (2, ["serve", "--config", absent]),
+        (2, ["serve", "--nonsense"]),
+        (0, ["check", "--offline"]),
+        (2, ["check", wrong]),
+        (2, ["check", absent]),
+        (2, ["check", "--nonsense"]),
+        (0, ["config", "print"]),
+        (2, ["config", "print", "--config", wrong]),
+        (2, ["config"]),
+        (2, ["config", "nonsense"]),
+        (1, ["health", "--admin", closed]),
+        (2, ["health", "--nonsense"]),
+        (1, ["top", closed, "--once"]),
+        (2, ["top", "--nonsense"]),
+        (0, ["explain", "/poll/x", "--admin", closed]),
+        (2, ["explain", "/poll/x", "--config", wrong]),
+        (1, ["explain", "/poll/x", "-H", "no colon", "--admin", closed]),
+        (2, ["explain"]),
+        (2, ["demo", "--nonsense"]),
+        (2, ["demo", "--listen", "nonsense"]),
+        (2, ["demo", "--listen", "0.0.0.0:0"]),
+        (0, ["store", "-V"]),
+        (1, ["store", "-p", "0", "-s", f"{folder}/none/socket"]),
+        (2, ["store", "--nonsense"]),
+        (3, ["mc", "-s", closed, "get", "key"]),
+        (2, ["mc", "--nonsense"]),
+        (0, ["man"]),
+        (1, ["man", "--dir", "/dev/null/none"]),
+        (0, ["completions", "bash"]),
+        (2, ["completions", "nonsense"]),
+    ]
+
+
+def test_an_exit_status_means_the_same_in_each_command(closed, tmp_path):
+    table = statuses(closed, tmp_path)
+    found = [(run(*arguments).returncode, arguments) for _, arguments in table]
+    assert found == table
+    helped = run("help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    commands = {line.split()[0] for line in helped.splitlines()}
+    assert commands == {arguments[0] for _, arguments in table if arguments} - {
+        "--version",
+        "nonsense",
+    }
+
+
+def test_an_absent_key_is_one(start_dwell):
+    dwell = start_dwell()
+    store = ports.text(dwell.store_address)
+    assert run("mc", "-s", store, "get", "absent").returncode == 1
+    dwell.store().set("present", b"value")
+    assert run("mc", "-s", store, "get", "present").returncode == 0
