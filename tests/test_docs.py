@@ -80,12 +80,14 @@ class Terminal:
         self.ports = {}
         (folder / "examples").symlink_to(ROOT / "examples")
         path = [str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
-        # As the program, but `dwell mc` asks the store that stands for the one at 11211.
+        # As the program, but `dwell mc` asks the store that stands for the one at 11211, and the
+        # limit on open files of this machine is no matter of `dwell check`.
         store = ports.text(self.address(STORE))
         program = folder / "dwell"
         program.write_text(
             "#!/bin/sh\n"
             f'[ "$1" = mc ] && shift && exec {BINARY} mc --server {store} "$@"\n'
+            '[ "$1" = check ] && export DWELL_LIMITS_CONNECTIONS_MAX=100\n'
             f'exec {BINARY} "$@"\n'
         )
         program.chmod(0o755)
