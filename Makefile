@@ -60,8 +60,8 @@ lint: install-rust install-python fmt-check clippy test-docs
 .PHONY: fmt
 fmt: install-rust install-python ## format every source
 	$(CARGO) fmt --all
-	$(PYTHON) -m ruff format --quiet tests bench bindings/python
-	$(PYTHON) -m ruff check --quiet --fix tests bench bindings/python
+	$(PYTHON) -m ruff format --quiet tests bench bindings/python conformance
+	$(PYTHON) -m ruff check --quiet --fix tests bench bindings/python conformance
 
 .PHONY: bench
 bench: install-rust ## measure side by side with the peers; the tables go to bench/results
@@ -300,8 +300,8 @@ install-h2spec:
 .PHONY: fmt-check clippy test-rust test-programs test-docs test-bench test-integration
 fmt-check:
 	$(CARGO) fmt --all --check
-	$(PYTHON) -m ruff format --check --quiet tests bench bindings/python
-	$(PYTHON) -m ruff check --quiet tests bench bindings/python
+	$(PYTHON) -m ruff format --check --quiet tests bench bindings/python conformance
+	$(PYTHON) -m ruff check --quiet tests bench bindings/python conformance
 
 clippy:
 	$(CARGO) clippy $(TESTED) --all-targets -- -D warnings

@@ -23,6 +23,7 @@ BESIDE = [
     "bench/README.md",
     "bindings/python/README.md",
     "clients/javascript/README.md",
+    "conformance/README.md",
     "crates/memcache/README.md",
     "crates/timers/README.md",
     "tests/README.md",

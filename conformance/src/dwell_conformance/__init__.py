@@ -1,0 +1,1 @@
+"""Rules of Dwell's HTTP interface, checked from outside."""

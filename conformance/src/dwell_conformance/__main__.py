@@ -1,0 +1,114 @@
+"""The command `dwell-conformance`."""
+
+import argparse
+import contextlib
+import http.client
+import json
+import sys
+
+from dwell_conformance.rule import Broken
+from dwell_conformance.rules import RULES
+from dwell_conformance.server import Server
+
+
+def address(text):
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"not HOST:PORT: {text}")
+    return host.strip("[]"), int(port)
+
+
+def arguments(words):
+    parser = argparse.ArgumentParser(
+        prog="dwell-conformance",
+        description="Checks that a server keeps the rules of Dwell's HTTP interface.",
+        epilog="Exit status: 0 if every rule is kept, 1 if one is broken or the server cannot be "
+        "reached, 2 if the flags are wrong.",
+    )
+    parser.add_argument("url", nargs="?", help="the server, such as http://127.0.0.1:8080")
+    parser.add_argument(
+        "--store",
+        type=address,
+        default=("127.0.0.1", 11211),
+        metavar="HOST:PORT",
+        help="its store, which speaks the memcached protocol [default: 127.0.0.1:11211]",
+    )
+    parser.add_argument("--prefix", default="/poll/", help="the prefix of polls [default: /poll/]")
+    parser.add_argument(
+        "--rule", action="append", default=[], metavar="WORDS", help="check only rules of this name"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="longest time for an answer"
+    )
+    parser.add_argument("--list", action="store_true", help="print the rules, and check nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(words)
+    given.rules = [rule for rule in RULES if chosen(rule, given.rule)]
+    if not given.rules:
+        parser.error("no rule has this name")
+    if given.timeout <= 0:
+        parser.error("the timeout is not above 0")
+    if given.url is None and not given.list:
+        parser.error("name the URL of the server")
+    if given.url is not None:
+        try:
+            given.server = Server(given.url, given.store, given.prefix, given.timeout)
+        except ValueError as error:
+            parser.error(str(error))
+    return given
+
+
+def chosen(rule, words):
+    return not words or any(part in rule.name for part in words)
+
+
+def fault(rule, server):
+    """The way in which the server breaks the rule; `None` if it keeps it."""
+    try:
+        rule.check(server)
+    except Broken as broken:
+        return str(broken)
+    except (OSError, http.client.HTTPException) as error:
+        return f"no answer: {type(error).__name__}: {error}"
+    except Exception as error:
+        # An answer of another shape than the rule has: a key, a number, a frame is not there.
+        return f"not readable: {type(error).__name__}: {error}"
+    return None
+
+
+def check(given, out):
+    results = []
+    for rule in given.rules:
+        found = fault(rule, given.server)
+        results.append({"rule": rule.name, "anchor": rule.anchor, "fault": found})
+        if not given.json:
+            print("kept  " if found is None else "BROKEN", rule.name, file=out)
+            if found is not None:
+                print(f"       {found}\n       docs/{rule.anchor}", file=out)
+    # A store that is gone has been reported by every rule.
+    with contextlib.suppress(OSError, Broken):
+        given.server.clean()
+    broken = sum(result["fault"] is not None for result in results)
+    if given.json:
+        summary = {"server": given.url, "rules": results, "broken": broken}
+        print(json.dumps(summary, indent=2), file=out)
+    else:
+        print(f"{len(results) - broken} of {len(results)} rules are kept", file=out)
+    return 1 if broken else 0
+
+
+def main(words=None, out=sys.stdout):
+    given = arguments(words)
+    if not given.list:
+        return check(given, out)
+    rules = [{"rule": rule.name, "anchor": rule.anchor} for rule in given.rules]
+    if given.json:
+        print(json.dumps({"rules": rules}, indent=2), file=out)
+    else:
+        for rule in rules:
+            print(f"{rule['rule']}  (docs/{rule['anchor']})", file=out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The conformance suite: this edge keeps every rule, and a wrong one is found out."""
+
+import contextlib
+import http.client
+import http.server
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import urllib.parse
+
+import pytest
+
+from support import ports
+from support.dwell import ROOT
+
+SUITE = ROOT / "conformance" / "src"
+
+
+def run(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(SUITE)}
+    return subprocess.run(
+        [sys.executable, "-m", "dwell_conformance", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=environment,
+    )
+
+
+def broken(address, store, *flags):
+    """The rules that a server breaks, and all rules that were checked."""
+    server = ["--json", "--store", ports.text(store), f"http://{ports.text(address)}"]
+    result = run(*server, *flags)
+    assert result.returncode in (0, 1), result.stderr
+    found = json.loads(result.stdout)
+    wrong = {rule["rule"]: rule["fault"] for rule in found["rules"] if rule["fault"]}
+    assert (len(wrong), bool(wrong)) == (found["broken"], result.returncode == 1)
+    return wrong, [rule["rule"] for rule in found["rules"]]
+
+
+def test_every_rule_is_kept(start_dwell):
+    dwell = start_dwell()
+    wrong, rules = broken(dwell.address, dwell.store_address)
+    assert wrong == {}
+    assert len(set(rules)) == len(rules) >= 70
+    # Nothing is left of the checks.
+    assert dwell.metric("dwell_store_items") == 0
+
+
+def test_every_rule_is_kept_on_memcached(start_dwell, memcached):
+    dwell = start_dwell(memcached={"servers": [memcached.name]})
+    host, port = memcached.name.rsplit(":", 1)
+    wrong, _ = broken(dwell.address, (host, int(port)))
+    assert wrong == {}
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", (ROOT / "docs" / page).read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_rule_is_from_a_section_of_the_book():
+    found = json.loads(run("--list", "--json").stdout)["rules"]
+    for rule in found:
+        page, _, anchor = rule["anchor"].partition("#")
+        assert anchor in anchors(page), rule
+
+
+class Between(http.server.BaseHTTPRequestHandler):
+    """Forwards requests to an edge, and answers them wrongly."""
+
+    protocol_version = "HTTP/1.1"
+    edge = None
+    fault = None
+
+    def forward(self):
+        length = int(self.headers.get("Content-Length", 0))
+        request = {
+            "target": self.path,
+            "fields": dict(self.headers.items()),
+            "body": self.rfile.read(length),
+        }
+        change = self.fault(request)
+        edge = http.client.HTTPConnection(*self.edge, timeout=60)
+        with contextlib.closing(edge):
+            edge.request(self.command, request["target"], request["body"], request["fields"])
+            response = edge.getresponse()
+            answer = {
+                "status": response.status,
+                "fields": dict(response.getheaders()),
+                "body": response.read(),
+            }
+        if change:
+            change(answer)
+        self.send_response_only(answer["status"])
+        if answer["status"] not in (204, 304) and self.command != "HEAD":
+            answer["fields"]["Content-Length"] = str(len(answer["body"]))
+        for name, value in answer["fields"].items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer["body"])
+
+    do_GET = do_HEAD = do_POST = do_QUERY = do_PATCH = do_OPTIONS = forward  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+def without_cursor(_):
+    return lambda answer: answer["fields"].pop("Poll-Cursor", None)
+
+
+def statuses(old, new):
+    def change(answer):
+        if answer["status"] == old:
+            answer["status"] = new
+
+    return lambda _: change
+
+
+def decoding(request):
+    path, mark, query = request["target"].partition("?")
+    path = urllib.parse.quote(urllib.parse.unquote(path))
+    request["target"] = path + mark + query
+
+
+def impatient(request):
+    request["target"] = request["target"].replace("wait=250ms", "wait=10ms")
+
+
+def forgetful(request):
+    request["target"] = re.sub(r"since=[^&]*", "", request["target"])
+
+
+def strict(request):
+    tag = request["fields"].get("If-None-Match", "")
+    if tag.startswith("W/"):
+        del request["fields"]["If-None-Match"]
+
+
+def cacheable(_):
+    def change(answer):
+        if "Cache-Control" in answer["fields"]:
+            answer["fields"]["Cache-Control"] = "max-age=60"
+
+    return change
+
+
+def ending_lines(_):
+    def change(answer):
+        if answer["status"] == 200 and answer["body"]:
+            answer["body"] += b"\n"
+
+    return change
+
+
+# The fault of an edge, and a rule that it breaks.
+FAULTS = {
+    "no cursor": (without_cursor, "a response with a value has its cursor as ETag"),
+    "204 is 304": (statuses(204, 304), "a POST of a client that has the value gets 204"),
+    "304 is 200": (statuses(304, 200), "a client that has the value gets 304 for since"),
+    "404 is 200": (statuses(404, 200), "a key without a value gets 404 without an application"),
+    "414 is 400": (statuses(414, 400), "a key of more than 250 bytes gets 414"),
+    "decoded paths": (decoding, "nothing in the path is decoded"),
+    "early ends": (impatient, "a wait without a change ends with 204, and not early"),
+    "no since": (forgetful, "storing the same bytes again wakes no client"),
+    "strong tags": (strict, "an ETag that a proxy weakened or extended is still the cursor"),
+    "caches": (cacheable, "a response is not stored if the poll may wait"),
+    "text": (ending_lines, "a value is returned byte for byte"),
+}
+
+
+def started(cleanup, edge, fault):
+    handler = type("Wrong", (Between,), {"edge": edge, "fault": staticmethod(fault)})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    cleanup.callback(server.server_close)
+    cleanup.callback(server.shutdown)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_address
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_edge_is_found_out(cleanup, start_dwell, name):
+    fault, rule = FAULTS[name]
+    dwell = start_dwell()
+    through = started(cleanup, dwell.address, lambda _: None)
+    chosen = ["--rule", rule]
+    wrong, rules = broken(through, dwell.store_address, *chosen)
+    assert (wrong, len(rules)) == ({}, 1), "the proxy alone breaks nothing"
+    planted = started(cleanup, dwell.address, fault)
+    wrong, _ = broken(planted, dwell.store_address, *chosen)
+    assert set(wrong) == set(rules)
+
+
+def test_a_server_that_does_not_answer_keeps_no_rule():
+    rule = ["--rule", "a poll returns the value", "--timeout", "0.2"]
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        refused, _ = broken(silent.getsockname(), silent.getsockname(), *rule)
+        silent.listen()
+        unanswered, _ = broken(silent.getsockname(), silent.getsockname(), *rule)
+    assert "ConnectionRefusedError" in next(iter(refused.values()))
+    assert "TimeoutError" in next(iter(unanswered.values()))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["ftp://127.0.0.1"], ["http://127.0.0.1/path"], ["--rule", "nonsense", "http://a"]],
+)
+def test_wrong_flags_are_two(words):
+    assert run(*words).returncode == 2
