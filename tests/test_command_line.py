@@ -205,3 +205,18 @@ def test_an_absent_key_is_one(start_dwell):
     assert run("mc", "-s", store, "get", "absent").returncode == 1
     dwell.store().set("present", b"value")
     assert run("mc", "-s", store, "get", "present").returncode == 0
+
+
+def test_the_log_begins_with_the_process_and_ends_with_its_figures(start_dwell):
+    dwell = start_dwell(log={"format": "json", "level": "info"}, limits={"waiters_max": 77})
+    for _ in range(3):
+        dwell.get("/poll/absent")
+    dwell.stop()
+    lines = [json.loads(line) for line in dwell.output().splitlines()]
+    [begun] = [line for line in lines if line["message"].startswith("started: polls under /poll/")]
+    assert begun["configuration"] == str(dwell.config)
+    assert begun["version"] == run("-V").stdout.split()[1]
+    assert (begun["loops"], begun["waiters_max"]) == (2, 77)
+    assert lines[-1]["message"] == "ended"
+    assert (lines[-1]["reason"], lines[-1]["requests"]) == ("drained", 3)
+    assert lines[-1]["seconds"] > 0

@@ -14,6 +14,7 @@ mod preflight;
 mod privileges;
 mod redis;
 mod reload;
+mod run_lines;
 mod server;
 mod store;
 mod supervisor;

@@ -8,6 +8,7 @@ use super::parts::{LoopParts, memcached_servers};
 use super::plans::upstream_plan;
 use super::redis::redis_server;
 use super::reload::ConfigSource;
+use super::run_lines::RunLines;
 use super::tls::Certificates;
 use super::upgrade::Predecessor;
 use super::{privileges, store, supervisor};
@@ -43,7 +44,13 @@ use std::{io, thread};
 /// # Errors
 /// [`RunError`] if a resource of the configuration is not available.
 pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
-    EdgeServer::start(config, options)?.run()
+    let file = options.source.as_ref().map(|source| source.file.clone());
+    let server = EdgeServer::start(config, options)?;
+    let (config, metrics) = (&server.settings.newest().config, &server.metrics);
+    let lines = RunLines::start(config, file.as_deref(), metrics, &server.fleet);
+    let ended = server.run();
+    lines.end(ended.as_ref().err());
+    ended
 }
 
 /// Options of a process besides its configuration.
@@ -69,6 +76,7 @@ struct EdgeServer {
     handoff: Arc<Handoff>,
     service: Option<Arc<StoreService>>,
     certificates: Arc<Certificates>,
+    metrics: Arc<Metrics>,
     /// The process that serves until this one does.
     predecessor: Option<Predecessor>,
     pid_file: Option<PidFile>,
@@ -169,6 +177,7 @@ impl EdgeServer {
             handoff: parts.handoff,
             service: parts.service,
             certificates: parts.certificates,
+            metrics: parts.metrics,
             predecessor,
             pid_file,
         })
