@@ -206,6 +206,37 @@ def test_sentinels_that_name_two_primaries(check, tmp_path, cleanup, start_redis
         assert answers(ended, ports.text(one.address), "master") == 1
 
 
+def test_a_fault_of_the_primary_is_not_that_of_the_sentinel(check, tmp_path, cleanup, start_redis):
+    server = start_redis("--requirepass", "secret")
+    sentinel = Sentinel(tmp_path, REDIS, server.address, 1).start_ready()
+    cleanup.callback(sentinel.stop)
+    at, named = ports.text(server.address), ports.text(sentinel.address)
+
+    def fault():
+        ended = check(sentinels_section([sentinel.url]))
+        assert ended.returncode == 1
+        assert f"Sentinel {named}: names {at} as {NAME}" in ended.stdout
+        assert "Sentinel" not in ended.stderr
+        return ended.stderr
+
+    assert f"dwell: Redis {at}: server refuses the connection: NOAUTH" in fault()
+    server.kill()
+    assert f"dwell: Redis {at}: connection refused or not made in time" in fault()
+
+
+def test_keys_are_tried_as_their_route_makes_them(start_server, check, tmp_path):
+    redis = start_server()
+    rights = ["~user:*:in", "+@all"]
+    user = with_user(redis, tmp_path, *rights)
+    route = '[[route]]\nprefix = "/in/"\nkey = "{key}"\n'
+    ended = check(redis_section(redis, **user) + route.format(key="user:{query.id}:in"))
+    assert ended.returncode == 0, ended.stderr
+    # A client may ask for any of these.
+    ended = check(redis_section(redis, **user) + route.format(key="user:{query.id}:out"))
+    assert ended.returncode == 1
+    assert "refuses GET of keys such as user:dwell-check-" in ended.stderr
+
+
 def test_memcached_and_the_application(check, memcached, app):
     servers = section("memcached", {"servers": [ports.text(memcached.address)]})
     application = section("upstream", {"url": f"http://{ports.text(app.address)}"})

@@ -255,7 +255,9 @@ SENTINEL = ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=redis://
         (("--redis", "redis://:secret@a"), "redis.password_file"),
         (("--set", "redis.sentinel_name=a"), "need one another"),
         ((*SENTINEL, "--redis", "redis://a"), "named twice"),
-        ((*SENTINEL, "--memcached", "b:1"), "memcached.servers exclude one another"),
+        ((*SENTINEL, "--memcached", "b:1"), "redis.sentinels and memcached.servers"),
+        ((*SENTINEL, "--store", "127.0.0.1:1"), "redis.sentinels and store.listen"),
+        ((*SENTINEL, "--set", "redis.tls_ca=/a"), "`redis.sentinels` is not for TLS"),
         (
             ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=rediss://a"),
             "needs `redis.tls_server_name`",
@@ -273,7 +275,8 @@ SENTINEL = ("--set", "redis.sentinel_name=a", "--set", "redis.sentinels=redis://
     ],
     ids=[
         *("memcached", "store", "tls", "password"),
-        *("name", "twice", "sentinel-memcached", "sentinel-tls", "sentinel-size"),
+        *("name", "twice", "sentinel-memcached", "sentinel-store", "sentinel-ca"),
+        *("sentinel-tls", "sentinel-size"),
     ],
 )
 def test_what_cannot_be_is_refused_at_the_start(flags, words):

@@ -248,18 +248,52 @@ def test_both_connections_of_a_loop_are_to_one_primary(
     sentinel.ask("REMOVE", NAME)
     sentinel.ask("MONITOR", NAME, ports.HOST, other.address[1], 1)
     # Those that track are left alone: the edge itself finds that they are to the wrong server.
-    clients = server.client().ask("CLIENT", "LIST").decode().splitlines()
-    facts = [dict(fact.split("=", 1) for fact in line.split() if "=" in fact) for line in clients]
-    plain = [each for each in facts if each["name"] == "dwell" and "t" not in each["flags"]]
-    assert len(plain) == 2, clients
+    plain, _ = dwells(server)
+    assert len(plain) == 2
     for each in plain:
-        server.client().ask("CLIENT", "KILL", "ID", each["id"])
+        server.client().ask("CLIENT", "KILL", "ID", each)
     for key in keys:
         other.client().set(key, b"other")
     for poll in polls:
         assert poll.answer().body == b"other"
     # Nothing that was read on the other server is left.
     assert {edge.get(key).body for key in keys} == {b"other"}
+
+
+def dwells(server):
+    """The ids of the connections of an edge to a server: plain ones, and those that track."""
+    clients = server.client().ask("CLIENT", "LIST").decode().splitlines()
+    facts = [dict(fact.split("=", 1) for fact in line.split() if "=" in fact) for line in clients]
+    ours = [each for each in facts if each["name"] == "dwell"]
+    tracking = {each["id"] for each in ours if "t" in each["flags"]}
+    return {each["id"] for each in ours} - tracking, tracking
+
+
+def test_sentinels_that_disagree_do_not_pull_a_loop_apart(
+    lone_sentinel, start_edge, start_redis, tmp_path, cleanup
+):
+    sentinel, server = lone_sentinel
+    other = start_redis()
+    disagrees = Sentinel(tmp_path, REDIS, other.address, 1).start_ready()
+    cleanup.callback(disagrees.stop)
+    edge = start_edge([sentinel.url, disagrees.url])
+    polls = [hold(edge, cleanup, f"/poll/{number}", number) for number in range(8)]
+    edge.await_metric(8, "dwell_redis_armed_keys")
+    plain, before = dwells(server)
+    assert (len(plain), len(before)) == (2, 2)
+    # Those that come back ask no Sentinel: the next one would name the other server.
+    for each in before:
+        server.client().ask("CLIENT", "KILL", "ID", each)
+
+    def are_back():
+        now = dwells(server)[1]
+        return len(now) == 2 and not now & before
+
+    until(are_back, "they are back")
+    assert dwells(server)[0] == plain, "the others have stayed"
+    for number, poll in enumerate(polls):
+        server.client().set(f"/poll/{number}", b"news")
+        assert poll.answer().body == b"news"
 
 
 def test_a_name_that_no_sentinel_knows_is_told(lone_sentinel, start_edge):

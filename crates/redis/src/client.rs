@@ -145,6 +145,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn read(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
+        self.tracked.follow(self.plain.primary_if_up());
         if !self.waits.is_refused(context) && self.tracked.ensure(context, &self.options) {
             return send_read(
                 &mut self.tracked,
@@ -417,8 +418,9 @@ impl Client {
         let (tracked, waits) = (&mut self.tracked, &mut self.waits);
         waits.waited.settle(|key| context.disarm(key));
         if waits.waited.waited() == 0 {
-            return;
+            return waits.forget_refusal(context);
         }
+        tracked.follow(self.plain.primary_if_up());
         if !waits.is_refused(context) {
             tracked.ensure(context, &self.options);
         }
@@ -463,12 +465,15 @@ impl Client {
             };
             tracked.end(context, Failure::ReadOnly, &self.options, &mut on);
         }
-        if link.connects() != connects && other.is_up() && other.primary() != link.primary() {
-            // Only the server that is written to tells what was written.
+        let has_come = link.connects() != connects && link.is_up();
+        if has_come && other.is_up() && other.primary() != link.primary() {
+            // Only the server that is written to tells what was written. Sentinels may disagree:
+            // the tracking connection is made again, to the server of the plain one.
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-                waits.happens(context, index != TRACKED, event, error_reply, sink)
+                waits.happens(context, true, event, error_reply, sink)
             };
-            other.end(context, Failure::Closed, &self.options, &mut on);
+            self.tracked
+                .end(context, Failure::Closed, &self.options, &mut on);
         }
         waits.follow_refusal(context, &mut self.tracked);
     }
@@ -493,6 +498,7 @@ impl Client {
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, index == TRACKED, event, error_reply, sink)
         };
+        self.tracked.follow(self.plain.primary_if_up());
         let link = match index {
             PLAIN => &mut self.plain,
             _ => &mut self.tracked,
@@ -545,3 +551,33 @@ if ARGV[3]=='0' then redis.call('SET',KEYS[1],ARGV[2]) \
 else redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) end return 1";
 const DELETE: &[u8] =
     b"if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end return redis.call('DEL',KEYS[1])";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_evloop::EventLoop;
+
+    #[test]
+    fn a_refusal_whose_time_is_over_is_forgotten_where_nothing_waits() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let endpoint = Endpoint::Unix("/none".into());
+        let mut client = Client::new(kinds, endpoint, ClientOptions::default(), Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let mut after = |until| {
+            client.waits.refused_reason = Some("NOPERM".into());
+            client.waits.refused_until = Some(until);
+            client.flush(context, &mut |_, _| ());
+            let status = client.status();
+            (status.tracking, status.tracking_reason.map(str::to_owned))
+        };
+        let now = std::time::Instant::now();
+        let past = now.checked_sub(Duration::from_secs(1)).unwrap();
+        let refused = (Tracking::Refused, Some("NOPERM".to_owned()));
+        assert_eq!(after(now + Duration::from_secs(60)), refused);
+        assert_eq!(after(past), (Tracking::Idle, None));
+    }
+}

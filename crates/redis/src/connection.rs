@@ -40,6 +40,11 @@ impl Flight {
         matches!(self, Self::Read { tag: None, .. } | Self::Sweep { .. })
     }
 
+    /// Returns true of what is asked of the server itself, and not of a key.
+    fn is_own(&self) -> bool {
+        matches!(self, Self::Ping | Self::Table(_))
+    }
+
     /// The tag of the operation that waits for the reply.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
@@ -70,6 +75,8 @@ pub(crate) struct Connection {
     greeting_deadline: Instant,
     in_flight: VecDeque<(Flight, Instant)>,
     decoder: Decoder,
+    /// The largest value that a key may have.
+    value_bytes_max: usize,
     /// The beginning of a message whose end has not come yet.
     tail: Vec<u8>,
     /// Commands that were not given to the socket.
@@ -85,7 +92,7 @@ impl Connection {
         deadline: Instant,
     ) -> Self {
         let limits = Limits {
-            value_bytes_max,
+            value_bytes_max: value_bytes_max.max(OWN_REPLY_BYTES_MAX),
             ..Limits::default()
         };
         Self {
@@ -95,6 +102,7 @@ impl Connection {
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
             decoder: Decoder::new(limits),
+            value_bytes_max,
             tail: Vec::new(),
             unsent: Vec::new(),
         }
@@ -308,6 +316,15 @@ impl Connection {
             return Ok(Received::Greeting(step, message));
         }
         let (flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        let message = match message {
+            Message::Value(Value::BulkString(value))
+                if value.len() > self.value_bytes_max && !flight.is_own() =>
+            {
+                let length = value.len();
+                Message::Oversized { length }
+            }
+            message => message,
+        };
         Ok(Received::Reply(flight, message))
     }
 
@@ -317,5 +334,43 @@ impl Connection {
     }
 }
 
+/// Bytes that the reply to a question for the server itself may have, however small values are.
+const OWN_REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Buffers that grew beyond this are given back when they are used up.
 const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn the_bound_of_values_is_not_that_of_replies_about_the_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = Stream::connect_unix(&path).unwrap();
+        let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
+        connection.greet(None, |_, _| ()).unwrap();
+        let get = || Flight::Get {
+            tag: 1,
+            again: None,
+        };
+        for flight in [get(), Flight::Table(TableQuestion::Use), get()] {
+            connection.push(flight, Instant::now(), |_| ());
+        }
+        let bulk = |length| format!("${length}\r\n{}\r\n", "x".repeat(length));
+        let wire = bulk(1001) + &bulk(5000) + &bulk(1000);
+        let mut found = Vec::new();
+        let mut on = |_: &mut Connection, received: Received<'_>| {
+            found.push(match received {
+                Received::Reply(_, Message::Value(_)) => "whole",
+                Received::Reply(_, Message::Oversized { length: 1001 }) => "too large",
+                _ => "another",
+            });
+            Ok(())
+        };
+        connection.take_input(wire.as_bytes(), &mut on).unwrap();
+        assert_eq!(found, ["too large", "whole", "whole"]);
+    }
+}

@@ -55,7 +55,7 @@ pub struct Inspection {
     pub server: Option<String>,
     /// The server's role, if it says so.
     pub role: Option<String>,
-    /// Its address, if a Sentinel has named it.
+    /// Its address, if a Sentinel has named it; then a failure is of this server.
     pub primary: Option<SocketAddr>,
     /// The reason why nothing more is known, with the words of the server or of TLS.
     pub failure: Option<(Failure, Option<Box<str>>)>,
@@ -165,6 +165,7 @@ impl Inspector<'_> {
     }
 
     fn found(mut self) -> Inspection {
+        self.found.primary = self.link.last_primary();
         let failure = self.link.last_failure();
         let failure = failure.or(self.is_late.then_some(Failure::Timeout));
         self.found.failure = failure.map(|failure| (failure, self.link.reason().map(Into::into)));
@@ -200,7 +201,6 @@ impl Inspector<'_> {
             None => drop(link.expired(context, token, options, &mut on)),
         }
         if self.link.is_up() && self.answers.is_none() {
-            self.found.primary = self.link.primary();
             self.ask(context);
         }
     }

@@ -20,6 +20,7 @@ mod options;
 mod pace;
 mod sentinel;
 mod table;
+mod target;
 mod tracking;
 mod waited;
 mod waits;

@@ -4,10 +4,10 @@ use crate::connection::{Connection, Flight, Received};
 use crate::greeting::{Purpose, Refusal, Step};
 use crate::sentinel::{address, ask, check_role};
 use crate::table::TableQuestion;
+use crate::target::Target;
 use crate::{ClientOptions, Endpoint, Error, Failure};
-use dwell_evloop::{Backoff, Breaker, Connector, Context, Handshakes, Readiness, Stream, Token};
+use dwell_evloop::{Backoff, Breaker, Context, Handshakes, Readiness, Token};
 use dwell_proto::resp::{Items, Message, command};
-use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -38,11 +38,7 @@ impl<F: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure>> OnEvent for F
 #[derive(Debug)]
 pub(crate) struct Link {
     purpose: Purpose,
-    endpoint: Endpoint,
-    /// Connections of which a Sentinel was asked, or is: they are asked in turn.
-    asked: usize,
-    /// The server of the current connection, if Sentinels have named it.
-    primary: Option<SocketAddr>,
+    target: Target,
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
@@ -71,9 +67,7 @@ impl Link {
         let (min, max) = (options.reconnect_delay_min, options.reconnect_delay_max);
         Self {
             purpose,
-            endpoint,
-            asked: 0,
-            primary: None,
+            target: Target::new(endpoint),
             token,
             connection: None,
             is_put_off: false,
@@ -107,7 +101,22 @@ impl Link {
 
     /// The server of the current connection, if Sentinels have named it.
     pub(crate) fn primary(&self) -> Option<SocketAddr> {
-        self.primary
+        self.connection.as_ref().and(self.target.named())
+    }
+
+    /// The server of a connection that is up, if Sentinels have named it.
+    pub(crate) fn primary_if_up(&self) -> Option<SocketAddr> {
+        self.primary().filter(|_| self.is_up())
+    }
+
+    /// The server of the last attempt, if Sentinels have named it.
+    pub(crate) fn last_primary(&self) -> Option<SocketAddr> {
+        self.target.named()
+    }
+
+    /// The next connection is to the server that another one has, if that has one.
+    pub(crate) fn follow(&mut self, lead: Option<SocketAddr>) {
+        self.target.follow(lead);
     }
 
     pub(crate) fn handshakes(&mut self) -> &mut Handshakes {
@@ -138,24 +147,14 @@ impl Link {
     }
 
     fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
-        (self.is_put_off, self.primary) = (false, None);
-        let tls = options.tls.as_ref();
-        let (connected, first) = match &self.endpoint {
-            Endpoint::Tcp(address) => (connect(*address, tls), Step::Hello),
-            Endpoint::Unix(path) => (Stream::connect_unix(path), Step::Hello),
-            Endpoint::Primary { sentinels, .. } => {
-                let sentinel = sentinels.get(self.asked % sentinels.len().max(1));
-                self.asked = self.asked.wrapping_add(1);
-                let address = sentinel.ok_or_else(|| io::ErrorKind::NotFound.into());
-                (address.and_then(|at| connect(*at, tls)), Step::Sentinel)
-            }
-        };
-        let registered = connected.and_then(|mut stream| {
+        self.is_put_off = false;
+        let connected = self.target.connect(options.tls.as_ref());
+        let registered = connected.and_then(|(mut stream, first)| {
             context.register(&mut stream, self.token)?;
-            Ok(stream)
+            Ok((stream, first))
         });
         match registered {
-            Ok(stream) => {
+            Ok((stream, first)) => {
                 let deadline = context.now() + options.connect_timeout;
                 let bytes_max = options.value_bytes_max;
                 self.connection = Some(Connection::new(stream, first, bytes_max, deadline));
@@ -261,8 +260,8 @@ impl Link {
         }
         if connection.establish(readiness, &mut self.handshakes)? {
             let first = connection.greeting();
-            connection.greet(first, |step, wire| match &self.endpoint {
-                Endpoint::Primary { name, .. } if step == Step::Sentinel => ask(name, wire),
+            connection.greet(first, |step, wire| match self.target.name() {
+                Some(name) if step == Step::Sentinel => ask(name, wire),
                 _ => step.encode(options, wire),
             })?;
         }
@@ -276,7 +275,8 @@ impl Link {
         primary: SocketAddr,
         options: &ClientOptions,
     ) -> Result<(), Failure> {
-        let mut stream = connect(primary, options.tls.as_ref()).map_err(|_| Failure::Connect)?;
+        let stream = self.target.turn_to(primary, options.tls.as_ref());
+        let mut stream = stream.map_err(|_| Failure::Connect)?;
         // Events of the connection to the Sentinel have no effect any more.
         context.disarm(self.token);
         self.next_token();
@@ -285,7 +285,6 @@ impl Link {
         let before = self.connection.take();
         let bytes_max = options.value_bytes_max;
         self.connection = before.map(|before| before.turned_to(stream, bytes_max));
-        self.primary = Some(primary);
         Ok(())
     }
 
@@ -330,7 +329,7 @@ impl Link {
         let (purpose, refusal) = (self.purpose, &mut self.refusal);
         let (breaker, connects) = (&mut self.breaker, &mut self.connects);
         let last_failure = &mut self.last_failure;
-        let (endpoint, mut found) = (&self.endpoint, None);
+        let (name, mut found) = (self.target.name(), None);
         connection.take_input(&input[..length], &mut |connection, received| {
             let (step, reply) = match received {
                 Received::Push(items) => return on(context, LinkEvent::Push(items)),
@@ -340,14 +339,12 @@ impl Link {
                 }
                 Received::Greeting(step, reply) => (step, reply),
             };
-            let next = match (step, endpoint) {
-                (Step::Sentinel, Endpoint::Primary { name, .. }) => {
-                    address(name, &reply).map(|primary| {
-                        found = Some(primary);
-                        Some(Step::Sentinel)
-                    })
-                }
-                (Step::Hello, Endpoint::Primary { .. }) => {
+            let next = match (step, name) {
+                (Step::Sentinel, Some(name)) => address(name, &reply).map(|primary| {
+                    found = Some(primary);
+                    Some(Step::Sentinel)
+                }),
+                (Step::Hello, Some(_)) => {
                     check_role(&reply).and_then(|()| step.next(&reply, purpose, options))
                 }
                 _ => step.next(&reply, purpose, options),
@@ -471,7 +468,6 @@ impl Link {
             let _ = on(context, LinkEvent::Failed(flight, of_commands));
         }
         context.disarm(self.token);
-        self.primary = None;
         if is_harmless {
             self.put_off(context);
         } else {
@@ -527,15 +523,6 @@ impl Link {
             None => context.disarm(self.token),
         }
     }
-}
-
-/// Begins a connection, under TLS if there is a connector.
-fn connect(address: SocketAddr, tls: Option<&Connector>) -> io::Result<Stream> {
-    let mut stream = Stream::connect(address)?;
-    if let Some(connector) = tls {
-        stream.secure_client(connector)?;
-    }
-    Ok(stream)
 }
 
 /// Reads of one connection in one turn; with the loop's buffer, 1 MiB.

@@ -49,13 +49,11 @@ impl TrackingTable {
         }
     }
 
-    /// A server may be another one, or have other rights for this user.
+    /// A server may have other rights for this user. Another one is taken to be as full as the last
+    /// one until it is asked.
     pub(crate) fn connected(&mut self, announced: &Announced) {
-        let next = self.next;
-        *self = Self {
-            next,
-            ..Self::of(announced)
-        };
+        self.is_asked = *announced == Announced::Keys;
+        self.keys_max = KEYS_MAX_DEFAULT;
     }
 
     /// Returns true if the server is to be asked now.
@@ -72,7 +70,9 @@ impl TrackingTable {
     pub(crate) fn replied(&mut self, question: TableQuestion, message: &Message<'_>) {
         match (question, message) {
             (TableQuestion::Use, Message::Value(Value::Error(_)))
-            | (_, Message::Oversized { .. }) => self.is_asked = false,
+            | (_, Message::Oversized { .. }) => {
+                (self.is_asked, self.last, self.is_nearly_full) = (false, None, false);
+            }
             (TableQuestion::Bound, Message::Value(value)) => {
                 self.keys_max = bound(value).unwrap_or(KEYS_MAX_DEFAULT);
             }
@@ -169,6 +169,19 @@ mod tests {
         assert!(!stats(&mut table, 100_000_000));
         reply(&mut table, TableQuestion::Bound, "-NOPERM no\r\n");
         assert!(stats(&mut table, 1_000_000), "the default");
+    }
+
+    #[test]
+    fn a_new_connection_leaves_the_table_as_full_as_it_was_until_it_is_asked() {
+        let mut table = TrackingTable::of(&Announced::Keys);
+        assert!(stats(&mut table, 900_000));
+        table.connected(&Announced::Keys);
+        assert!(table.nearly_full().is_some(), "it would be said again");
+        assert!(!stats(&mut table, 1000));
+        assert!(stats(&mut table, 900_000));
+        table.connected(&Announced::Keys);
+        reply(&mut table, TableQuestion::Use, "-NOPERM no\r\n");
+        assert_eq!(table.last(), None, "this one does not say");
     }
 
     #[test]

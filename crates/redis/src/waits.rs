@@ -130,6 +130,14 @@ impl Waits {
         !self.is_tracking || self.refused_until.is_some()
     }
 
+    /// Ends a refusal whose time is over where nothing is waited for: the server is asked again
+    /// when something is.
+    pub(crate) fn forget_refusal(&mut self, context: &Context) {
+        if self.refused_until.is_some() && !self.is_refused(context) {
+            self.refused_reason = None;
+        }
+    }
+
     /// Notes that the server does not track, if the last greeting has ended so.
     pub(crate) fn follow_refusal(&mut self, context: &mut Context, tracked: &mut Link) {
         if self.refused_until.is_none()

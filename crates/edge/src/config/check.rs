@@ -165,7 +165,7 @@ fn outwards(draft: &mut Draft, config: &Config) {
         (
             config.redis.client_tls(),
             config.redis.secure_address().is_some(),
-            "redis.url",
+            config.redis.switch().unwrap_or("redis.url"),
         ),
     ];
     for (files, is_secure, switch) in sides {
@@ -338,14 +338,15 @@ const PREFIXES_MAX: usize = 64;
 
 /// Values have one source.
 fn sources(draft: &mut Draft, config: &Config) {
-    if config.redis.place().is_none() {
+    let Some(redis) = config.redis.switch() else {
         return;
-    }
+    };
     if !config.memcached.servers.is_empty() {
         draft.conflict(
-            &["redis.url", "memcached.servers"],
-            "values come from one source: redis.url and memcached.servers exclude one another"
-                .to_owned(),
+            &[redis, "memcached.servers"],
+            format!(
+                "values come from one source: {redis} and memcached.servers exclude one another"
+            ),
             "remove one of the two",
         );
     }
@@ -358,9 +359,9 @@ fn sources(draft: &mut Draft, config: &Config) {
     if let Some(spec) = single_options().find(differs) {
         let option = spec.full_name();
         draft.conflict(
-            &[&option, "redis.url"],
-            format!("values come from one source: redis.url and {option} exclude one another"),
-            "remove redis.url, or the options of the embedded store",
+            &[&option, redis],
+            format!("values come from one source: {redis} and {option} exclude one another"),
+            "remove one of the two: the server, or the options of the embedded store",
         );
     }
 }

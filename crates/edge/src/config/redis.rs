@@ -87,6 +87,15 @@ impl RedisConfig {
         }
     }
 
+    /// The option that names the server, or what knows it; `None` if values come from elsewhere.
+    pub(super) fn switch(&self) -> Option<&'static str> {
+        match (&self.url, self.sentinels.is_empty()) {
+            (Some(_), _) => Some("redis.url"),
+            (None, false) => Some("redis.sentinels"),
+            (None, true) => None,
+        }
+    }
+
     /// Describes where the values are; `None` if they come from elsewhere.
     pub fn place(&self) -> Option<String> {
         if let Some(url) = &self.url {

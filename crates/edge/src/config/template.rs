@@ -106,6 +106,27 @@ impl KeyTemplate {
         beginning
     }
 
+    /// A key of a route, with `word` in the place of all that requests bring.
+    pub(crate) fn sample(&self, route_prefix: &str, word: &str) -> String {
+        let mut sample = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => sample.push_str(text),
+                Part::Path | Part::Uri => sample.extend([route_prefix, word]),
+                Part::Scheme => sample.push_str("https"),
+                _ => sample.push_str(word),
+            }
+        }
+        sample
+    }
+
+    /// Returns true if clients choose all that makes one key of a route differ from another.
+    pub(crate) fn is_of_choice(&self) -> bool {
+        let is_given =
+            |part: &Part| matches!(part, Part::Claim(_) | Part::Auth(_) | Part::Client(_));
+        !self.parts.iter().any(is_given)
+    }
+
     /// Returns true if the key contains claims of a token.
     pub fn takes_claims(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Claim(_)))

@@ -4,9 +4,12 @@ use super::plans::resolve;
 use super::redis::redis_server;
 use crate::config::{Config, PeerAddress};
 use dwell_redis::{ClientOptions, Endpoint, Inspection, Right, SampleKey, inspect};
+use std::collections::HashSet;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A finding about one server.
@@ -39,8 +42,9 @@ impl fmt::Display for LiveFinding {
 
 /// Connects to the servers that a configuration names, and asks those of values what they allow.
 ///
-/// Shape: one after the other, each within its timeouts and ten seconds; after a minute no other is
-/// asked. Nothing is stored. The application, and memcached under TLS, are only connected to.
+/// Shape: one after the other, each within its timeouts and ten seconds, and as long again to find
+/// its address; after a minute no other is asked. Nothing is stored. The application, and memcached
+/// under TLS, are only connected to.
 pub fn live(config: &Config) -> Vec<LiveFinding> {
     let mut check = LiveCheck {
         end: Instant::now() + ALL_LIMIT,
@@ -49,22 +53,28 @@ pub fn live(config: &Config) -> Vec<LiveFinding> {
     check.redis(config);
     let memcached = &config.memcached;
     for server in &memcached.servers {
-        let timeouts = (memcached.connect_timeout, memcached.timeout);
         let name = format!("memcached {}", server.address);
-        check.ask(&name, timeouts, |timeouts| {
-            let stream = connect(&server.address, "--memcached", timeouts)?;
+        let limit = memcached.connect_timeout + memcached.timeout;
+        let at = (&server.address, "--memcached");
+        check.ask(&name, at, limit, |address, end| {
+            let stream = TcpStream::connect_timeout(&address, left(end)?)?;
             if memcached.tls {
                 return Ok("accepts connections".to_owned());
             }
-            version(stream)
+            version(stream, end)
         });
     }
     for url in &config.upstream.url {
-        let timeouts = (config.upstream.connect_timeout, Duration::ZERO);
-        check.ask(&format!("upstream {url}"), timeouts, |timeouts| {
-            connect(&url.address, "--upstream", timeouts)?;
-            Ok("accepts connections".to_owned())
-        });
+        let (name, limit) = (format!("upstream {url}"), config.upstream.connect_timeout);
+        check.ask(
+            &name,
+            (&url.address, "--upstream"),
+            limit,
+            |address, end| {
+                TcpStream::connect_timeout(&address, left(end)?)?;
+                Ok("accepts connections".to_owned())
+            },
+        );
     }
     check.found
 }
@@ -98,18 +108,24 @@ impl LiveCheck {
         Some(wanted.min(SERVER_LIMIT).min(left))
     }
 
-    /// Asks a server that is reached without options of its own.
+    /// Asks a server that is reached without options of its own; `ask` gets its address, and the
+    /// end of its time.
     fn ask(
         &mut self,
         server: &str,
-        (connect_timeout, timeout): (Duration, Duration),
-        ask: impl FnOnce((Duration, Duration)) -> io::Result<String>,
+        (address, option): (&PeerAddress, &'static str),
+        wanted: Duration,
+        ask: impl FnOnce(SocketAddr, Instant) -> io::Result<String>,
     ) {
-        let Some(limit) = self.limit(server, connect_timeout.max(timeout)) else {
+        let address = address.clone();
+        let Some(found) = self.look_up(server, move || resolve(&address, option)) else {
             return;
         };
-        let timeout = timeout.clamp(Duration::from_millis(1), limit);
-        match ask((connect_timeout.min(limit), timeout)) {
+        let Some(limit) = self.limit(server, wanted) else {
+            return;
+        };
+        let answer = found.map_err(io::Error::other);
+        match answer.and_then(|address| ask(address, Instant::now() + limit)) {
             Ok(text) => self.note(server, Severity::Good, text),
             Err(error) => {
                 self.note(server, Severity::Fault, format!("does not answer: {error}"));
@@ -117,17 +133,40 @@ impl LiveCheck {
         }
     }
 
+    /// The result of a lookup of names, if it comes in time.
+    fn look_up<T: Send + 'static>(
+        &mut self,
+        server: &str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let found = within(self.limit(server, SERVER_LIMIT)?, work);
+        if found.is_none() {
+            let text = "its name was not looked up in time";
+            self.note(server, Severity::Fault, text);
+        }
+        found
+    }
+
     fn redis(&mut self, config: &Config) {
-        // What keeps a start from succeeding is another check.
-        let Ok(Some(server)) = redis_server(config) else {
+        let Some(place) = config.redis.place() else {
             return;
         };
-        let samples = samples(config);
+        let of_lookup = config.clone();
+        let server = self.look_up(&format!("Redis {place}"), move || redis_server(&of_lookup));
+        // What keeps a start from succeeding is another check.
+        let Some(Ok(Some(server))) = server else {
+            return;
+        };
+        let samples = Samples::of(config);
+        if samples.left_out > 0 {
+            let text = format!("the keys of {} routes were not tried", samples.left_out);
+            self.note(&format!("Redis {place}"), Severity::Warning, text);
+        }
+        let options = &server.options;
         let Endpoint::Primary { name, sentinels } = &server.endpoint else {
             let place = format!("Redis {}", server.endpoint);
-            let found = self.inspect(&place, server.endpoint.clone(), &server.options, &samples);
-            if let Some(found) = found {
-                self.inspected(&place, &found);
+            if let Some(found) = self.inspect(&place, server.endpoint.clone(), options, &samples) {
+                self.inspected(&place, &found, &samples);
             }
             return;
         };
@@ -138,13 +177,17 @@ impl LiveCheck {
                 name: name.clone(),
                 sentinels: vec![*sentinel],
             };
-            let found = self.inspect(&place, endpoint, &server.options, &samples);
-            let Some((found, primary)) = found.and_then(|it| it.primary.map(|at| (it, at))) else {
+            let Some(found) = self.inspect(&place, endpoint, options, &samples) else {
+                continue;
+            };
+            // A fault before it has named a server is its own.
+            let Some(primary) = found.primary else {
+                self.inspected(&place, &found, &samples);
                 continue;
             };
             self.note(&place, Severity::Good, format!("names {primary} as {name}"));
             if !primaries.contains(&primary) {
-                self.inspected(&format!("Redis {primary}"), &found);
+                self.inspected(&format!("Redis {primary}"), &found, &samples);
                 primaries.push(primary);
             }
         }
@@ -155,33 +198,28 @@ impl LiveCheck {
         }
     }
 
-    /// The findings about a server that answers.
+    /// The findings about a server, if it could be asked.
     fn inspect(
         &mut self,
         place: &str,
         endpoint: Endpoint,
         options: &ClientOptions,
-        samples: &[SampleKey],
+        samples: &Samples,
     ) -> Option<Inspection> {
         let limit = self.limit(place, options.connect_timeout + options.timeout)?;
-        let found = match inspect(endpoint, options, samples, limit) {
-            Ok(found) => found,
-            Err(error) => {
-                self.note(place, Severity::Fault, format!("cannot be asked: {error}"));
-                return None;
-            }
-        };
-        let Some((failure, reason)) = &found.failure else {
-            return Some(found);
-        };
-        let reason = reason
-            .as_ref()
-            .map_or(String::new(), |it| format!(": {it}"));
-        self.note(place, Severity::Fault, format!("{failure}{reason}"));
-        None
+        let found = inspect(endpoint, options, &samples.keys, limit);
+        if let Err(error) = &found {
+            self.note(place, Severity::Fault, format!("cannot be asked: {error}"));
+        }
+        found.ok()
     }
 
-    fn inspected(&mut self, place: &str, found: &Inspection) {
+    fn inspected(&mut self, place: &str, found: &Inspection, samples: &Samples) {
+        if let Some((failure, reason)) = &found.failure {
+            let reason = reason.as_ref();
+            let reason = reason.map_or(String::new(), |it| format!(": {it}"));
+            return self.note(place, Severity::Fault, format!("{failure}{reason}"));
+        }
         let server = found.server.as_deref().unwrap_or("answers");
         let role = found
             .role
@@ -190,6 +228,11 @@ impl LiveCheck {
         self.note(place, Severity::Good, format!("{server}{role}"));
         for (right, key, reason) in &found.lacking {
             let (command, severity, effect) = effect_of(*right);
+            let (severity, effect) = if samples.is_guess(key, reason) {
+                (Severity::Warning, "it may allow those that requests make")
+            } else {
+                (severity, effect)
+            };
             let of = if key.is_empty() {
                 String::new()
             } else {
@@ -241,48 +284,90 @@ fn effect_of(right: Right) -> (&'static str, Severity, &'static str) {
     }
 }
 
-/// A key of each route that has no value.
-fn samples(config: &Config) -> Vec<SampleKey> {
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let end = format!("dwell-check-{}-{}", std::process::id(), now.as_nanos());
-    let mut samples = Vec::<SampleKey>::new();
-    for route in config.routes.iter().take(ROUTES_MAX) {
-        let name = route.key.beginning(&route.prefix) + &end;
-        let is_removed = route.access.publish && config.publish.is_on();
-        let is_written = is_removed || route.fill;
-        if let Some(same) = samples.iter_mut().find(|it| it.name == name.as_bytes()) {
-            same.is_written |= is_written;
-            same.is_removed |= is_removed;
-        } else {
-            samples.push(SampleKey {
-                name: name.into_bytes(),
-                is_written,
-                is_removed,
-            });
-        }
-    }
-    samples
+/// Keys without a value, of the routes.
+struct Samples {
+    keys: Vec<SampleKey>,
+    /// Names of keys whose like the server has to allow whatever a client asks for.
+    of_choice: HashSet<Vec<u8>>,
+    /// Routes whose keys are too many more.
+    left_out: usize,
 }
 
-fn connect(
-    address: &PeerAddress,
-    option: &'static str,
-    (connect_timeout, timeout): (Duration, Duration),
-) -> io::Result<TcpStream> {
-    let address = resolve(address, option).map_err(io::Error::other)?;
-    let connect_timeout = connect_timeout.max(Duration::from_millis(1));
-    let stream = TcpStream::connect_timeout(&address, connect_timeout)?;
-    stream.set_read_timeout(Some(timeout))?;
-    stream.set_write_timeout(Some(timeout))?;
-    Ok(stream)
+impl Samples {
+    fn of(config: &Config) -> Self {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let word = format!("dwell-check-{}-{}", std::process::id(), now.as_nanos());
+        let mut samples = Self {
+            keys: Vec::new(),
+            of_choice: HashSet::new(),
+            left_out: 0,
+        };
+        for route in &config.routes {
+            let name = route.key.sample(&route.prefix, &word).into_bytes();
+            let is_removed = route.access.publish && config.publish.is_on();
+            let is_written = is_removed || route.fill;
+            if let Some(same) = samples.keys.iter_mut().find(|it| it.name == name) {
+                same.is_written |= is_written;
+                same.is_removed |= is_removed;
+            } else if samples.keys.len() < SAMPLES_MAX {
+                samples.keys.push(SampleKey {
+                    name: name.clone(),
+                    is_written,
+                    is_removed,
+                });
+            } else {
+                samples.left_out += 1;
+                continue;
+            }
+            if route.key.is_of_choice() {
+                samples.of_choice.insert(name);
+            }
+        }
+        samples
+    }
+
+    /// Returns true if the server refuses a key and perhaps not its like: tokens or the application
+    /// may make such keys alone as it allows.
+    fn is_guess(&self, key: &[u8], reason: &str) -> bool {
+        !key.is_empty()
+            && reason.starts_with("NOPERM")
+            && reason.contains(" access ")
+            && !self.of_choice.contains(key)
+    }
+}
+
+/// The result of `work`, if it does not take longer; then its thread is left behind.
+fn within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let work = move || drop(sender.send(work()));
+    thread::Builder::new().spawn(work).ok()?;
+    receiver.recv_timeout(limit).ok()
+}
+
+/// The time until `end`.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    (!left.is_zero())
+        .then_some(left)
+        .ok_or_else(|| io::ErrorKind::TimedOut.into())
 }
 
 /// The version of a memcached server.
-fn version(mut stream: TcpStream) -> io::Result<String> {
+fn version(mut stream: TcpStream, end: Instant) -> io::Result<String> {
+    stream.set_write_timeout(Some(left(end)?))?;
     stream.write_all(b"version\r\n")?;
-    let mut line = Vec::new();
-    let mut reader = BufReader::new(stream.take(LINE_BYTES_MAX));
-    reader.read_until(b'\n', &mut line)?;
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < LINE_BYTES_MAX && !line.ends_with(b"\n") {
+        // However slowly they come.
+        stream.set_read_timeout(Some(left(end)?))?;
+        if stream.read(&mut byte)? == 0 {
+            break;
+        }
+        line.extend(byte);
+    }
     let line = line.trim_ascii();
     match line.strip_prefix(b"VERSION ") {
         Some(version) => Ok(format!("memcached {}", version.escape_ascii())),
@@ -297,7 +382,93 @@ fn version(mut stream: TcpStream) -> io::Result<String> {
 const SERVER_LIMIT: Duration = Duration::from_secs(10);
 /// The time after which no other server is asked.
 const ALL_LIMIT: Duration = Duration::from_secs(60);
-/// Routes whose keys are asked for.
-const ROUTES_MAX: usize = 16;
+/// Different keys that are asked for.
+const SAMPLES_MAX: usize = 64;
 /// Bytes that a reply with a version may have.
-const LINE_BYTES_MAX: u64 = 256;
+const LINE_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use std::net::TcpListener;
+
+    fn samples(routes: &str) -> Samples {
+        let text = format!("redis.url = \"redis://a\"\nstore.listen = \"off\"\n{routes}");
+        Samples::of(&config::parse("test.toml", &text, &[]).unwrap())
+    }
+
+    #[test]
+    fn a_sample_has_every_part_of_its_route() {
+        let routes = "[jwt]\nsecret_file = \"/a\"\n\
+                      [[route]]\nprefix = \"/in/\"\nkey = \"user:{claim.sub}:in\"\njwt = true\n\
+                      [[route]]\nprefix = \"/q/\"\nkey = \"q:{query.id}:in\"\n\
+                      [[route]]\nprefix = \"/u/\"\nkey = \"{uri}\"\n";
+        let samples = samples(routes);
+        let names: Vec<_> = samples.keys.iter().map(|it| it.name.clone()).collect();
+        let names: Vec<_> = names.iter().map(|it| String::from_utf8_lossy(it)).collect();
+        let is_of = |one: &str, begin, end| {
+            one.starts_with(begin) && one.contains("dwell-check-") && one.ends_with(end)
+        };
+        assert!(is_of(&names[0], "user:", ":in"), "{names:?}");
+        assert!(is_of(&names[1], "q:", ":in"), "{names:?}");
+        assert!(is_of(&names[2], "/u/", ""), "{names:?}");
+        let hidden = "NOPERM No permissions to access a key";
+        let denied = "NOPERM User a has no permissions to run the 'get' command";
+        let guesses = |reason| samples.keys.iter().map(move |it| (it, reason));
+        let is_guess = |(it, reason): (&SampleKey, &str)| samples.is_guess(&it.name, reason);
+        let found: Vec<_> = guesses(hidden).map(is_guess).collect();
+        assert_eq!(found, [true, false, false], "clients choose the other two");
+        assert!(!guesses(denied).any(is_guess));
+    }
+
+    #[test]
+    fn routes_beyond_the_bound_are_counted() {
+        let routes = |count| {
+            let of = |number| format!("[[route]]\nprefix = \"/{number}/\"\n");
+            (0..count).map(of).collect::<String>()
+        };
+        assert_eq!(samples(&routes(SAMPLES_MAX)).left_out, 0);
+        let more = samples(&routes(SAMPLES_MAX + 3));
+        assert_eq!((more.keys.len(), more.left_out), (SAMPLES_MAX, 3));
+        // Those with the same keys count once.
+        let same = (0..100)
+            .map(|number| format!("[[route]]\nprefix = \"/{number}/\"\nkey = \"a{{query.a}}\"\n"));
+        assert_eq!(samples(&same.collect::<String>()).left_out, 0);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_left_behind() {
+        let (release, gate) = mpsc::channel::<()>();
+        let late = within(Duration::from_millis(1), move || gate.recv().is_ok());
+        assert_eq!(late, None);
+        drop(release);
+        assert_eq!(within(SERVER_LIMIT, || 7), Some(7));
+    }
+
+    #[test]
+    fn a_version_has_one_deadline_whatever_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (stream, listener.accept().unwrap().0)
+        };
+        let later = || Instant::now() + SERVER_LIMIT;
+        let (stream, mut server) = connect();
+        server.write_all(b"VERSION 1.6\r\n").unwrap();
+        assert_eq!(version(stream, later()).unwrap(), "memcached 1.6");
+        let (stream, mut server) = connect();
+        server.write_all(&[b'V'; 2 * LINE_BYTES_MAX]).unwrap();
+        let long = version(stream, later()).unwrap_err().to_string();
+        assert!(long.starts_with("not a version: VV"), "{long}");
+        // What came before is no reason to wait longer.
+        let (stream, mut server) = connect();
+        server.write_all(b"VERSION 1.6").unwrap();
+        let end = Instant::now() + Duration::from_millis(20);
+        assert!(version(stream, end).is_err());
+        assert!(Instant::now() >= end, "it waits as long as it may");
+        let (stream, mut server) = connect();
+        server.write_all(b"VERSION 1.6\r\n").unwrap();
+        assert!(version(stream, Instant::now()).is_err(), "no time is left");
+    }
+}
