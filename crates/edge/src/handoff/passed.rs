@@ -32,6 +32,10 @@ impl Passed {
     }
 
     /// Returns the descriptor; a simulated socket has none.
+    #[cfg_attr(
+        not(feature = "sim"),
+        expect(clippy::unnecessary_wraps, reason = "a simulated socket has none")
+    )]
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Descriptor(descriptor) => Some(descriptor.as_fd()),
