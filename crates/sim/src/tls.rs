@@ -49,6 +49,8 @@ pub(crate) struct Tls {
     asked_at: Option<Duration>,
     /// Updates that it has asked for since data came.
     updates: u32,
+    /// Updates that it has asked for since it sent data.
+    bare_updates: u32,
     reached: Reached,
 }
 
@@ -84,6 +86,7 @@ impl Tls {
             began_at,
             asked_at: None,
             updates: 0,
+            bare_updates: 0,
             reached,
         };
         tls.collect();
@@ -127,8 +130,7 @@ impl Tls {
         }
         if self.is_shaking() {
             self.early = bytes.to_vec();
-        } else if !bytes.is_empty() {
-            // An update of keys that no data follows counts towards the server's bound of them.
+        } else {
             self.seal(bytes, stream.elapsed());
             self.flush(stream);
         }
@@ -233,7 +235,13 @@ impl Tls {
     fn seal(&mut self, bytes: &[u8], now: Duration) {
         let Some(mut sealer) = self.sealer.take() else {
             let is_tls13 = self.session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-            let asks = is_tls13 && self.may_ask() && self.draws_extra();
+            // The server bounds those that no data follows.
+            if !bytes.is_empty() {
+                self.bare_updates = 0;
+            }
+            let may_ask = self.may_ask() && self.bare_updates < UPDATES_MAX;
+            let asks = is_tls13 && may_ask && self.draws_extra();
+            self.bare_updates += u32::from(asks);
             if asks && self.session.refresh_traffic_keys().is_ok() {
                 self.reach("key update with a request");
                 self.ask(now);

@@ -80,6 +80,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         6_376_512,
         "the simulator expected an answer that the application owes longer than a drain lasts",
     ),
+    (
+        6_403_618,
+        "with HTTP/2, half a field block had its time anew whenever the server had to write",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

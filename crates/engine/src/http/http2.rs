@@ -22,6 +22,7 @@ mod stream;
 mod tables;
 mod tunnels;
 mod unread;
+mod waiting;
 mod work;
 mod writing;
 

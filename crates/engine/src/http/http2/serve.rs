@@ -1,8 +1,9 @@
 //! One connection at work: from readiness to frames, and from answers to output.
 
 use super::Tables;
-use super::session::{Going, LEAVING, Session, Wait};
+use super::session::{Going, LEAVING, Session};
 use super::stream::Stream;
+use super::waiting::Wait;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note};
 use crate::date::Start;
@@ -225,7 +226,7 @@ impl<A: App> Serve<'_, A> {
 
     /// The deadline of the connection has passed.
     pub(super) fn expired(&mut self) -> Fate {
-        match self.session.wait {
+        match self.session.waiting.current() {
             Wait::Streams => Fate::Keep,
             Wait::Idle => self.fail(ErrorCode::NO_ERROR),
             Wait::Block => {
@@ -298,7 +299,8 @@ impl<A> Serve<'_, A> {
         };
         self.written += progress.sent;
         // What is written behind all that has waited begins a wait of its own.
-        if progress.left == Flushed::All || progress.is_enough {
+        let is_waited_for = self.session.waiting.current() == Wait::Write;
+        if is_waited_for && (progress.left == Flushed::All || progress.is_enough) {
             self.context.arm(self.token, self.limits.write_timeout);
         }
         true
@@ -317,9 +319,7 @@ impl<A> Serve<'_, A> {
         if self.session.going == Going::Last && self.session.open.is_empty() && is_flushed {
             return Fate::Finish;
         }
-        let wait = if !is_flushed {
-            Wait::Write
-        } else if self.session.section.is_some() {
+        let wait = if self.session.section.is_some() {
             Wait::Block
         } else if self.session.going == Going::Announced {
             Wait::Leave
@@ -328,16 +328,22 @@ impl<A> Serve<'_, A> {
         } else {
             Wait::Streams
         };
-        let begins = wait != std::mem::replace(&mut self.session.wait, wait);
         // An idle connection has its time from its last answer on.
-        if begins || (wait == Wait::Idle && self.served) {
-            match wait {
-                Wait::Streams => self.context.disarm(self.token),
-                Wait::Idle => self.context.arm(self.token, self.limits.idle_timeout),
-                Wait::Block => self.context.arm(self.token, self.limits.header_timeout),
-                Wait::Write => self.context.arm(self.token, self.limits.write_timeout),
-                Wait::Leave => self.context.arm(self.token, LEAVE_TIMEOUT),
-            }
+        let is_anew = wait == Wait::Idle && self.served;
+        let now = self.context.tick();
+        let waiting = &mut self.session.waiting;
+        if let Some(passed) = waiting.turn(wait, is_flushed, is_anew, now) {
+            let timeout = match waiting.current() {
+                Wait::Streams => {
+                    self.context.disarm(self.token);
+                    return Fate::Keep;
+                }
+                Wait::Idle => self.limits.idle_timeout,
+                Wait::Block => self.limits.header_timeout,
+                Wait::Write => self.limits.write_timeout,
+                Wait::Leave => LEAVE_TIMEOUT,
+            };
+            self.context.arm(self.token, timeout.saturating_sub(passed));
         }
         Fate::Keep
     }

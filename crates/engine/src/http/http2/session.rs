@@ -1,6 +1,7 @@
 //! One connection of HTTP/2, apart from its socket.
 
 use super::calm::Calm;
+use super::waiting::Waiting;
 use super::work::Work;
 use crate::budget::Charge;
 use dwell_evloop::Token;
@@ -48,8 +49,7 @@ pub(crate) struct Session {
     /// The request that its app has put off to the next turn; nothing is read behind it.
     pub(super) put_off: Option<Box<PutOff>>,
     pub(super) going: Going,
-    /// The meaning of the deadline of the connection.
-    pub(super) wait: Wait,
+    pub(super) waiting: Waiting,
 }
 
 /// A field block of which the end has not come.
@@ -126,21 +126,6 @@ pub(super) enum Going {
     Last,
 }
 
-/// The meaning of a connection's deadline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wait {
-    /// There is none: the streams have theirs.
-    Streams,
-    /// For a request.
-    Idle,
-    /// For the rest of a field block.
-    Block,
-    /// For the socket to take output.
-    Write,
-    /// For the client to have read that the connection ends.
-    Leave,
-}
-
 impl Session {
     /// Begins a connection: its preface is the first thing to be sent.
     pub(super) fn new(section: SectionLimits, takes_connect: bool, now: Tick) -> Self {
@@ -193,7 +178,7 @@ impl Session {
             work: Work::default(),
             put_off: None,
             going: Going::No,
-            wait: Wait::Idle,
+            waiting: Waiting::new(),
         }
     }
 
@@ -353,6 +338,6 @@ mod tests {
 
     #[test]
     fn the_session_of_an_idle_connection_is_small() {
-        assert!(size_of::<Session>() <= 248, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 256, "{}", size_of::<Session>());
     }
 }
