@@ -244,8 +244,7 @@ def run(
         stop.tell(tell)
         if threading.current_thread() is threading.main_thread():
             # Signals end the wait of the loop, whenever they come, and are heard at once where the
-            # application does not let the loop turn.
-            # What comes between the two would be heard by nobody.
+            # application does not let the loop turn. What comes between the two steps waits.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, stop.signals)
             for number in stop.signals:
                 loop.add_signal_handler(number, lambda: None)

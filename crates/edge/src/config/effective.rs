@@ -1,13 +1,11 @@
 //! The configuration in effect: every option with its value and the place that it comes from.
 
-use super::load::{Draft, FlagValue, route_option};
+use super::load::{Draft, FlagValue, place_in_matching, route_option};
 use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, SourceFile, ValuePlace};
 use serde_json::Value;
-use std::cmp::Reverse;
 use std::fmt;
 use std::fmt::Write as _;
-use toml::de::DeValue;
 
 /// One option of a configuration in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +68,8 @@ impl fmt::Display for OptionSource {
 impl EffectiveOption {
     /// The value as JSON.
     pub fn json(&self) -> Value {
-        DeValue::parse(&self.value).map_or(Value::Null, |value| json(value.get_ref()))
+        let value = self.value.parse::<toml::Value>().ok();
+        serde_json::to_value(value).unwrap_or_default()
     }
 }
 
@@ -100,7 +99,7 @@ pub fn effective(
         Some(ValuePlace::Nowhere) | None => OptionSource::Default,
     };
     let mut routes: Vec<_> = draft.config.routes.iter().enumerate().collect();
-    routes.sort_by_key(|(_, route)| Reverse(route.prefix.len()));
+    routes.sort_by_key(|(_, route)| place_in_matching(route));
     let mut options = Vec::new();
     for section in SECTIONS {
         let once = single_options().filter(|spec| spec.section == section.name);
@@ -160,25 +159,6 @@ fn option<T: Default>(
         name: spec.name,
         value,
         source,
-    }
-}
-
-fn json(value: &DeValue<'_>) -> Value {
-    match value {
-        DeValue::String(text) => text.as_ref().into(),
-        DeValue::Integer(integer) => {
-            u64::from_str_radix(integer.as_str(), integer.radix()).map_or(Value::Null, Value::from)
-        }
-        DeValue::Boolean(truth) => (*truth).into(),
-        DeValue::Array(array) => array.iter().map(|one| json(one.get_ref())).collect(),
-        DeValue::Table(table) => {
-            let pairs = table.iter();
-            pairs
-                .map(|(name, one)| (name.get_ref().to_string(), json(one.get_ref())))
-                .collect()
-        }
-        // No option has such a value.
-        DeValue::Float(_) | DeValue::Datetime(_) => Value::Null,
     }
 }
 

@@ -6,6 +6,7 @@ use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -50,11 +51,14 @@ pub fn load(path: Option<&Path>, flags: &[FlagValue]) -> Result<Config, ConfigEr
 /// [`ConfigError`] with all mistakes in both.
 pub fn load_source(source: Option<SourceFile>, flags: &[FlagValue]) -> Result<Config, ConfigError> {
     let mut config = Draft::read(source, flags)?.config;
-    // A stable sort keeps the order of the file among prefixes of one length.
-    config
-        .routes
-        .sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+    config.routes.sort_by_key(|route| place_in_matching(route));
     Ok(config)
+}
+
+/// The sort key of routes in the order of matching; a stable sort keeps the order of the file among
+/// prefixes of one length.
+pub(super) fn place_in_matching(route: &RouteConfig) -> Reverse<usize> {
+    Reverse(route.prefix.len())
 }
 
 /// Parses `text`, called `name` in errors, and the flags, which override it.
