@@ -1,16 +1,14 @@
 //! The component that a driver owns.
 
 use crate::connection::Flight;
-use crate::greeting::Purpose;
-use crate::link::{Link, LinkEvent};
-use crate::waited::HoldEvent;
-use crate::waits::{Waits, send_read, send_rereads};
+use crate::server::{Part, Server};
+use crate::shared::Shared;
+use crate::waited::{HoldEvent, WaitedKeys};
 use crate::{
-    ClientOptions, Completion, Endpoint, Error, Failure, Outcome, RedisMetrics, SetCondition,
-    SetOptions, Status, Tracking,
+    ClientOptions, Completion, Endpoint, Error, Outcome, RedisMetrics, SetCondition, SetOptions,
+    Status,
 };
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
-use dwell_proto::resp::command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,15 +81,10 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Client {
-    plain: Link,
-    tracked: Link,
-    waits: Waits,
+    server: Server,
+    shared: Shared,
     options: ClientOptions,
     kinds: Kinds,
-    /// Operations that fail with the next flush: there was no connection for them.
-    failed: Vec<u64>,
-    /// The last error that the server has replied to a command, if it was not taken yet.
-    error_reply: Option<Box<str>>,
 }
 
 /// Kinds of the tokens of a client.
@@ -112,22 +105,24 @@ impl Client {
         options: ClientOptions,
         metrics: Arc<RedisMetrics>,
     ) -> Self {
-        let token = |index| Token::new(kinds.connection, 0, index);
-        let plain = Link::new(Purpose::Plain, endpoint.clone(), token(PLAIN), &options);
+        let server = Server::new(0, kinds.connection, endpoint, &options);
+        let (announced, kept_bytes_max) = (options.announced.clone(), options.kept_bytes_max);
+        let shared = Shared {
+            waited: WaitedKeys::new(kinds.key, announced, kept_bytes_max),
+            metrics,
+            error_reply: None,
+        };
         Self {
-            plain,
-            tracked: Link::new(Purpose::Tracking, endpoint, token(TRACKED), &options),
-            waits: Waits::new(kinds.key, &options, metrics),
+            server,
+            shared,
             options,
             kinds,
-            failed: Vec::new(),
-            error_reply: None,
         }
     }
 
     /// Connects before the first operation, so that it does not wait for that.
     pub fn connect(&mut self, context: &mut Context) {
-        self.plain.ensure(context, &self.options);
+        self.server.plain.ensure(context, &self.options);
     }
 
     /// Asks for the value of `key`; ends as a value, missing or a failure.
@@ -145,25 +140,13 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn read(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        self.tracked.follow(self.plain.primary_if_up());
-        if !self.waits.is_refused(context) && self.tracked.ensure(context, &self.options) {
-            return send_read(
-                &mut self.tracked,
-                &mut self.waits,
-                context,
-                &self.options,
-                key,
-                tag,
-            );
-        }
-        self.read_untracked(context, key, tag)
-    }
-
-    /// Asks for a value over the plain connection; waits for its key are compared with a value that
-    /// is read after this one.
-    fn read_untracked(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        let again = self.waits.waited.find(key).map(|_| key.into());
-        self.operation(context, Flight::Get { tag, again }, &[b"GET", key])
+        let Self {
+            server,
+            shared,
+            options,
+            ..
+        } = self;
+        server.read(context, options, shared, (key, tag))
     }
 
     /// The value of `key` without a round trip: it was read, and the server announces its next
@@ -174,8 +157,8 @@ impl Client {
     /// [`kept_bytes_max`](ClientOptions::kept_bytes_max) together. None of them is older than a
     /// write of this client that has completed, or outlives the connection on which it was read.
     pub fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
-        let outcome = self.waits.waited.kept(key)?;
-        self.waits.metrics.kept_hits.increment();
+        let outcome = self.shared.waited.kept(key)?;
+        self.shared.metrics.kept_hits.increment();
         Some(outcome)
     }
 
@@ -223,7 +206,7 @@ impl Client {
         if let Some(lifetime) = &lifetime {
             arguments.extend([&b"PX"[..], lifetime.as_bytes()]);
         }
-        arguments.push(if self.waits.is_without_swap {
+        arguments.push(if self.server.waits.is_without_swap {
             b"NX"
         } else {
             b"GET"
@@ -299,73 +282,43 @@ impl Client {
         flight: Flight,
         arguments: &[&[u8]],
     ) -> Result<(), Error> {
-        let tag = flight.tag();
-        let is_taken = self.plain.ensure(context, &self.options)
-            && (self.plain).push(context, flight, &self.options, |wire| {
-                command(wire, arguments);
-            })?;
-        if !is_taken {
-            self.failed.extend(tag);
-        }
-        Ok(())
+        (self.server).operation(context, &self.options, flight, arguments)
     }
 
     /// Begins to wait for changes of `key`, which complete with `tag`; a second wait for the key
     /// replaces the tag of the first.
     pub fn wait(&mut self, key: &[u8], tag: u64) {
-        self.waits.waited.wait(key, tag);
+        self.shared.waited.wait(key, tag, 0);
     }
 
     /// Ends the wait for changes of `key`.
     pub fn unwait(&mut self, key: &[u8]) {
-        self.waits.waited.unwait(key);
+        self.shared.waited.unwait(key);
     }
 
     /// The next change of `key` is announced; `None` if it is not waited for.
     pub fn is_armed(&self, key: &[u8]) -> Option<bool> {
-        self.waits.waited.is_armed(key)
+        self.shared.waited.is_armed(key)
     }
 
     /// Operations without a completion.
     pub fn operations(&self) -> usize {
-        self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
+        self.server.operations()
     }
 
     /// The state of the server.
     pub fn status(&self) -> Status<'_> {
-        let waits = &self.waits;
-        let tracking = if waits.is_refusing() {
-            Tracking::Refused
-        } else if self.tracked.is_up() {
-            Tracking::On
-        } else if waits.waited.waited() > 0 {
-            Tracking::Connecting
-        } else {
-            Tracking::Idle
-        };
-        Status {
-            is_up: self.plain.is_up(),
-            primary: self.plain.primary(),
-            connects: self.plain.connects(),
-            last_failure: self.plain.last_failure(),
-            reason: self.plain.reason(),
-            tracking,
-            tracking_reason: waits.refused_reason.as_deref(),
-            has_idle_pushes: waits.pace.has_idle_pushes(),
-            table: waits.table.nearly_full(),
-        }
+        self.server.status(self.shared.waited.waited(0) > 0)
     }
 
     /// Takes the handshakes of TLS that have ended since the last call.
     pub fn take_handshakes(&mut self) -> HandshakeCounts {
-        let mut counts = self.plain.handshakes().take_counts();
-        counts.append(self.tracked.handshakes().take_counts());
-        counts
+        self.server.take_handshakes()
     }
 
     /// Takes the last error that the server has replied to a command.
     pub fn take_error_reply(&mut self) -> Option<Box<str>> {
-        self.error_reply.take()
+        self.shared.error_reply.take()
     }
 
     /// Sends the operations of the turn, and reads the keys that have changed.
@@ -374,31 +327,23 @@ impl Client {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        for (key, tag) in std::mem::take(&mut self.waits.unread) {
-            if self.read_untracked(context, &key, tag).is_err() {
-                self.failed.push(tag);
-            }
-        }
-        for tag in std::mem::take(&mut self.failed) {
-            let outcome = Outcome::Failed(self.plain.last_failure().unwrap_or(FAILED_AT_ONCE));
-            sink(context, Completion { tag, outcome });
-        }
-        self.read_changed(context);
-        let (options, error_reply) = (&self.options, &mut self.error_reply);
-        let waits = &mut self.waits;
-        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-            waits.happens(context, false, event, error_reply, sink)
-        };
-        self.plain.flush(context, options, &mut on);
-        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-            waits.happens(context, true, event, error_reply, sink)
-        };
-        self.tracked.flush(context, options, &mut on);
-        waits.follow_refusal(context, &mut self.tracked);
-        let armed = i64::try_from(waits.waited.armed()).unwrap_or(i64::MAX);
-        waits.metrics.armed_keys.set(armed);
-        let kept = i64::try_from(waits.waited.kept_bytes()).unwrap_or(i64::MAX);
-        waits.metrics.kept_bytes.set(kept);
+        self.settle(context);
+        let Self {
+            server,
+            shared,
+            options,
+            ..
+        } = self;
+        server.flush(context, options, shared, sink);
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let (waited, metrics) = (&shared.waited, &shared.metrics);
+        metrics.armed_keys.set(gauge(waited.armed()));
+        metrics.kept_bytes.set(gauge(waited.kept_bytes()));
+    }
+
+    /// Queues the keys that are to be read, and drops those that are of no more use.
+    fn settle(&mut self, context: &mut Context) {
+        self.shared.waited.settle(|key| context.disarm(key));
     }
 
     /// Has every key that is waited for read once more, beside what is announced.
@@ -406,33 +351,15 @@ impl Client {
     /// Shape: a sweep of very many keys takes long; this does nothing before it is over, nor while
     /// there is no connection, after which everything is read anyway.
     pub fn sweep(&mut self) {
-        if (self.plain.is_up() || self.tracked.is_up()) && self.waits.waited.sweep() {
-            self.waits.metrics.sweeps.increment();
-        }
+        self.server.sweep(&mut self.shared);
     }
 
     /// Adds the reads of keys that have changed, as many as may be under way;
     /// [`flush`](Self::flush) does so, too. A caller that begins with it has them sent before its
     /// own.
     pub fn read_changed(&mut self, context: &mut Context) {
-        let (tracked, waits) = (&mut self.tracked, &mut self.waits);
-        waits.waited.settle(|key| context.disarm(key));
-        if waits.waited.waited() == 0 {
-            return waits.forget_refusal(context);
-        }
-        tracked.follow(self.plain.primary_if_up());
-        if !waits.is_refused(context) {
-            tracked.ensure(context, &self.options);
-        }
-        send_rereads((&mut self.plain, tracked), waits, context, &self.options);
-        if tracked.is_up() && self.plain.is_up() && waits.table.is_due(context.now()) {
-            self.plain.ask_for_table(context, &self.options);
-        }
-        if let Some(pause) = waits.pace.pause(context.now())
-            && waits.waited.has_queued()
-        {
-            context.arm_sooner(Token::new(self.kinds.connection, 0, PACE), pause);
-        }
+        self.settle(context);
+        (self.server).read_changed(context, &self.options, &mut self.shared);
     }
 
     /// An event of one of the connections.
@@ -443,39 +370,15 @@ impl Client {
         readiness: Readiness,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let (waits, error_reply) = (&mut self.waits, &mut self.error_reply);
-        let index = token.index();
-        let (link, other) = match index {
-            PLAIN => (&mut self.plain, &mut self.tracked),
-            _ => (&mut self.tracked, &mut self.plain),
-        };
-        let connects = link.connects();
-        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-            waits.happens(context, index == TRACKED, event, error_reply, sink)
-        };
-        link.ready(context, token, readiness, &self.options, &mut on);
-        if std::mem::take(&mut waits.is_demoted) {
-            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-                waits.happens(context, true, event, error_reply, sink)
-            };
-            let tracked = if index == TRACKED {
-                &mut *link
-            } else {
-                &mut *other
-            };
-            tracked.end(context, Failure::ReadOnly, &self.options, &mut on);
+        let Self {
+            server,
+            shared,
+            options,
+            ..
+        } = self;
+        if Part::of(token).0 == 0 {
+            server.ready(context, (token, readiness), options, shared, sink);
         }
-        let has_come = link.connects() != connects && link.is_up();
-        if has_come && other.is_up() && other.primary() != link.primary() {
-            // Only the server that is written to tells what was written. Sentinels may disagree:
-            // the tracking connection is made again, to the server of the plain one.
-            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-                waits.happens(context, true, event, error_reply, sink)
-            };
-            self.tracked
-                .end(context, Failure::Closed, &self.options, &mut on);
-        }
-        waits.follow_refusal(context, &mut self.tracked);
     }
 
     /// A deadline of a connection or a key has passed.
@@ -485,53 +388,19 @@ impl Client {
         token: Token,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let (waits, error_reply) = (&mut self.waits, &mut self.error_reply);
+        let Self {
+            server,
+            shared,
+            options,
+            ..
+        } = self;
         if token.kind() == self.kinds.key {
             // Its value is over: the read has the server drop it, and tell everybody.
-            return waits.waited.happens(token, HoldEvent::Invalidated);
-        }
-        let index = token.index();
-        if index == PACE {
-            // The flush at the end of the turn reads on.
-            return;
-        }
-        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-            waits.happens(context, index == TRACKED, event, error_reply, sink)
-        };
-        self.tracked.follow(self.plain.primary_if_up());
-        let link = match index {
-            PLAIN => &mut self.plain,
-            _ => &mut self.tracked,
-        };
-        let is_silent = link.expired(context, token, &self.options, &mut on);
-        waits.follow_refusal(context, &mut self.tracked);
-        match index {
-            TRACKED if is_silent => self.probe(context),
-            PLAIN if is_silent => ping(&mut self.plain, context, &self.options),
-            _ => {}
+            shared.waited.happens(token, HoldEvent::Invalidated);
+        } else if Part::of(token).0 == 0 {
+            server.expired(context, token, options, shared, sink);
         }
     }
-
-    /// Asks a silent tracking connection for a sign of life, or closes it if nothing needs it.
-    fn probe(&mut self, context: &mut Context) {
-        let (waits, now) = (&mut self.waits, context.now());
-        if waits.waited.waited() > 0 {
-            waits.idle_since = None;
-        } else if now >= *waits.idle_since.get_or_insert(now) + IDLE_MAX {
-            waits.idle_since = None;
-            self.tracked.close(context);
-            waits.waited.all(HoldEvent::Lost);
-            return;
-        }
-        ping(&mut self.tracked, context, &self.options);
-    }
-}
-
-/// Asks a silent connection for a sign of life.
-fn ping(link: &mut Link, context: &Context, options: &ClientOptions) {
-    let ping = |wire: &mut Vec<u8>| command(wire, &[b"PING"]);
-    // There is room: nothing is owed.
-    let _ = link.push(context, Flight::Ping, options, ping);
 }
 
 /// The number of milliseconds that a value lives, at least one.
@@ -539,13 +408,6 @@ fn milliseconds(lifetime: Duration) -> String {
     lifetime.as_millis().max(1).to_string()
 }
 
-const PLAIN: u32 = 0;
-const TRACKED: u32 = 1;
-/// Index of the deadline until which reads are held back.
-const PACE: u32 = 2;
-/// The time that a tracking connection stays when no key is waited for.
-const IDLE_MAX: Duration = Duration::from_secs(10);
-const FAILED_AT_ONCE: Failure = Failure::Unavailable;
 const REPLACE: &[u8] = b"if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end \
 if ARGV[3]=='0' then redis.call('SET',KEYS[1],ARGV[2]) \
 else redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) end return 1";
@@ -555,6 +417,7 @@ const DELETE: &[u8] =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Tracking;
     use dwell_evloop::EventLoop;
 
     #[test]
@@ -568,8 +431,8 @@ mod tests {
         let mut event_loop = EventLoop::<()>::new().unwrap();
         let context = event_loop.context();
         let mut after = |until| {
-            client.waits.refused_reason = Some("NOPERM".into());
-            client.waits.refused_until = Some(until);
+            client.server.waits.refused_reason = Some("NOPERM".into());
+            client.server.waits.refused_until = Some(until);
             client.flush(context, &mut |_, _| ());
             let status = client.status();
             (status.tracking, status.tracking_reason.map(str::to_owned))

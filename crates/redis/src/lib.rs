@@ -19,6 +19,8 @@ mod metrics;
 mod options;
 mod pace;
 mod sentinel;
+mod server;
+mod shared;
 mod table;
 mod target;
 mod tracking;

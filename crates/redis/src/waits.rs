@@ -1,28 +1,29 @@
-//! The waits of a client, and what each event of its connections means for them.
+//! The waits for keys of one server, and what each event of its connections means for them.
 
 use crate::connection::Flight;
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
 use crate::pace::Pace;
+use crate::shared::Shared;
 use crate::table::TrackingTable;
-use crate::waited::{HoldEvent, WaitedKeys};
+use crate::waited::HoldEvent;
 use crate::{
-    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedisMetrics,
-    ResyncReason, UnusableValue,
+    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, ResyncReason,
+    UnusableValue,
 };
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::{Items, Message, Value, command};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Keys that are waited for, and what is known of the server that tracks them.
+/// The state of the waits for keys of one server, and what is known of how it tracks them.
 #[derive(Debug)]
 pub(crate) struct Waits {
+    /// The index of the server.
+    server: usize,
     /// The server is asked to track.
     is_tracking: bool,
     pub(crate) table: TrackingTable,
-    pub(crate) waited: WaitedKeys,
     pub(crate) pace: Pace,
     /// The lifetime that the server has replied for the key whose value comes next.
     lifetime: Option<Duration>,
@@ -39,32 +40,31 @@ pub(crate) struct Waits {
     pub(crate) is_without_swap: bool,
     /// Since when no key was waited for.
     pub(crate) idle_since: Option<Instant>,
-    pub(crate) metrics: Arc<RedisMetrics>,
 }
 
 /// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
 /// too short costs a read, one that is too long a wait.
 pub(crate) fn send_read(
     tracked: &mut Link,
-    waits: &mut Waits,
+    (waits, shared): (&Waits, &mut Shared),
     context: &mut Context,
     options: &ClientOptions,
     name: &[u8],
     tag: u64,
 ) -> Result<(), Error> {
-    let Some(key) = waits.waited.enter(name) else {
+    let Some(key) = shared.waited.enter(name, waits.server) else {
         return Ok(());
     };
     let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
     if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
         // It is read later, or dropped again where nobody waits for it.
-        waits.waited.put_back(name);
+        shared.waited.put_back(name);
         return Err(error);
     }
     let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
     let tag = Some(tag);
     tracked.push_behind(context, Flight::Read { key, tag }, options, read);
-    waits.waited.happens(key, HoldEvent::Sent);
+    shared.waited.happens(key, HoldEvent::Sent);
     Ok(())
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn send_read(
 /// their own, so that a flood of lookups leaves them theirs.
 pub(crate) fn send_rereads(
     (plain, tracked): (&mut Link, &mut Link),
-    waits: &mut Waits,
+    (waits, shared): (&mut Waits, &mut Shared),
     context: &mut Context,
     options: &ClientOptions,
 ) {
@@ -80,10 +80,10 @@ pub(crate) fn send_rereads(
     if !is_told && !plain.is_up() {
         return;
     }
-    let (now, waited) = (context.now(), waits.waited.waited());
+    let (now, waited) = (context.now(), shared.waited.waited(waits.server));
     let (room, mut count) = (waits.pace.room(now, waited), 0);
     while count < room
-        && let Some((key, name)) = waits.waited.next(is_told)
+        && let Some((key, name)) = shared.waited.next(waits.server, is_told)
     {
         count += 1;
         let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", &*name]);
@@ -91,22 +91,21 @@ pub(crate) fn send_rereads(
             let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", &*name]);
             tracked.push_behind(context, Flight::Lifetime, options, lifetime);
             tracked.push_behind(context, Flight::Read { key, tag: None }, options, read);
-            waits.waited.happens(key, HoldEvent::Sent);
+            shared.waited.happens(key, HoldEvent::Sent);
         } else {
             plain.push_behind(context, Flight::Sweep { key }, options, read);
         }
     }
     waits.pace.sent(count, now);
-    waits.metrics.rereads.add(count as u64);
+    shared.metrics.rereads.add(count as u64);
 }
 
 impl Waits {
-    /// No waits; deadlines of keys are of `kind`.
-    pub(crate) fn new(kind: u8, options: &ClientOptions, metrics: Arc<RedisMetrics>) -> Self {
+    pub(crate) fn new(server: usize, options: &ClientOptions) -> Self {
         Self {
+            server,
             is_tracking: options.announced != Announced::Nothing,
             table: TrackingTable::of(&options.announced),
-            waited: WaitedKeys::new(kind, options.announced.clone(), options.kept_bytes_max),
             pace: Pace::new(dwell_evloop::seed()),
             lifetime: None,
             refused_until: None,
@@ -116,7 +115,6 @@ impl Waits {
             demoted_until: None,
             is_without_swap: false,
             idle_since: None,
-            metrics,
         }
     }
 
@@ -157,22 +155,22 @@ impl Waits {
         context: &mut Context,
         is_tracked: bool,
         event: LinkEvent<'_>,
-        error_reply: &mut Option<Box<str>>,
+        shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) -> Result<(), Failure> {
         match event {
             LinkEvent::Up if is_tracked => {
-                if self.waited.waited() > 0 {
-                    self.metrics.resyncs.increment(ResyncReason::Connected);
+                if shared.waited.waited(self.server) > 0 {
+                    shared.metrics.resyncs.increment(ResyncReason::Connected);
                 }
-                self.waited.all(HoldEvent::Touched);
-                self.table.connected(self.waited.announced());
+                shared.waited.all(self.server, HoldEvent::Touched);
+                self.table.connected(shared.waited.announced());
             }
             #[cfg(feature = "sim")]
             LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
-            LinkEvent::Down if is_tracked => self.waited.all(HoldEvent::Lost),
+            LinkEvent::Down if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
             LinkEvent::Up | LinkEvent::Down => {}
-            LinkEvent::Push(items) => self.pushed(items),
+            LinkEvent::Push(items) => self.pushed(shared, items),
             LinkEvent::Failed(flight, failure) => {
                 if flight.is_reread() {
                     self.pace.ended();
@@ -182,7 +180,7 @@ impl Waits {
                     tag: Some(tag),
                 } = flight
                     && failure == Failure::Refused
-                    && let Some(name) = self.waited.name(key)
+                    && let Some(name) = shared.waited.name(key)
                 {
                     // The server refused the greeting, perhaps only to track: it executed nothing.
                     self.unread.push((name.into(), tag));
@@ -196,9 +194,9 @@ impl Waits {
                     && !text.starts_with(WRONG_TYPE)
                     && !matches!(flight, Flight::Table(_))
                 {
-                    *error_reply = Some(words(text));
+                    shared.error_reply = Some(words(text));
                 }
-                return self.replied(context, flight, &message, sink);
+                return self.replied(context, flight, &message, shared, sink);
             }
         }
         Ok(())
@@ -209,6 +207,7 @@ impl Waits {
         context: &mut Context,
         flight: Flight,
         message: &Message<'_>,
+        shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) -> Result<(), Failure> {
         if flight.is_reread() {
@@ -227,31 +226,31 @@ impl Waits {
                 };
             }
             Flight::Read { key, tag } => {
-                let outcome = self.value_of(message)?;
+                let outcome = value_of(shared, message)?;
                 #[cfg(feature = "sim")]
                 if dwell_evloop::sim::Planted::ForgetLifetime.is_in() {
                     self.lifetime = None;
                 }
-                self.follow_lifetime(context, key, &outcome);
-                let tag = tag.or(self.waited.tag(key));
-                self.follow_read(context, key, &outcome);
+                self.follow_lifetime(context, key, &outcome, shared);
+                let tag = tag.or(shared.waited.tag(key));
+                self.follow_read(context, key, &outcome, shared);
                 if let Some(tag) = tag {
                     sink(context, Completion { tag, outcome });
                 }
             }
             Flight::Sweep { key } => {
-                let outcome = self.value_of(message)?;
+                let outcome = value_of(shared, message)?;
                 self.follow_refusal_of_all(context, &outcome);
                 // Where it has been read for its announcement since, this reply may be older.
-                let tag = self.waited.tag(key);
-                if let Some(tag) = tag.filter(|_| !self.waited.is_held(key)) {
+                let tag = shared.waited.tag(key);
+                if let Some(tag) = tag.filter(|_| !shared.waited.is_held(key)) {
                     sink(context, Completion { tag, outcome });
                 }
             }
             Flight::Get { tag, again } => {
-                let outcome = self.value_of(message)?;
+                let outcome = value_of(shared, message)?;
                 if let Some(name) = again {
-                    self.waited.invalidated(&name);
+                    shared.waited.invalidated(&name);
                 }
                 sink(context, Completion { tag, outcome });
             }
@@ -263,13 +262,13 @@ impl Waits {
                     Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
                     _ => return Err(Failure::Protocol),
                 };
-                self.waited.written(&key);
+                shared.waited.written(&key);
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
             Flight::Swap { tag, key } => {
                 let outcome = self.swapped(message)?;
-                self.waited.written(&key);
+                shared.waited.written(&key);
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
@@ -309,26 +308,32 @@ impl Waits {
     }
 
     /// Notes what a read on the tracking connection has come to.
-    fn follow_read(&mut self, context: &mut Context, key: Token, outcome: &Outcome<'_>) {
+    fn follow_read(
+        &mut self,
+        context: &mut Context,
+        key: Token,
+        outcome: &Outcome<'_>,
+        shared: &mut Shared,
+    ) {
         self.follow_refusal_of_all(context, outcome);
         let digest = match outcome {
             Outcome::Failed(Failure::TooLarge) | Outcome::Missing => 0,
             Outcome::Value(value) => digest_of(value),
             Outcome::Failed(failure) if failure.is_of_all_reads() => {
-                return self.waited.happens(key, HoldEvent::Deferred);
+                return shared.waited.happens(key, HoldEvent::Deferred);
             }
             _ => {
-                self.waited.happens(key, HoldEvent::Refused);
-                if let Some(refusals) = self.waited.put_off(key) {
+                shared.waited.happens(key, HoldEvent::Refused);
+                if let Some(refusals) = shared.waited.put_off(key) {
                     let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
                     context.arm(key, delay.min(REFUSED_KEY_MAX));
                 }
                 return;
             }
         };
-        if let Some(has_changed) = self.waited.answered(key, digest, outcome) {
+        if let Some(has_changed) = shared.waited.answered(key, digest, outcome) {
             self.pace.told(has_changed, context.now());
-            (self.metrics.unchanged_rereads).add(u64::from(!has_changed));
+            (shared.metrics.unchanged_rereads).add(u64::from(!has_changed));
         }
     }
 
@@ -344,12 +349,18 @@ impl Waits {
     }
 
     /// Arms the end of a value's lifetime.
-    fn follow_lifetime(&mut self, context: &mut Context, key: Token, outcome: &Outcome<'_>) {
+    fn follow_lifetime(
+        &mut self,
+        context: &mut Context,
+        key: Token,
+        outcome: &Outcome<'_>,
+        shared: &Shared,
+    ) {
         let lifetime = self.lifetime.take();
         let lifetime = lifetime.filter(|_| matches!(outcome, Outcome::Value(_)));
         // One millisecond later it is over by the server's clock, too.
         let lifetime = lifetime.map(|it| it.min(LIFETIME_MAX) + Duration::from_millis(1));
-        let untold = self.waited.is_untold(key).then_some(UNTOLD_FOR);
+        let untold = shared.waited.is_untold(key).then_some(UNTOLD_FOR);
         match lifetime.into_iter().chain(untold).min() {
             Some(delay) => context.arm(key, delay),
             _ if context.is_armed(key) => context.disarm(key),
@@ -357,26 +368,8 @@ impl Waits {
         }
     }
 
-    fn value_of<'b>(&self, message: &Message<'b>) -> Result<Outcome<'b>, Failure> {
-        let unusable = &self.metrics.unusable_values;
-        Ok(match message {
-            Message::Value(Value::BulkString(value)) => Outcome::Value(value),
-            Message::Value(Value::Null) => Outcome::Missing,
-            Message::Value(Value::Error(text)) if text.starts_with(WRONG_TYPE) => {
-                unusable.increment(UnusableValue::WrongType);
-                Outcome::Missing
-            }
-            Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
-            Message::Oversized { .. } => {
-                unusable.increment(UnusableValue::TooLarge);
-                Outcome::Failed(Failure::TooLarge)
-            }
-            Message::Value(_) => return Err(Failure::Protocol),
-        })
-    }
-
     /// The server has sent something of its own; what is no invalidation is ignored.
-    fn pushed(&mut self, items: Items<'_>) {
+    fn pushed(&self, shared: &mut Shared, items: Items<'_>) {
         let mut items = items.into_iter();
         if items.next().and_then(|kind| kind.text()) != Some(b"invalidate") {
             return;
@@ -386,9 +379,9 @@ impl Waits {
             if dwell_evloop::sim::Planted::ForgetFlush.is_in() {
                 return;
             }
-            self.metrics.pushes.increment(PushKind::All);
-            self.metrics.resyncs.increment(ResyncReason::Flushed);
-            return self.waited.all(HoldEvent::Invalidated);
+            shared.metrics.pushes.increment(PushKind::All);
+            shared.metrics.resyncs.increment(ResyncReason::Flushed);
+            return shared.waited.all(self.server, HoldEvent::Invalidated);
         };
         for name in names {
             #[cfg(feature = "sim")]
@@ -396,14 +389,32 @@ impl Waits {
                 continue;
             }
             let name = name.text().unwrap_or_default();
-            let kind = if self.waited.invalidated(name) {
+            let kind = if shared.waited.invalidated(name) {
                 PushKind::Waited
             } else {
                 PushKind::Unwaited
             };
-            self.metrics.pushes.increment(kind);
+            shared.metrics.pushes.increment(kind);
         }
     }
+}
+
+fn value_of<'b>(shared: &Shared, message: &Message<'b>) -> Result<Outcome<'b>, Failure> {
+    let unusable = &shared.metrics.unusable_values;
+    Ok(match message {
+        Message::Value(Value::BulkString(value)) => Outcome::Value(value),
+        Message::Value(Value::Null) => Outcome::Missing,
+        Message::Value(Value::Error(text)) if text.starts_with(WRONG_TYPE) => {
+            unusable.increment(UnusableValue::WrongType);
+            Outcome::Missing
+        }
+        Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
+        Message::Oversized { .. } => {
+            unusable.increment(UnusableValue::TooLarge);
+            Outcome::Failed(Failure::TooLarge)
+        }
+        Message::Value(_) => return Err(Failure::Protocol),
+    })
 }
 
 /// The time after which a server that does not track is asked again.

@@ -32,6 +32,15 @@ pub(crate) struct WaitedKeys {
     keys: Slab<WaitedKey, Token>,
     /// Keys whose state has changed since the last flush.
     touched: Vec<Token>,
+    /// The share of each server, by its index.
+    shares: Vec<Share>,
+    kept_bytes: KeptBytes,
+    announced: Announced,
+}
+
+/// The keys that one server has.
+#[derive(Debug, Default)]
+struct Share {
     /// Keys to be read, oldest first.
     queue: VecDeque<Token>,
     /// Keys that are waited for.
@@ -39,13 +48,13 @@ pub(crate) struct WaitedKeys {
     /// Keys that the sweep under way has still to read.
     due: usize,
     armed: usize,
-    kept_bytes: KeptBytes,
-    announced: Announced,
 }
 
 #[derive(Debug)]
 struct WaitedKey {
     name: Arc<[u8]>,
+    /// The index of the server that has it.
+    server: usize,
     /// The tag of its waits, while there are any.
     tag: Option<u64>,
     hold: Hold,
@@ -72,10 +81,7 @@ impl WaitedKeys {
             by_name: HashMap::new(),
             keys: Slab::new(kind, usize::MAX),
             touched: Vec::new(),
-            queue: VecDeque::new(),
-            waited: 0,
-            due: 0,
-            armed: 0,
+            shares: vec![Share::default()],
             kept_bytes: KeptBytes::new(kept_bytes_max),
             announced,
         }
@@ -86,14 +92,14 @@ impl WaitedKeys {
         &self.announced
     }
 
-    /// Keys that are waited for.
-    pub(crate) fn waited(&self) -> usize {
-        self.waited
+    /// Keys that are waited for on a server.
+    pub(crate) fn waited(&self, server: usize) -> usize {
+        self.shares[server].waited
     }
 
     /// Keys whose next change is announced.
     pub(crate) fn armed(&self) -> usize {
-        self.armed
+        self.shares.iter().map(|share| share.armed).sum()
     }
 
     /// Returns true if no key is waited for or under way.
@@ -106,14 +112,15 @@ impl WaitedKeys {
         self.by_name.get(name).copied()
     }
 
-    /// The record of `name`, made if there is none.
-    pub(crate) fn enter(&mut self, name: &[u8]) -> Option<Token> {
+    /// The record of `name`, made for this server if there is none.
+    pub(crate) fn enter(&mut self, name: &[u8], server: usize) -> Option<Token> {
         if let Some(token) = self.find(name) {
             return Some(token);
         }
         let name: Arc<[u8]> = name.into();
         let key = WaitedKey {
             name: Arc::clone(&name),
+            server,
             tag: None,
             hold: Hold::Unheld,
             is_queued: false,
@@ -129,13 +136,13 @@ impl WaitedKeys {
         Some(token)
     }
 
-    /// Begins to wait for a key, or goes on under another tag.
-    pub(crate) fn wait(&mut self, name: &[u8], tag: u64) {
-        let Some(token) = self.enter(name) else {
+    /// Begins to wait for a key, or goes on under another tag; one without a record is of `server`.
+    pub(crate) fn wait(&mut self, name: &[u8], tag: u64, server: usize) {
+        let Some(token) = self.enter(name, server) else {
             return;
         };
         if let Some(key) = self.keys.get_mut(token) {
-            self.waited += usize::from(key.tag.is_none());
+            self.shares[key.server].waited += usize::from(key.tag.is_none());
             key.tag = Some(tag);
             self.touched.push(token);
         }
@@ -146,7 +153,7 @@ impl WaitedKeys {
         if let Some(token) = self.find(name)
             && let Some(key) = self.keys.get_mut(token)
         {
-            self.waited -= usize::from(key.tag.take().is_some());
+            self.shares[key.server].waited -= usize::from(key.tag.take().is_some());
             self.touched.push(token);
         }
     }
@@ -154,6 +161,11 @@ impl WaitedKeys {
     /// The name of a key.
     pub(crate) fn name(&self, token: Token) -> Option<&[u8]> {
         Some(&self.keys.get(token)?.name)
+    }
+
+    /// The index of the server that has a key.
+    pub(crate) fn server(&self, token: Token) -> Option<usize> {
+        Some(self.keys.get(token)?.server)
     }
 
     /// The tag of the waits for a key.
@@ -164,9 +176,10 @@ impl WaitedKeys {
     /// Moves a key to its next state.
     pub(crate) fn happens(&mut self, token: Token, event: HoldEvent) {
         if let Some(key) = self.keys.get_mut(token) {
-            self.armed -= usize::from(key.hold == Hold::Armed);
+            let share = &mut self.shares[key.server];
+            share.armed -= usize::from(key.hold == Hold::Armed);
             key.hold = key.hold.after(event);
-            self.armed += usize::from(key.hold == Hold::Armed);
+            share.armed += usize::from(key.hold == Hold::Armed);
             self.kept_bytes.forget(&mut key.kept);
             match event {
                 HoldEvent::Answered | HoldEvent::Refused | HoldEvent::Deferred => {
@@ -277,14 +290,16 @@ impl WaitedKeys {
         })
     }
 
-    /// Every key is to be read again.
-    pub(crate) fn all(&mut self, event: HoldEvent) {
+    /// Every key of a server is to be read again.
+    pub(crate) fn all(&mut self, server: usize, event: HoldEvent) {
         // Each of many flushes in a row is announced, and the first one has said all.
-        if event == HoldEvent::Invalidated && self.armed == 0 {
+        if event == HoldEvent::Invalidated && self.shares[server].armed == 0 {
             return;
         }
         for token in self.keys.tokens().collect::<Vec<_>>() {
-            self.happens(token, event);
+            if self.server(token) == Some(server) {
+                self.happens(token, event);
+            }
         }
     }
 
@@ -293,17 +308,19 @@ impl WaitedKeys {
         self.touched.extend(self.find(name));
     }
 
-    /// Begins a sweep, which reads every key that is waited for; false while the last one has keys
-    /// left to read.
-    pub(crate) fn sweep(&mut self) -> bool {
-        let may_begin = self.due == 0 && self.waited > 0;
+    /// Begins a sweep, which reads every key of a server that is waited for; false while the last
+    /// one has keys left to read.
+    pub(crate) fn sweep(&mut self, server: usize) -> bool {
+        let share = &mut self.shares[server];
+        let may_begin = share.due == 0 && share.waited > 0;
         if may_begin {
             for token in self.keys.tokens().collect::<Vec<_>>() {
                 if let Some(key) = self.keys.get_mut(token)
                     && key.tag.is_some()
+                    && key.server == server
                 {
                     key.is_due = true;
-                    self.due += 1;
+                    share.due += 1;
                     self.touched.push(token);
                 }
             }
@@ -311,9 +328,9 @@ impl WaitedKeys {
         may_begin
     }
 
-    /// Returns true if a key may be there to be read.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+    /// Returns true if a key of a server may be there to be read.
+    pub(crate) fn has_queued(&self, server: usize) -> bool {
+        !self.shares[server].queue.is_empty()
     }
 
     /// Drops the keys that are of no more use, and queues those that are to be read; `forgotten`
@@ -323,9 +340,10 @@ impl WaitedKeys {
             let Some(key) = self.keys.get_mut(token) else {
                 continue;
             };
+            let share = &mut self.shares[key.server];
             if key.hold.is_idle() && key.tag.is_none() {
-                self.armed -= usize::from(key.hold == Hold::Armed);
-                self.due -= usize::from(key.is_due);
+                share.armed -= usize::from(key.hold == Hold::Armed);
+                share.due -= usize::from(key.is_due);
                 self.kept_bytes.forget(&mut key.kept);
                 let name = Arc::clone(&key.name);
                 self.by_name.remove(&*name);
@@ -333,24 +351,30 @@ impl WaitedKeys {
                 forgotten(token);
             } else if (key.hold == Hold::Unheld || key.is_due) && !key.is_queued {
                 key.is_queued = true;
-                self.queue.push_back(token);
+                share.queue.push_back(token);
             }
         }
         // Nothing is taken from the queue while the server is away or announces nothing.
-        if self.queue.len() > 2 * self.keys.len() + QUEUE_SPARE {
-            let keys = &self.keys;
-            self.queue.retain(|token| keys.get(*token).is_some());
+        let keys = &self.keys;
+        for (server, share) in self.shares.iter_mut().enumerate() {
+            if share.queue.len() > 2 * keys.len() + QUEUE_SPARE {
+                let is_of = |token: &Token| keys.get(*token).is_some_and(|it| it.server == server);
+                share.queue.retain(is_of);
+            }
         }
     }
 
-    /// Takes the next key to be read, with its name: one that is not registered, or is due in the
-    /// sweep. Where nothing can be registered, only those of the sweep are read.
-    pub(crate) fn next(&mut self, may_register: bool) -> Option<(Token, Arc<[u8]>)> {
-        while let Some(token) = self.queue.pop_front() {
-            if let Some(key) = self.keys.get_mut(token) {
+    /// Takes the next key of a server to be read, with its name: one that is not registered, or is
+    /// due in the sweep. Where nothing can be registered, only those of the sweep are read.
+    pub(crate) fn next(&mut self, server: usize, may_register: bool) -> Option<(Token, Arc<[u8]>)> {
+        let share = &mut self.shares[server];
+        while let Some(token) = share.queue.pop_front() {
+            if let Some(key) = self.keys.get_mut(token)
+                && key.server == server
+            {
                 key.is_queued = false;
                 let is_due = std::mem::take(&mut key.is_due);
-                self.due -= usize::from(is_due);
+                share.due -= usize::from(is_due);
                 let is_unheld = may_register && key.hold == Hold::Unheld;
                 if key.tag.is_some() && key.hold.is_idle() && (is_due || is_unheld) {
                     return Some((token, Arc::clone(&key.name)));

@@ -88,7 +88,7 @@ impl Model {
     }
 
     fn sends(&mut self, name: &[u8]) -> Token {
-        let token = self.table.enter(name).unwrap();
+        let token = self.table.enter(name, 0).unwrap();
         self.table.happens(token, HoldEvent::Sent);
         token
     }
@@ -143,7 +143,7 @@ impl Model {
             Some(FromServer::Invalidation) => {
                 self.table.invalidated(KEY);
             }
-            Some(FromServer::Flush) => self.table.all(HoldEvent::Invalidated),
+            Some(FromServer::Flush) => self.table.all(0, HoldEvent::Invalidated),
             None => {}
         }
     }
@@ -151,7 +151,7 @@ impl Model {
     fn end_of_turn(&mut self) {
         self.table.settle(|_| {});
         while self.is_connected
-            && let Some((_, name)) = self.table.next(true)
+            && let Some((_, name)) = self.table.next(0, true)
         {
             let token = self.sends(&name);
             self.requests.push_back(token);
@@ -173,7 +173,7 @@ impl Model {
             Act::Defer => self.refuse(HoldEvent::Deferred),
             Act::Deliver => self.deliver(),
             Act::EndOfTurn => self.end_of_turn(),
-            Act::Wait => self.table.wait(KEY, 7),
+            Act::Wait => self.table.wait(KEY, 7, 0),
             Act::Unwait => self.table.unwait(KEY),
             Act::Lookup if self.is_connected => {
                 let token = self.sends(KEY);
@@ -193,11 +193,11 @@ impl Model {
                 self.is_registered = false;
                 self.requests.clear();
                 self.stream.clear();
-                self.table.all(HoldEvent::Lost);
+                self.table.all(0, HoldEvent::Lost);
             }
             Act::Connect => self.is_connected = true,
             Act::Retry => self.retry(),
-            Act::Sweep => drop(self.table.sweep()),
+            Act::Sweep => drop(self.table.sweep(0)),
             Act::Announce { is_behind } => self.announce(is_behind),
             Act::Lookup => {}
         }
@@ -277,7 +277,7 @@ proptest! {
         model.settle();
         prop_assert!(model.kept().is_none_or(|kept| kept == model.value));
         prop_assert_eq!(model.known, Some(model.value));
-        prop_assert_eq!((model.table.waited(), model.table.armed()), (1, 1));
+        prop_assert_eq!((model.table.waited(0), model.table.armed()), (1, 1));
         // From here on each change is one read.
         for _ in 0..3 {
             let reads = model.reads;
@@ -312,7 +312,7 @@ fn a_key_that_no_prefix_covers_is_not_taken_for_announced() {
     let announced = Announced::Prefixes(vec![b"/poll/".as_slice().into(), b"b:".as_slice().into()]);
     let mut table = WaitedKeys::new(1, announced, 1000);
     let mut read = |name: &[u8]| {
-        table.wait(name, 1);
+        table.wait(name, 1, 0);
         let token = table.find(name).unwrap();
         table.happens(token, HoldEvent::Sent);
         table.answered(token, 1, &Outcome::Value(b"x"));
@@ -362,29 +362,29 @@ fn a_key_that_is_refused_is_forgotten_where_nobody_waits_for_it() {
 fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
     let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     for name in [b"a", b"b"] {
-        table.wait(name, 1);
+        table.wait(name, 1, 0);
         let token = table.find(name).unwrap();
         table.happens(token, HoldEvent::Sent);
         table.happens(token, HoldEvent::Answered);
     }
     table.settle(|_| {});
-    assert_eq!(table.next(true), None, "they are registered");
-    assert!(table.sweep() && !table.sweep());
+    assert_eq!(table.next(0, true), None, "they are registered");
+    assert!(table.sweep(0) && !table.sweep(0));
     table.settle(|_| {});
-    assert!(table.next(false).is_some());
-    assert!(!table.sweep(), "one is left");
+    assert!(table.next(0, false).is_some());
+    assert!(!table.sweep(0), "one is left");
     table.unwait(b"a");
     table.unwait(b"b");
     table.settle(|_| {});
-    assert!(table.is_empty() && table.next(false).is_none());
-    table.wait(b"a", 1);
-    assert!(table.sweep());
+    assert!(table.is_empty() && table.next(0, false).is_none());
+    table.wait(b"a", 1, 0);
+    assert!(table.sweep(0));
 }
 
 #[test]
 fn an_announcement_of_no_change_is_known_as_such() {
     let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
-    table.wait(KEY, 1);
+    table.wait(KEY, 1, 0);
     let token = table.find(KEY).unwrap();
     let read = |table: &mut WaitedKeys, digest| {
         table.happens(token, HoldEvent::Sent);
@@ -401,20 +401,20 @@ fn an_announcement_of_no_change_is_known_as_such() {
 #[test]
 fn waits_that_have_ended_leave_nothing_behind_while_nothing_is_read() {
     let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
-    table.wait(KEY, 1);
+    table.wait(KEY, 1, 0);
     for number in 0_u32..10_000 {
         let name = number.to_be_bytes();
-        table.wait(&name, 2);
+        table.wait(&name, 2, 0);
         table.settle(|_| {});
         table.unwait(&name);
         table.settle(|_| {});
     }
     assert!(
-        table.queue.len() <= 2 + QUEUE_SPARE,
+        table.shares[0].queue.len() <= 2 + QUEUE_SPARE,
         "{}",
-        table.queue.len()
+        table.shares[0].queue.len()
     );
-    assert_eq!(table.next(true).unwrap().1.as_ref(), KEY);
+    assert_eq!(table.next(0, true).unwrap().1.as_ref(), KEY);
 }
 
 #[test]
@@ -422,25 +422,25 @@ fn flushes_in_a_row_cost_one() {
     let mut table = WaitedKeys::new(1, Announced::Keys, 1000);
     for number in 0_u32..100 {
         let name = number.to_be_bytes();
-        table.wait(&name, 1);
+        table.wait(&name, 1, 0);
         let token = table.find(&name).unwrap();
         table.happens(token, HoldEvent::Sent);
         table.happens(token, HoldEvent::Answered);
     }
     table.settle(|_| {});
     for _ in 0..1_000 {
-        table.all(HoldEvent::Invalidated);
+        table.all(0, HoldEvent::Invalidated);
     }
     assert_eq!(table.touched.len(), 100);
     table.settle(|_| {});
-    assert_eq!(table.queue.len(), 100);
+    assert_eq!(table.shares[0].queue.len(), 100);
 }
 
 #[test]
 fn values_are_kept_within_their_bound() {
     let mut table = WaitedKeys::new(1, Announced::Keys, 10);
     let read = |table: &mut WaitedKeys, name: &[u8], value: &[u8]| {
-        table.wait(name, 1);
+        table.wait(name, 1, 0);
         let token = table.find(name).unwrap();
         table.happens(token, HoldEvent::Sent);
         let outcome = match value {
@@ -464,7 +464,7 @@ fn values_are_kept_within_their_bound() {
     read(&mut table, b"a", b"1");
     read(&mut table, b"b", b"12345");
     assert_eq!((kept(&table, b"b"), table.kept_bytes()), (Some(5), 10));
-    table.all(HoldEvent::Lost);
+    table.all(0, HoldEvent::Lost);
     assert_eq!((kept(&table, b"b"), table.kept_bytes()), (None, 0));
     let mut table = WaitedKeys::new(1, Announced::Keys, 0);
     read(&mut table, b"d", b"");

@@ -1,0 +1,315 @@
+//! One server, as the two connections to it.
+
+use crate::connection::Flight;
+use crate::greeting::Purpose;
+use crate::link::{Link, LinkEvent};
+use crate::shared::Shared;
+use crate::waited::HoldEvent;
+use crate::waits::{Waits, send_read, send_rereads};
+use crate::{ClientOptions, Completion, Endpoint, Error, Failure, Outcome, Status, Tracking};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
+use dwell_proto::resp::command;
+use std::time::Duration;
+
+/// A server with a connection for reads and writes, and one on which it tracks what is read.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// Its place among the servers of the client.
+    index: usize,
+    /// Kind of the tokens of its connections.
+    kind: u8,
+    pub(crate) plain: Link,
+    pub(crate) tracked: Link,
+    pub(crate) waits: Waits,
+    /// Operations that fail with the next flush: there was no connection for them.
+    failed: Vec<u64>,
+}
+
+/// One of the deadlines and connections of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Plain,
+    Tracked,
+    /// The deadline until which reads are held back.
+    Pace,
+}
+
+impl Part {
+    /// The server and its part that a token is of.
+    pub(crate) fn of(token: Token) -> (usize, Self) {
+        let part = match token.index() % PARTS {
+            0 => Self::Plain,
+            1 => Self::Tracked,
+            _ => Self::Pace,
+        };
+        ((token.index() / PARTS) as usize, part)
+    }
+
+    fn token(self, kind: u8, server: usize) -> Token {
+        Token::new(kind, 0, server as u32 * PARTS + self as u32)
+    }
+}
+
+impl Server {
+    pub(crate) fn new(index: usize, kind: u8, endpoint: Endpoint, options: &ClientOptions) -> Self {
+        let link = |purpose, endpoint, part: Part| {
+            Link::new(purpose, endpoint, part.token(kind, index), options)
+        };
+        Self {
+            index,
+            kind,
+            plain: link(Purpose::Plain, endpoint.clone(), Part::Plain),
+            tracked: link(Purpose::Tracking, endpoint, Part::Tracked),
+            waits: Waits::new(index, options),
+            failed: Vec::new(),
+        }
+    }
+
+    /// Asks for a value on the tracking connection, or on the other one where it is not tracked.
+    pub(crate) fn read(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        (key, tag): (&[u8], u64),
+    ) -> Result<(), Error> {
+        self.tracked.follow(self.plain.primary_if_up());
+        if !self.waits.is_refused(context) && self.tracked.ensure(context, options) {
+            let waits = (&self.waits, shared);
+            return send_read(&mut self.tracked, waits, context, options, key, tag);
+        }
+        self.read_untracked(context, options, shared, (key, tag))
+    }
+
+    /// Asks for a value over the plain connection; waits for its key are compared with a value that
+    /// is read after this one.
+    fn read_untracked(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &Shared,
+        (key, tag): (&[u8], u64),
+    ) -> Result<(), Error> {
+        let again = shared.waited.find(key).map(|_| key.into());
+        self.operation(context, options, Flight::Get { tag, again }, &[b"GET", key])
+    }
+
+    /// Adds a command to the plain connection; where there is none, its operation fails.
+    pub(crate) fn operation(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        flight: Flight,
+        arguments: &[&[u8]],
+    ) -> Result<(), Error> {
+        let tag = flight.tag();
+        let is_taken = self.plain.ensure(context, options)
+            && (self.plain).push(context, flight, options, |wire| command(wire, arguments))?;
+        if !is_taken {
+            self.failed.extend(tag);
+        }
+        Ok(())
+    }
+
+    /// Operations without a completion.
+    pub(crate) fn operations(&self) -> usize {
+        self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
+    }
+
+    /// Its state; `is_waited` if a key of it is waited for.
+    pub(crate) fn status(&self, is_waited: bool) -> Status<'_> {
+        let waits = &self.waits;
+        let tracking = if waits.is_refusing() {
+            Tracking::Refused
+        } else if self.tracked.is_up() {
+            Tracking::On
+        } else if is_waited {
+            Tracking::Connecting
+        } else {
+            Tracking::Idle
+        };
+        Status {
+            is_up: self.plain.is_up(),
+            primary: self.plain.primary(),
+            connects: self.plain.connects(),
+            last_failure: self.plain.last_failure(),
+            reason: self.plain.reason(),
+            tracking,
+            tracking_reason: waits.refused_reason.as_deref(),
+            has_idle_pushes: waits.pace.has_idle_pushes(),
+            table: waits.table.nearly_full(),
+        }
+    }
+
+    /// Takes the handshakes of TLS that have ended since the last call.
+    pub(crate) fn take_handshakes(&mut self) -> HandshakeCounts {
+        let mut counts = self.plain.handshakes().take_counts();
+        counts.append(self.tracked.handshakes().take_counts());
+        counts
+    }
+
+    /// Sends the operations of the turn, and reads the keys that have changed.
+    pub(crate) fn flush(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        for (key, tag) in std::mem::take(&mut self.waits.unread) {
+            let read = (&*key, tag);
+            if self.read_untracked(context, options, shared, read).is_err() {
+                self.failed.push(tag);
+            }
+        }
+        for tag in std::mem::take(&mut self.failed) {
+            let outcome = Outcome::Failed(self.plain.last_failure().unwrap_or(FAILED_AT_ONCE));
+            sink(context, Completion { tag, outcome });
+        }
+        self.read_changed(context, options, shared);
+        let waits = &mut self.waits;
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, false, event, shared, sink)
+        };
+        self.plain.flush(context, options, &mut on);
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, true, event, shared, sink)
+        };
+        self.tracked.flush(context, options, &mut on);
+        waits.follow_refusal(context, &mut self.tracked);
+    }
+
+    /// Begins a sweep of its keys, unless there is no connection, after which everything is read
+    /// anyway.
+    pub(crate) fn sweep(&self, shared: &mut Shared) {
+        if (self.plain.is_up() || self.tracked.is_up()) && shared.waited.sweep(self.index) {
+            shared.metrics.sweeps.increment();
+        }
+    }
+
+    /// Adds the reads of keys that have changed, as many as may be under way.
+    pub(crate) fn read_changed(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+    ) {
+        let (tracked, waits) = (&mut self.tracked, &mut self.waits);
+        if shared.waited.waited(self.index) == 0 {
+            return waits.forget_refusal(context);
+        }
+        tracked.follow(self.plain.primary_if_up());
+        if !waits.is_refused(context) {
+            tracked.ensure(context, options);
+        }
+        let links = (&mut self.plain, &mut *tracked);
+        send_rereads(links, (&mut *waits, &mut *shared), context, options);
+        if tracked.is_up() && self.plain.is_up() && waits.table.is_due(context.now()) {
+            self.plain.ask_for_table(context, options);
+        }
+        if let Some(pause) = waits.pace.pause(context.now())
+            && shared.waited.has_queued(self.index)
+        {
+            context.arm_sooner(Part::Pace.token(self.kind, self.index), pause);
+        }
+    }
+
+    /// An event of one of the connections.
+    pub(crate) fn ready(
+        &mut self,
+        context: &mut Context,
+        (token, readiness): (Token, Readiness),
+        options: &ClientOptions,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let waits = &mut self.waits;
+        let (_, part) = Part::of(token);
+        let (link, other) = match part {
+            Part::Plain => (&mut self.plain, &mut self.tracked),
+            Part::Tracked | Part::Pace => (&mut self.tracked, &mut self.plain),
+        };
+        let connects = link.connects();
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, part == Part::Tracked, event, shared, sink)
+        };
+        link.ready(context, token, readiness, options, &mut on);
+        if std::mem::take(&mut waits.is_demoted) {
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, true, event, shared, sink)
+            };
+            let tracked = if part == Part::Tracked {
+                &mut *link
+            } else {
+                &mut *other
+            };
+            tracked.end(context, Failure::ReadOnly, options, &mut on);
+        }
+        let has_come = link.connects() != connects && link.is_up();
+        if has_come && other.is_up() && other.primary() != link.primary() {
+            // Only the server that is written to tells what was written. Sentinels may disagree:
+            // the tracking connection is made again, to the server of the plain one.
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, true, event, shared, sink)
+            };
+            (self.tracked).end(context, Failure::Closed, options, &mut on);
+        }
+        waits.follow_refusal(context, &mut self.tracked);
+    }
+
+    /// A deadline of a connection has passed, or that until which reads were held back: the flush
+    /// at the end of the turn reads on.
+    pub(crate) fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let (waits, (_, part)) = (&mut self.waits, Part::of(token));
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, part == Part::Tracked, event, shared, sink)
+        };
+        self.tracked.follow(self.plain.primary_if_up());
+        let link = match part {
+            Part::Plain => &mut self.plain,
+            Part::Tracked => &mut self.tracked,
+            Part::Pace => return,
+        };
+        let is_silent = link.expired(context, token, options, &mut on);
+        waits.follow_refusal(context, &mut self.tracked);
+        match part {
+            Part::Tracked if is_silent => self.probe(context, options, shared),
+            Part::Plain if is_silent => ping(&mut self.plain, context, options),
+            _ => {}
+        }
+    }
+
+    /// Asks a silent tracking connection for a sign of life, or closes it if nothing needs it.
+    fn probe(&mut self, context: &mut Context, options: &ClientOptions, shared: &mut Shared) {
+        let (waits, now) = (&mut self.waits, context.now());
+        if shared.waited.waited(self.index) > 0 {
+            waits.idle_since = None;
+        } else if now >= *waits.idle_since.get_or_insert(now) + IDLE_MAX {
+            waits.idle_since = None;
+            self.tracked.close(context);
+            shared.waited.all(self.index, HoldEvent::Lost);
+            return;
+        }
+        ping(&mut self.tracked, context, options);
+    }
+}
+
+/// Asks a silent connection for a sign of life.
+fn ping(link: &mut Link, context: &Context, options: &ClientOptions) {
+    let ping = |wire: &mut Vec<u8>| command(wire, &[b"PING"]);
+    // There is room: nothing is owed.
+    let _ = link.push(context, Flight::Ping, options, ping);
+}
+
+/// Indices of tokens that are of one server.
+const PARTS: u32 = 4;
+/// The time that a tracking connection stays when no key is waited for.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+const FAILED_AT_ONCE: Failure = Failure::Unavailable;
