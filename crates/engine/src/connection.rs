@@ -315,6 +315,12 @@ impl Connection {
         }
     }
 
+    /// Returns true while the deadline is that of a head which has begun and is not here.
+    pub(crate) fn waits_for_head(&self) -> bool {
+        let is_head = self.exchange.phase == Phase::Head && self.receiving() == Phase::Head;
+        is_head && !self.finished
+    }
+
     pub(crate) fn hold(&mut self, tag: u64) {
         self.exchange.hold(tag);
         self.end_told = false;

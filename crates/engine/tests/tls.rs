@@ -457,6 +457,41 @@ fn a_record_that_has_begun_has_the_time_of_a_head() {
 }
 
 #[test]
+fn replies_to_new_keys_give_a_head_no_more_time() {
+    let mut rig = Rig::new(11);
+    let mut client = rig.client(&version::TLS13);
+    client.write(&get("/first"));
+    rig.until(&mut client, b"\r\n\r\n/first\n");
+    client.write(b"GET /half HTTP/1.1\r\n");
+    let mut turns = |client: &mut Client, time: Duration| {
+        let end = rig.network.elapsed() + time;
+        while rig.network.elapsed() < end && !client.has_ended {
+            rig.turn();
+            client.exchange().unwrap();
+        }
+        rig.network.elapsed()
+    };
+    let begin = turns(&mut client, Duration::from_millis(10));
+    for _ in 0..10 {
+        client.socket.set_window(0);
+        client.tls.refresh_traffic_keys().unwrap();
+        client.exchange().unwrap();
+        turns(&mut client, Duration::from_secs(1));
+        client.socket.set_window(1 << 16);
+        turns(&mut client, Duration::from_secs(1));
+    }
+    assert!(client.has_ended);
+    assert!(
+        client.read.starts_with(b"HTTP/1.1 408 "),
+        "{:?}",
+        client.read
+    );
+    let passed = turns(&mut client, Duration::ZERO).saturating_sub(begin);
+    let expected = Duration::from_secs(9)..Duration::from_secs(13);
+    assert!(expected.contains(&passed), "{passed:?}");
+}
+
+#[test]
 fn a_record_that_has_begun_counts_towards_the_bound_on_bodies() {
     let mut rig = Rig::new(13);
     let gathered = Budget::default();

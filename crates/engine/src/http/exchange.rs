@@ -343,6 +343,23 @@ impl<A: App> Visit<'_, A> {
         }
     }
 
+    /// Lets the app decide, once for each hold, whether a peer that sends no more is waited for.
+    pub(super) fn tell_closed(&mut self) -> Fate {
+        let connection = &mut *self.connection;
+        // What the peer sent before it ended its side may be a body the app has yet to read.
+        let is_news = connection.peer.has_ended() && !connection.end_told;
+        if !is_news || connection.incoming.is_some() {
+            return Fate::Keep;
+        }
+        connection.end_told = true;
+        let exchange = connection.exchange_id(self.token);
+        if self.app.peer_closed(exchange, connection.exchange.tag()) {
+            self.give_up_held()
+        } else {
+            Fate::Keep
+        }
+    }
+
     /// The client of the held exchange has ended its side and is not waited for; what answers the
     /// requests before it is written all the same.
     pub(super) fn give_up_held(&mut self) -> Fate {

@@ -10,7 +10,8 @@
 //! | `Writing` | the socket has taken everything: on with the input; too slow: closed |
 //! | `Lingering` | the peer has ended its side, or time is up: closed |
 //!
-//! Any of them goes to `Writing` when the socket refuses output, and is closed by a reset.
+//! Any of them goes to `Writing` when the socket refuses a response, and is closed by a reset.
+//! Records of TLS that are no response move `Head` nowhere.
 
 use super::http2::Ways;
 use super::preface::{HANDSHAKE_TIMEOUT, NOT_TLS, take_header};
@@ -308,6 +309,8 @@ impl<A: App> Visit<'_, A> {
     /// Goes on as far as input and phase allow.
     fn advance(&mut self) -> Fate {
         match self.connection.exchange.phase {
+            // Behind the half head there may be more records of TLS that want a reply.
+            Phase::Head if !self.connection.peer.stream.is_flushed() => Fate::Keep,
             Phase::Idle | Phase::Head | Phase::Body if self.connection.has_input() => self.read(),
             Phase::Preface
             | Phase::Handshake
@@ -377,6 +380,9 @@ impl<A: App> Visit<'_, A> {
         self.written += progress.sent;
         self.stalled &= !progress.is_enough;
         let is_held = connection.exchange.is_held();
+        if connection.exchange.phase == Phase::Head {
+            return self.rest(false);
+        }
         match progress.left {
             Flushed::All if is_held && connection.exchange.outgoing.is_open() => {
                 let (exchange, tag) = self.exchange_id();
@@ -392,23 +398,6 @@ impl<A: App> Visit<'_, A> {
                 // The same readiness may have brought a piece of a streamed body.
                 self.advance()
             }
-        }
-    }
-
-    /// Lets the app decide, once for each hold, whether a peer that sends no more is waited for.
-    pub(super) fn tell_closed(&mut self) -> Fate {
-        let connection = &mut *self.connection;
-        // What the peer sent before it ended its side may be a body the app has yet to read.
-        let is_news = connection.peer.has_ended() && !connection.end_told;
-        if !is_news || connection.incoming.is_some() {
-            return Fate::Keep;
-        }
-        connection.end_told = true;
-        let exchange = connection.exchange_id(self.token);
-        if self.app.peer_closed(exchange, connection.exchange.tag()) {
-            self.give_up_held()
-        } else {
-            Fate::Keep
         }
     }
 
@@ -504,7 +493,7 @@ impl<A> Visit<'_, A> {
 
     /// Output is left: waits for the socket to take it, or for its share of the next turn.
     pub(super) fn go_on_writing(&mut self) {
-        if !self.stalled {
+        if !self.stalled && self.connection.exchange.phase != Phase::Head {
             self.context.arm(self.token, self.limits.write_timeout);
         }
         if self.connection.peer.stream.flushed() == Flushed::More {
@@ -518,7 +507,11 @@ impl<A> Visit<'_, A> {
     pub(super) fn rest(&mut self, served: bool) -> Fate {
         let connection = &mut *self.connection;
         if !connection.peer.stream.is_flushed() {
-            connection.exchange.phase = Phase::Writing;
+            // A head is waited for once all responses are out: what is left is of TLS, and a client
+            // that asks for it gets no more time for its head.
+            if served || !connection.waits_for_head() {
+                connection.exchange.phase = Phase::Writing;
+            }
             self.go_on_writing();
             return Fate::Keep;
         }
