@@ -113,11 +113,11 @@ fn store(arguments: &StoreArguments) -> ExitCode {
 fn ended(result: Result<(), process::RunError>) -> ExitCode {
     match result {
         Ok(()) => {
-            log::end("");
+            log::end(None);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            log::end(&format!("dwell: {error}\n"));
+            log::end(Some(&error));
             ExitCode::FAILURE
         }
     }

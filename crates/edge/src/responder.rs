@@ -7,7 +7,7 @@ use crate::access::{CorsGrant, CorsTable, ShownClient, redacted};
 use crate::config::{Config, RouteId, Routes};
 use crate::held::{held, hold};
 use crate::ids::CLIENT_STREAM;
-use crate::log::{AccessLine, AccessWriter};
+use crate::log::{AccessLine, AccessWriter, TraceId};
 use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
 use bytes::Bytes;
 use dwell_engine::{
@@ -40,6 +40,26 @@ pub(crate) struct Logged<'a> {
     /// Units: bytes of the body.
     pub(crate) bytes: u64,
     pub(crate) outcome: &'a str,
+    pub(crate) trace: Option<TraceId>,
+}
+
+/// The parts of a request that its line of the access log has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RequestLine<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    /// The head, or as much of it as is kept: it may name a trace.
+    pub(crate) head: &'a [u8],
+}
+
+impl<'a> RequestLine<'a> {
+    pub(crate) fn of(request: &Request<'a>) -> Self {
+        Self {
+            method: request.head.method,
+            target: request.head.target,
+            head: request.head_bytes,
+        }
+    }
 }
 
 /// The version of HTTP that a client speaks, as far as the access log tells it.
@@ -118,6 +138,7 @@ impl ResponseLog {
                 status: response.status,
                 bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
                 outcome: FORWARDED,
+                trace: TraceId::of_head(request.head_bytes),
             };
             self.write(context, &logged);
         }
@@ -138,6 +159,7 @@ impl ResponseLog {
             bytes: response.bytes,
             duration: context.now().saturating_duration_since(response.arrived),
             outcome: response.outcome,
+            trace: response.trace,
         });
     }
 }
@@ -166,8 +188,8 @@ impl Responses {
 pub(crate) struct Responder<'a, 'r> {
     exchange: Exchange<'a, 'r>,
     responses: Arc<Responses>,
-    /// Method and target, for the access log.
-    line: Option<(&'a str, &'a str)>,
+    /// The request, for the access log.
+    line: Option<RequestLine<'a>>,
     protocol: Protocol,
     arrived: Instant,
     /// The outcome of a poll, unless it is the application's.
@@ -184,8 +206,8 @@ pub(crate) trait HeldRequest {
 
     fn arrived(&self) -> Instant;
 
-    /// Its method and target, if they were kept for the access log.
-    fn line(&self) -> Option<(&str, &str)>;
+    /// The request as far as it was kept for the access log.
+    fn line(&self) -> Option<RequestLine<'_>>;
 
     /// Its route and the CORS grant of its page, if it has one.
     fn page(&self) -> Option<(RouteId, CorsGrant)>;
@@ -196,8 +218,8 @@ pub(crate) trait HeldRequest {
 pub(crate) struct HeldClient<'a> {
     pub(crate) exchange: ExchangeId,
     pub(crate) arrived: Instant,
-    /// Method and target, if they were kept for the access log.
-    pub(crate) line: Option<(&'a str, &'a str)>,
+    /// The request as far as it was kept for the access log.
+    pub(crate) line: Option<RequestLine<'a>>,
     pub(crate) is_head: bool,
 }
 
@@ -241,7 +263,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         Self {
             exchange: Exchange::Now(reply),
             responses: Arc::clone(responses),
-            line: Some((request.head.method, request.head.target)),
+            line: Some(RequestLine::of(request)),
             protocol: Protocol::of(request.exchange),
             arrived: context.now(),
             outcome: None,
@@ -448,7 +470,11 @@ impl<'a, 'r> Responder<'a, 'r> {
     }
 
     fn write_line(&self, context: &Context, status: u16, body: &Body<'_>) {
-        let (method, target) = self.line.unwrap_or_default();
+        let RequestLine {
+            method,
+            target,
+            head,
+        } = self.line.unwrap_or_default();
         let has_body = method != "HEAD" && !matches!(status, 204 | 304);
         let logged = Logged {
             method,
@@ -459,6 +485,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             status,
             bytes: body.len().filter(|_| has_body).unwrap_or(0),
             outcome: self.outcome.map_or(FORWARDED, PollOutcome::as_str),
+            trace: TraceId::of_head(head),
         };
         self.responses.log.write(context, &logged);
     }

@@ -3,8 +3,9 @@
 //! Each loop appends to a buffer of its own, which the [writer](LogWriter) writes out. A loop
 //! never waits for the disk.
 
+use super::json::JsonLine;
 use super::losses::Losses;
-use super::time::write_rfc3339;
+use super::trace::TraceId;
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
 use dwell_evloop::{LogAppender, LogOptions, LogSwitch, LogWriter};
@@ -25,9 +26,9 @@ pub(crate) struct AccessLine<'a> {
     pub time: SystemTime,
     /// The client.
     pub remote: SocketAddr,
-    /// The method; empty if the request could not be parsed.
+    /// The method; empty if it was not kept.
     pub method: &'a str,
-    /// The request target; empty if the request could not be parsed.
+    /// The request target; empty if it was not kept.
     pub target: &'a str,
     /// The protocol, such as `HTTP/2`.
     pub protocol: &'a str,
@@ -39,6 +40,8 @@ pub(crate) struct AccessLine<'a> {
     pub duration: Duration,
     /// The outcome, such as `hit`.
     pub outcome: &'a str,
+    /// The trace that the request belongs to, if it names one.
+    pub trace: Option<TraceId>,
 }
 
 /// The access log of the process. When it is dropped, pending lines are written, for two seconds at
@@ -156,39 +159,21 @@ impl AccessWriter {
 
 impl AccessLine<'_> {
     fn append_to(&self, out: &mut Vec<u8>) {
-        let mut number = itoa::Buffer::new();
-        out.extend_from_slice(b"{\"time\":\"");
-        write_rfc3339(out, self.time);
-        // Writing to a Vec cannot fail.
-        let _ = write!(out, "\",\"remote\":\"{}\",\"method\":\"", self.remote);
-        escape(out, self.method);
-        out.extend_from_slice(b"\",\"target\":\"");
-        escape(out, self.target);
-        out.extend_from_slice(b"\",\"protocol\":\"");
-        out.extend_from_slice(self.protocol.as_bytes());
-        out.extend_from_slice(b"\",\"status\":");
-        out.extend_from_slice(number.format(self.status).as_bytes());
-        out.extend_from_slice(b",\"bytes\":");
-        out.extend_from_slice(number.format(self.bytes).as_bytes());
-        out.extend_from_slice(b",\"duration_us\":");
-        out.extend_from_slice(number.format(self.duration.as_micros()).as_bytes());
-        out.extend_from_slice(b",\"outcome\":\"");
-        escape(out, self.outcome);
-        out.extend_from_slice(b"\"}\n");
+        let mut line = JsonLine::begin(out, self.time, "info", format_args!("request"));
+        line.display("remote", format_args!("{}", self.remote));
+        line.text("method", self.method);
+        line.text("target", self.target);
+        line.text("protocol", self.protocol);
+        line.number("status", self.status.into());
+        line.number("bytes", self.bytes);
+        // 64 bits of microseconds last for half a million years.
+        line.number("duration_us", self.duration.as_micros() as u64);
+        line.text("outcome", self.outcome);
+        if let Some(trace) = &self.trace {
+            line.display("trace_id", format_args!("{trace}"));
+        }
+        line.end();
     }
-}
-
-/// Appends `text` as the inside of a JSON string. Source: RFC 8259 section 7.
-fn escape(out: &mut Vec<u8>, text: &str) {
-    let mut rest = text.as_bytes();
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
-    while let Some(place) = rest.iter().position(is_special) {
-        out.extend_from_slice(&rest[..place]);
-        // The special characters are ASCII, and so are their replacements.
-        let _ = write!(out, "\\u{:04x}", rest[place]);
-        rest = &rest[place + 1..];
-    }
-    out.extend_from_slice(rest);
 }
 
 /// Longest time that the writer waits for more lines once it has some.

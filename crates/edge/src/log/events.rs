@@ -3,15 +3,22 @@
 //! They are written at once until the process serves, and then through a [writer](LogWriter): a
 //! loop that logs does not wait for a reader.
 
+use super::json::{JsonLine, Message};
 use super::losses::Losses;
+use crate::config::LogFormat;
 use crate::metrics::ProcessMetrics;
 use dwell_evloop::{LogAppender, LogOptions, LogWriter};
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// The background writer of a process that serves.
 struct Background {
@@ -39,13 +46,57 @@ pub(crate) fn write_in_background(metrics: &ProcessMetrics) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the pending events and `last_words`, before the process ends. Waits for a reader for two
-/// seconds at most.
-pub fn end(last_words: &str) {
+/// Writes the pending events and the error that ends the process, if one does. Waits for a reader
+/// for two seconds at most.
+pub fn end(error: Option<&dyn fmt::Display>) {
+    let last_words = error.map_or_else(String::new, |error| match super::format() {
+        LogFormat::Text => format!("dwell: {error}\n"),
+        LogFormat::Json => error_line(format_args!("{error}"), |_| ()),
+    });
     match BACKGROUND.get() {
-        Some(background) => background.report(last_words, END_TIMEOUT),
+        Some(background) => background.report(&last_words, END_TIMEOUT),
         // An error of standard error cannot be reported.
         None => drop(io::stderr().write_all(last_words.as_bytes())),
+    }
+}
+
+/// A line in JSON that is written whatever the level is.
+fn error_line(message: fmt::Arguments<'_>, fields: impl FnOnce(&mut JsonLine<'_>)) -> String {
+    let mut out = Vec::new();
+    let mut line = JsonLine::begin(&mut out, SystemTime::now(), "error", message);
+    fields(&mut line);
+    line.end();
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Events as lines in JSON.
+pub(super) struct JsonEvents;
+
+impl<S, N> FormatEvent<S, N> for JsonEvents
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut message = Message::default();
+        event.record(&mut message);
+        let level = event.metadata().level().as_str().to_ascii_lowercase();
+        let mut out = Vec::new();
+        let message = format_args!("{}", message.0);
+        let mut line = JsonLine::begin(&mut out, SystemTime::now(), &level, message);
+        if let Some(thread) = thread::current().name() {
+            line.own("thread", thread);
+        }
+        line.own("module", event.metadata().target());
+        event.record(&mut line);
+        line.end();
+        // All of it is text.
+        writer.write_str(&String::from_utf8_lossy(&out))
     }
 }
 
@@ -55,19 +106,28 @@ pub(super) fn tell_panics() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |panic| match BACKGROUND.get() {
         Some(background) => background.report(&shown(panic), PANIC_TIMEOUT),
+        None if super::format() == LogFormat::Json => {
+            drop(io::stderr().write_all(shown(panic).as_bytes()));
+        }
         None => before(panic),
     }));
 }
 
-/// The message that the standard library prints for a panic.
+/// The message that the standard library prints for a panic, or a line with it.
 fn shown(panic: &PanicHookInfo<'_>) -> String {
     let thread = thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
     let backtrace = Backtrace::capture();
-    if backtrace.status() == BacktraceStatus::Captured {
-        format!("\nthread '{name}' {panic}\n{backtrace}\n")
-    } else {
-        format!("\nthread '{name}' {panic}\n")
+    let has_backtrace = backtrace.status() == BacktraceStatus::Captured;
+    match (super::format(), has_backtrace) {
+        (LogFormat::Json, _) => error_line(format_args!("{panic}"), |line| {
+            line.own("thread", name);
+            if has_backtrace {
+                line.display("backtrace", format_args!("{backtrace}"));
+            }
+        }),
+        (LogFormat::Text, true) => format!("\nthread '{name}' {panic}\n{backtrace}\n"),
+        (LogFormat::Text, false) => format!("\nthread '{name}' {panic}\n"),
     }
 }
 

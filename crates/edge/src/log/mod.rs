@@ -2,10 +2,12 @@
 
 mod access;
 mod events;
+mod json;
 mod losses;
 mod outage;
 mod throttle;
 mod time;
+mod trace;
 
 pub(crate) use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use events::end;
@@ -13,8 +15,9 @@ pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
 pub(crate) use throttle::LogThrottle;
 pub(crate) use time::write_rfc3339;
+pub(crate) use trace::{TRACEPARENT, TraceId, with_trace};
 
-use events::EventLine;
+use events::{EventLine, JsonEvents};
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 use std::io::{self, IsTerminal};
@@ -43,11 +46,13 @@ pub fn start(config: &LogConfig) {
             registry.with(events).try_init()
         }
         LogFormat::Json => {
-            let events = events.json().flatten_event(true).with_current_span(false);
+            let events = events.event_format(JsonEvents);
             registry.with(events).try_init()
         }
     };
     if started.is_ok() {
+        // Set before anything ends or panics.
+        let _ = FORMAT.set(config.format);
         events::tell_panics();
         // Fails only if the subscriber is gone.
         let _ = CHANGE_LEVEL.set(Box::new(move |level| drop(handle.reload(level))));
@@ -71,6 +76,14 @@ fn filter(level: LogLevel) -> LevelFilter {
         LogLevel::Trace => LevelFilter::TRACE,
     }
 }
+
+/// The format of what is logged beside the events.
+fn format() -> LogFormat {
+    FORMAT.get().copied().unwrap_or(LogFormat::Text)
+}
+
+/// Set with the subscriber, of which the process has one.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
 
 /// Set with the subscriber, of which the process has one.
 static CHANGE_LEVEL: OnceLock<Box<dyn Fn(LevelFilter) + Send + Sync>> = OnceLock::new();

@@ -7,6 +7,7 @@
 use super::ask::{Ask, Method, has_body};
 use crate::access::{client_address, is_trusted};
 use crate::config::{Config, RouteConfig};
+use crate::log::{TRACEPARENT, TraceId};
 use bytes::Bytes;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, is_hop_by_hop, parse_request};
 use dwell_upstream::{ForwardedFor, Sharing, Wants, encode_request, is_of_streams, is_ones_own};
@@ -52,6 +53,7 @@ impl Common {
         let has_body = has_body(head);
         let passing = Passing::new(route, has_body);
         let takes_any = takes_any(head);
+        let trace = TraceId::of_fields(head.fields);
         let (mut is_trimmed, mut is_plain) = (route.fill, !has_body);
         if passing.takes("host") {
             head.host.hash(&mut digest);
@@ -61,6 +63,10 @@ impl Common {
                 continue;
             }
             if takes_any && is_accept(name) {
+                continue;
+            }
+            // That of whoever asks first goes along, and sets no request apart.
+            if trace.is_some() && is_traceparent(name) {
                 continue;
             }
             if wants == Wants::OneValue && is_of_streams(name) {
@@ -174,9 +180,11 @@ pub(super) fn encode(
     let peer = origin.peer;
     let passing = shared_on.map(|route| Passing::new(route, has_body(head)));
     let takes_any = takes_any(head);
+    let trace = TraceId::of_fields(head.fields);
     let passes = |name: &str| {
         let has_fields = !takes_any || !is_accept(name);
-        passing.is_none_or(|passing| has_fields && passing.takes(name))
+        let is_of_trace = trace.is_some() && is_traceparent(name);
+        passing.is_none_or(|passing| is_of_trace || has_fields && passing.takes(name))
     };
     let target = passing.and_then(|_| common_target(head.path, head.query));
     let trusted = &config.server.trusted_proxies;
@@ -265,6 +273,10 @@ fn is_of_connection(name: &str) -> bool {
 
 fn is_accept(name: &str) -> bool {
     name.eq_ignore_ascii_case("accept")
+}
+
+fn is_traceparent(name: &str) -> bool {
+    name.eq_ignore_ascii_case(TRACEPARENT)
 }
 
 /// Returns true if a request accepts any form, as one without `Accept` does.

@@ -1,6 +1,8 @@
 //! A request that is kept while its poll waits.
 
 use crate::access::Granted;
+use crate::log::with_trace;
+use crate::responder::RequestLine;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, Version, parse_request};
 use std::sync::Arc;
 
@@ -32,10 +34,11 @@ impl KeptRequest {
         }
     }
 
-    /// Only what the access log tells of it.
+    /// Only what the access log has of it: the request line, and the field with its trace.
     pub(crate) fn request_line(head: &[u8]) -> Self {
-        let end = head.iter().position(|byte| *byte == b'\r');
-        Self::new(&head[..end.unwrap_or(head.len())], &[], &[])
+        let line = head.iter().position(|byte| *byte == b'\r');
+        let line = &head[..line.unwrap_or(head.len())];
+        Self::new(&with_trace(line, head), &[], &[])
     }
 
     /// Keeps the version by which it came, which its head does not have.
@@ -50,11 +53,15 @@ impl KeptRequest {
         &self.bytes[..self.head_bytes as usize]
     }
 
-    /// Its method and target.
-    pub(crate) fn line(&self) -> Option<(&str, &str)> {
+    /// Its part of a line of the access log.
+    pub(crate) fn line(&self) -> Option<RequestLine<'_>> {
         let line = self.head().split(|byte| *byte == b'\r').next()?;
         let mut words = std::str::from_utf8(line).ok()?.split(' ');
-        Some((words.next()?, words.next()?))
+        Some(RequestLine {
+            method: words.next()?,
+            target: words.next()?,
+            head: self.head(),
+        })
     }
 
     /// Parses the head once more; `None` of one that was not kept as a whole.

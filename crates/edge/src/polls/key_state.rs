@@ -11,7 +11,7 @@ use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId};
 use crate::cursor::Condition;
 use crate::ids::KeyId;
-use crate::responder::HeldRequest;
+use crate::responder::{HeldRequest, RequestLine};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
 use std::time::Instant;
@@ -58,7 +58,7 @@ impl HeldRequest for MultiPoll {
         self.arrived
     }
 
-    fn line(&self) -> Option<(&str, &str)> {
+    fn line(&self) -> Option<RequestLine<'_>> {
         self.request.as_deref()?.line()
     }
 

@@ -7,7 +7,7 @@ use super::places::PollPlace;
 use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::{Condition, Cursor};
-use crate::responder::HeldRequest;
+use crate::responder::{HeldRequest, RequestLine};
 use dwell_engine::ExchangeId;
 use dwell_evloop::{Id, Slab, Token};
 use dwell_memcache::watch::WaitedByLoop;
@@ -57,7 +57,7 @@ impl HeldRequest for Poll {
         self.arrived
     }
 
-    fn line(&self) -> Option<(&str, &str)> {
+    fn line(&self) -> Option<RequestLine<'_>> {
         self.request.as_deref()?.line()
     }
 

@@ -2,7 +2,7 @@
 
 use super::actions::Action;
 use super::arriving::{CONTINUE_TIMEOUT, HOLD_TIMEOUT, Proxy};
-use super::request::{Client, ProxiedRequest, RequestLine};
+use super::request::{Client, LoggedRequest, ProxiedRequest};
 use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::tunnels::Tunnel;
 use super::upload::{Start, Upload};
@@ -258,9 +258,9 @@ impl Proxy {
             fetch,
         } = adopted;
         let line = client.line.filter(|_| self.log.is_written());
-        let line = line.map(|(method, target)| {
+        let line = line.map(|line| {
             let remote = http.peer_address(client.exchange);
-            Box::new(RequestLine::new(method, target, remote))
+            Box::new(LoggedRequest::new(line, remote))
         });
         let record = ProxiedRequest {
             client: Client::new(client.exchange, client.arrived, line),

@@ -2,7 +2,7 @@
 //! leave.
 
 use super::actions::{Action, Actions};
-use super::request::{Client, ProxiedRequest, RequestLine};
+use super::request::{Client, LoggedRequest, ProxiedRequest};
 use super::response::{ErrorResponse, ProxiedResponse, ProxyReason};
 use super::upload::{Upload, passing};
 use crate::access::{
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::held::held;
 use crate::ids::ProxiedId;
 use crate::metrics::{LoopMetrics, UpstreamOutcome};
-use crate::responder::ResponseLog;
+use crate::responder::{RequestLine, ResponseLog};
 use crate::retry_after::RetryAfter;
 use bytes::Bytes;
 use dwell_engine::{BodyPlan, Outcome, Reply, Request};
@@ -173,7 +173,7 @@ impl Proxy {
         let bytes = encode_forward(head, body, &trailers, host, forwarded);
         let is_head = head.method == "HEAD";
         let line = self.log.is_written();
-        let line = line.then(|| Box::new(RequestLine::new(head.method, head.target, peer)));
+        let line = line.then(|| Box::new(LoggedRequest::new(RequestLine::of(request), peer)));
         let record = ProxiedRequest {
             client: Client::new(request.exchange, context.now(), line),
             connection: None,

@@ -2,7 +2,8 @@
 
 use super::response::ProxiedResponse;
 use super::upload::Upload;
-use crate::responder::{Logged, Protocol};
+use crate::log::TraceId;
+use crate::responder::{Logged, Protocol, RequestLine};
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use std::net::SocketAddr;
@@ -24,17 +25,18 @@ pub(super) struct Client {
     pub(super) exchange: ExchangeId,
     pub(super) arrived: Instant,
     /// The request's part of its line in the access log; absent if there is no log.
-    pub(super) line: Option<Box<RequestLine>>,
+    pub(super) line: Option<Box<LoggedRequest>>,
     /// The client has closed its sending side.
     is_half_closed: bool,
 }
 
-/// The request line of a proxied request, and the address of its client.
+/// The parts of a proxied request that its line of the access log has.
 #[derive(Debug)]
-pub(super) struct RequestLine {
+pub(super) struct LoggedRequest {
     pub(super) method: Box<str>,
     pub(super) target: Box<str>,
     pub(super) remote: Option<SocketAddr>,
+    trace: Option<TraceId>,
 }
 
 impl ProxiedRequest {
@@ -51,6 +53,7 @@ impl ProxiedRequest {
             status: self.response.status(),
             bytes: self.response.sent(),
             outcome: self.response.outcome(),
+            trace: line.trace,
         })
     }
 
@@ -70,7 +73,7 @@ impl Client {
     pub(super) fn new(
         exchange: ExchangeId,
         arrived: Instant,
-        line: Option<Box<RequestLine>>,
+        line: Option<Box<LoggedRequest>>,
     ) -> Self {
         Self {
             exchange,
@@ -81,12 +84,13 @@ impl Client {
     }
 }
 
-impl RequestLine {
-    pub(super) fn new(method: &str, target: &str, remote: Option<SocketAddr>) -> Self {
+impl LoggedRequest {
+    pub(super) fn new(line: RequestLine<'_>, remote: Option<SocketAddr>) -> Self {
         Self {
-            method: method.into(),
-            target: target.into(),
+            method: line.method.into(),
+            target: line.target.into(),
             remote,
+            trace: TraceId::of_head(line.head),
         }
     }
 }

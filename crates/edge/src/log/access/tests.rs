@@ -14,6 +14,7 @@ fn line<'a>(target: &'a str, outcome: &'a str) -> AccessLine<'a> {
         bytes: 5,
         duration: Duration::from_micros(42),
         outcome,
+        trace: None,
     }
 }
 
@@ -25,10 +26,18 @@ fn appended(line: &AccessLine<'_>) -> String {
 
 #[test]
 fn a_line_is_one_json_object() {
-    let expected = "{\"time\":\"1970-01-01T00:00:01.500Z\",\"remote\":\"127.0.0.1:4321\",\
-                    \"method\":\"GET\",\"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
+    let expected = "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"info\",\
+                    \"message\":\"request\",\"remote\":\"127.0.0.1:4321\",\"method\":\"GET\",\"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
                     \"status\":200,\"bytes\":5,\"duration_us\":42,\"outcome\":\"hit\"}\n";
     assert_eq!(appended(&line("/poll/a?x=1", "hit")), expected);
+    let head = b"GET / HTTP/1.1\r\n\
+                 traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n";
+    let traced = AccessLine {
+        trace: TraceId::of_head(head),
+        ..line("/poll/a?x=1", "hit")
+    };
+    let id = ",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n";
+    assert_eq!(appended(&traced), expected.replace("}\n", id));
 }
 
 proptest! {
