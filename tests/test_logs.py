@@ -27,7 +27,8 @@ def parsed(text):
         assert list(line)[:3] == ["time", "level", "message"], line
         assert TIME.fullmatch(line["time"]), line
         assert line["level"] in LEVELS
-        assert line["message"] and isinstance(line["message"], str)
+        assert isinstance(line["message"], str)
+        assert line["message"]
         assert all(isinstance(value, str | int | float | bool) for value in line.values()), line
     return lines
 
@@ -62,7 +63,8 @@ def test_every_line_of_a_run_with_faults_has_one_shape(start_dwell, start_memcac
     dwell.stop()
     lines = parsed(dwell.output())
     messages = [line["message"] for line in lines]
-    assert messages[-1] == "ended" and any(it.startswith("started") for it in messages)
+    assert messages[-1] == "ended"
+    assert any(it.startswith("started") for it in messages)
     requests = [line for line in lines if line["message"] == "request"]
     assert {200, 502} == {line["status"] for line in requests}
     assert "/a?b='{}'" in [line["target"] for line in requests]
