@@ -24,8 +24,9 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall clock.
-fn wall() -> SystemTime {
+/// The wall clock, for what runs between turns: in one, the time is
+/// [`Context::wall`](crate::Context::wall).
+pub fn wall() -> SystemTime {
     #[cfg(feature = "sim")]
     if let Some(wall) = crate::sim::wall() {
         return wall;

@@ -58,7 +58,7 @@ mod token;
 
 pub use carried::table::{CarriedEnd, CarriedWork};
 pub use carrier::Carrier;
-pub use clock::{now, steady_seconds};
+pub use clock::{now, steady_seconds, wall};
 pub use context::{Context, INPUT_BYTES};
 pub use dwell_timers::{Backoff, Breaker, Random, TICK};
 pub use event_loop::{Around, Driver, EventLoop};

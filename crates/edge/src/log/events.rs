@@ -7,14 +7,14 @@ use super::json::{JsonLine, Message};
 use super::losses::Losses;
 use crate::config::LogFormat;
 use crate::metrics::ProcessMetrics;
-use dwell_evloop::{LogAppender, LogOptions, LogWriter};
+use dwell_evloop::{LogAppender, LogOptions, LogWriter, wall};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -63,7 +63,7 @@ pub fn end(error: Option<&dyn fmt::Display>) {
 /// A line in JSON that is written whatever the level is.
 fn error_line(message: fmt::Arguments<'_>, fields: impl FnOnce(&mut JsonLine<'_>)) -> String {
     let mut out = Vec::new();
-    let mut line = JsonLine::begin(&mut out, SystemTime::now(), "error", message);
+    let mut line = JsonLine::begin(&mut out, wall(), "error", message);
     fields(&mut line);
     line.end();
     String::from_utf8_lossy(&out).into_owned()
@@ -88,7 +88,7 @@ where
         let level = event.metadata().level().as_str().to_ascii_lowercase();
         let mut out = Vec::new();
         let message = format_args!("{}", message.0);
-        let mut line = JsonLine::begin(&mut out, SystemTime::now(), &level, message);
+        let mut line = JsonLine::begin(&mut out, wall(), &level, message);
         if let Some(thread) = thread::current().name() {
             line.own("thread", thread);
         }

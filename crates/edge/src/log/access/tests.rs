@@ -27,7 +27,8 @@ fn appended(line: &AccessLine<'_>) -> String {
 #[test]
 fn a_line_is_one_json_object() {
     let expected = "{\"time\":\"1970-01-01T00:00:01.500Z\",\"level\":\"info\",\
-                    \"message\":\"request\",\"remote\":\"127.0.0.1:4321\",\"method\":\"GET\",\"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
+                    \"message\":\"request\",\"remote\":\"127.0.0.1:4321\",\"method\":\"GET\",\
+                    \"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
                     \"status\":200,\"bytes\":5,\"duration_us\":42,\"outcome\":\"hit\"}\n";
     assert_eq!(appended(&line("/poll/a?x=1", "hit")), expected);
     let head = b"GET / HTTP/1.1\r\n\
