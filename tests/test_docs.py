@@ -3,8 +3,8 @@
 A document is one terminal. Lines that begin with `$ ` are commands; the lines below them are what
 is seen, where `...` stands for anything. A command that starts a server goes on running until the
 same program is started anew, or the document ends. The addresses in the documents are those of a
-fresh installation; here each becomes a free one. A `toml` block whose first line is a comment with
-a file name is that file.
+fresh installation; here each becomes a free one. A block of `toml`, `python` or `html` whose first
+line is a comment with a file name is that file.
 """
 
 import dataclasses
@@ -37,6 +37,7 @@ MEMCACHED, APP = "11311", "14002"
 PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"(?:# |<!-- )(\w+\.(?:py|html))(?: -->)?\n")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 NAMED = re.compile(r"`((?:crates|bench|bindings|docs|examples|fuzz|scripts|tests)/[\w./-]+)`")
 # Made by `make bench`, so a fresh checkout may lack it.
@@ -152,6 +153,8 @@ class Terminal:
         elif words[:2] == ["python3", "examples/app.py"]:
             script = [sys.executable, ROOT / "examples/app.py", *words[2:]]
             self._start("app", script, APP)
+        elif words[0] == "python3" and words[1].endswith(".py"):
+            self._start("app", [sys.executable, *words[1:]], APP)
         else:
             return False
         return True
@@ -201,6 +204,8 @@ def test_what_a_page_shows_is_what_one_sees(page, tmp_path, cleanup):
                 check=False,
             )
             assert checked.returncode == 0, f"{place}\n{checked.stderr}"
+        elif name := FILE_NAME.match(block.text):
+            (tmp_path / name[1]).write_text(terminal.here(block.text))
         elif block.kind == "console":
             commands, shown = block.parts()
             started = [terminal.start(command) for command in commands]
