@@ -1,7 +1,8 @@
 """Servers that keep clients waiting for a key, and let somebody write to it.
 
-The edge and the floor are written to over the memcached protocol, nchan by POST. Their long-polls
-differ in the fields a client sends to say what it has already seen, their event streams in nothing.
+The edge and the floor are written to over the memcached protocol, the edge before a Redis by `SET`,
+nchan by POST. Their long-polls differ in the fields a client sends to say what it has already seen,
+their event streams in nothing.
 """
 
 import socket
@@ -9,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from harness import http, memcached
-from harness.contenders.edge import start_edge
+from harness import http, memcached, redis
+from harness.contenders.edge import redis_options, start_edge
 from harness.contenders.nginx import start_nginx
 from harness.paths import release_directory
 from harness.stage import HOST, SERVER_CORE, ContenderError, Program, Stage
@@ -20,14 +21,21 @@ WAIT_SECONDS = 50
 NCHAN_MODULE = Path("/usr/lib/nginx/modules/ngx_nchan_module.so")
 # While nothing is written nobody is told anything: not even that a stream is alive.
 QUIET = ["--set", "limits.stream_heartbeat=1h"]
+NCHAN_UPSTREAM = """
+    upstream redis {{
+        nchan_redis_server redis://{host}:{port};
+    }}
+"""
 NCHAN_LOCATIONS = """
         location ~ ^/poll/(.+)$ {
-            nchan_subscriber %s;
+            %(channels)s
+            nchan_subscriber %(kind)s;
             nchan_channel_id $1;
             nchan_message_buffer_length 1;
             nchan_message_timeout 1h;
         }
         location ~ ^/publish/poll/(.+)$ {
+            %(channels)s
             nchan_publisher;
             nchan_channel_id $1;
             nchan_message_buffer_length 1;
@@ -101,7 +109,7 @@ class EdgeBoard(StoreBoard):
     def __init__(
         self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
     ) -> None:
-        self.transport = transport or LongPolls(_waiting_fields)
+        self.transport = transport or LongPolls(waiting_fields)
         edge = start_edge(stage, [], options=[*QUIET, *options])
         self.program, self.port = edge.program, edge.port
         self._writer = memcached.Writer(edge.store_port)
@@ -111,7 +119,7 @@ class FloorBoard(StoreBoard):
     """The bare loop of sends of bench/floor, which has one value for all paths."""
 
     def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
-        self.transport = transport or LongPolls(_waiting_fields)
+        self.transport = transport or LongPolls(waiting_fields)
         self.port, store_port = stage.free_port(), stage.free_port()
         program = str(release_directory() / "dwell-bench-fan-out")
         arguments = [program, str(self.port), str(store_port)]
@@ -119,7 +127,30 @@ class FloorBoard(StoreBoard):
         self._writer = memcached.Writer(store_port)
 
 
-def _waiting_fields(seen: http.Answer) -> Fields:
+class RedisBoard(Board):
+    """`dwell serve` before a Redis, which is written to."""
+
+    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
+        self.transport = transport or LongPolls(waiting_fields)
+        port = redis.start(stage)
+        edge = start_edge(stage, [], options=[*QUIET, *redis_options(port)])
+        self.program, self.port = edge.program, edge.port
+        self.client = redis.Client(port)
+
+    def begin_write(self, path: str, value: bytes) -> None:
+        """Sends a `SET`; the key is the path."""
+        self.client.begin_set(path, value)
+
+    def finish_write(self, path: str) -> None:
+        """Reads OK."""
+        self.client.finish_set(path)
+
+    def close(self) -> None:
+        """Closes the connection to Redis."""
+        self.client.close()
+
+
+def waiting_fields(seen: http.Answer) -> Fields:
     """The cursor as an entity tag, and RFC 7240's `wait`."""
     if "etag" not in seen.fields:
         raise ContenderError("a poll was answered without an ETag")
@@ -130,14 +161,19 @@ class NchanBoard(Board):
     """nginx with nchan, one message kept per channel."""
 
     def __init__(
-        self, stage: Stage, transport: Transport | None = None, directives: str = ""
+        self,
+        stage: Stage,
+        transport: Transport | None = None,
+        directives: str = "",
+        channels: str = "",
+        upstreams: str = "",
     ) -> None:
         if not NCHAN_MODULE.exists():
             raise ContenderError("libnginx-mod-nchan is not installed")
         self.transport = transport or LongPolls(_nchan_waiting_fields)
         kind = "eventsource" if isinstance(transport, EventStreams) else "longpoll"
-        locations = directives + NCHAN_LOCATIONS % kind
-        self.program, self.port = start_nginx(stage, "", locations, [NCHAN_MODULE])
+        locations = directives + NCHAN_LOCATIONS % {"kind": kind, "channels": channels}
+        self.program, self.port = start_nginx(stage, upstreams, locations, [NCHAN_MODULE])
         self._writer = socket.create_connection((HOST, self.port), timeout=10)
 
     def begin_write(self, path: str, value: bytes) -> None:
@@ -154,6 +190,14 @@ class NchanBoard(Board):
     def close(self) -> None:
         """Closes the connection for publishing."""
         self._writer.close()
+
+
+class NchanRedisBoard(NchanBoard):
+    """nginx with nchan, whose channels are in a Redis."""
+
+    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
+        upstreams = NCHAN_UPSTREAM.format(host=HOST, port=redis.start(stage))
+        super().__init__(stage, transport, channels="nchan_redis_pass redis;", upstreams=upstreams)
 
 
 def _nchan_waiting_fields(seen: http.Answer) -> Fields:

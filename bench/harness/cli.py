@@ -23,6 +23,7 @@ from harness import (
     tables,
     targets,
     tls,
+    tracked,
     turns,
     upgrades,
     waiting,
@@ -41,7 +42,7 @@ CACHE_TITLE = "What 64 MiB keep: 1,000,000 keys by Zipf's law, without and with 
 STORM_TITLE = "A storm of misses: everybody asks for one key that nobody has stored"
 RELOAD_TITLE = "A new configuration five times a second, under wrk and with held polls"
 PARTS = [group.name for group in REQUEST_GROUPS]
-PARTS += ["ab", "store", "waiting", "storm", "reload", "tls", "http2", "turns"]
+PARTS += ["ab", "store", "waiting", "storm", "reload", "tls", "http2", "redis", "turns"]
 BUILDS = (
     ["-p", "dwell-bench-floor"],
     ["--bin", "dwell"],
@@ -170,6 +171,7 @@ def _row_names() -> list[str]:
     small = [*storm.steps(Method()), *reloads.steps(Method())]
     contenders += [contender.name for contender in (*tls.CONTENDERS, *http2.CONTENDERS)]
     small += [*tls.held_steps(Method()), *upgrades.steps(Method()), *http2.held_steps(Method())]
+    small += tracked.steps(Method())
     return [*contenders, *waiting.names(IDLE_CONTENDERS), *(row.name for row, _ in small)]
 
 
@@ -254,6 +256,7 @@ def _measure_waiting(only: Sequence[str], method: Method) -> list[Table]:
         ("tls", "tls_held", tls.HELD_TITLE, tls.held_steps(method)),
         ("tls", "tls_upgrade", upgrades.TITLE, upgrades.steps(method)),
         ("http2", "http2_held", http2.HELD_TITLE, http2.held_steps(method)),
+        ("redis", "redis_held", tracked.TITLE, tracked.steps(method)),
     ]
     found: list[Table] = []
     for part, name, title, steps in parts:

@@ -18,6 +18,7 @@ TOOLS = {
     "h2load": "nghttp2-client",
     "nginx": "nginx-light",
     "memcached": "memcached",
+    "redis-server": "redis-server",
     "strace": "strace",
 }
 QUIET_LOAD = 0.5
@@ -39,6 +40,7 @@ def facts() -> dict[str, str | int | float]:
         "rustc": _first(["rustc", "--version"], r"rustc (\S+)"),
         "nginx": _first(["nginx", "-v"], r"nginx/(\S+)"),
         "memcached": _first(["memcached", "-V"], r"memcached (\S+)"),
+        "redis": _first(["redis-server", "--version"], r"v=(\S+)"),
         "wrk": _first(["wrk", "-v"], r"wrk (\S+)"),
         "ab": _first(["ab", "-V"], r"Version (\S+)"),
         "h2load": _first(["h2load", "--version"], r"nghttp2/(\S+)"),

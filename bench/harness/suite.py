@@ -7,6 +7,7 @@ from harness.contenders import (
     Design2009,
     EdgeHit,
     EdgeMiss,
+    EdgeRedis,
     EngineHello,
     Floor,
     LookupFloor,
@@ -70,7 +71,7 @@ REQUEST_GROUPS = (
     ),
     Group(
         "memcached",
-        "The value from memcached (on the load generator's core)",
+        "The value from memcached or Redis (on the load generator's core)",
         (
             LookupFloor(),
             EDGE_MEMCACHED,
@@ -81,6 +82,7 @@ REQUEST_GROUPS = (
                 servers=1,
                 many_keys=True,
             ),
+            EdgeRedis(),
             NginxMemcached(
                 "nginx_memcached_keys", "nginx, memcached_pass, 1,000 keys", many_keys=True
             ),

@@ -174,6 +174,18 @@ HTTP2_HELD_COLUMNS = (
     Column("CPU us per waiter", figure("fan_out_cpu_us_per_waiter", 2)),
     Column("remarks", remarks),
 )
+REDIS_COLUMNS = (
+    Column("server", name),
+    Column("write to answer, p50 ms", figure("woken_p50_ms", 2)),
+    Column("p99 ms", figure("woken_p99_ms", 2)),
+    Column("GETs/change", figure("gets_per_change", 2)),
+    Column("bytes in Redis per key", figure("server_bytes_per_key")),
+    Column("user bytes each", figure("bytes_per_client")),
+    Column("one write: first answered, ms", figure("fan_out_first_ms", 2)),
+    Column("last answered, ms", figure("fan_out_last_ms", 1)),
+    Column("CPU us per waiter", figure("fan_out_cpu_us_per_waiter", 2)),
+    Column("remarks", remarks),
+)
 TURNS_COLUMNS = (
     Column("server", name),
     Column("empty turn, us", figure("empty_turn_us", 2)),
@@ -217,6 +229,7 @@ def columns_of(table_name: str) -> Sequence[Column]:
         "tls_upgrade": UPGRADE_COLUMNS,
         "http2": HTTP2_COLUMNS,
         "http2_held": HTTP2_HELD_COLUMNS,
+        "redis_held": REDIS_COLUMNS,
         "turns": TURNS_COLUMNS,
     }
     return special.get(table_name, LOAD_COLUMNS)

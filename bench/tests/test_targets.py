@@ -16,6 +16,7 @@ from harness import (
     targets,
     timers,
     tls,
+    tracked,
     upgrades,
     waiting,
     ways,
@@ -131,7 +132,7 @@ def test_every_figure_of_the_file_names_a_row_of_the_suite() -> None:
     rows |= {f"ab.{contender.name}" for contender in suite.AB_CONTENDERS}
     rows |= set(waiting.names(suite.IDLE_CONTENDERS))
     small = (ways.steps, storm.steps, reloads.steps, tls.held_steps, upgrades.steps)
-    small += (http2.held_steps,)
+    small += (http2.held_steps, tracked.steps)
     rows |= {row.name for steps in small for row, _ in steps(Method())}
     for server in ("store_edge", "store_memcached"):
         rows |= {storeload.name_of(server, mode) for mode in storeload.MODES}

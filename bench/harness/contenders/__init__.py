@@ -2,7 +2,7 @@
 
 from harness.contenders.base import BODY, Contender, Running
 from harness.contenders.design2009 import Design2009
-from harness.contenders.edge import EdgeHit, EdgeMiss
+from harness.contenders.edge import EdgeHit, EdgeMiss, EdgeRedis
 from harness.contenders.nginx import NginxMemcached, NginxProxy, NginxReturn
 from harness.contenders.plain import EngineHello, Floor, LookupFloor
 from harness.contenders.unchanged import NginxFile, NginxReturn304, Unchanged
@@ -13,6 +13,7 @@ __all__ = [
     "Design2009",
     "EdgeHit",
     "EdgeMiss",
+    "EdgeRedis",
     "EngineHello",
     "Floor",
     "LookupFloor",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness import memcached
+from harness import memcached, redis
 from harness.contenders.base import BODY, HIT_KEYS, HIT_PATH, MISS_KEYS, Contender, Running
 from harness.contenders.plain import start_floor
 from harness.paths import release_directory
@@ -53,6 +53,11 @@ def start_edge(
     return Edge(program, port, store_port, admin_port)
 
 
+def redis_options(port: int) -> list[str]:
+    """The options of an edge whose values are in this Redis."""
+    return ["--redis", f"redis://{HOST}:{port}"]
+
+
 class EdgeHit(Contender):
     """A poll answered from the embedded store or from memcached."""
 
@@ -76,6 +81,25 @@ class EdgeHit(Contender):
         for port in ports or [edge.store_port]:
             memcached.fill(port, keys, BODY)
         return Running(edge.program, edge.port, HIT_PATH, HIT_KEYS if self._many_keys else None)
+
+
+class EdgeRedis(Contender):
+    """A poll answered from Redis."""
+
+    name = "edge_redis_keys"
+    label = "dwell edge, Redis, 1,000 keys"
+    ours = True
+    traced = True
+    note = "its target divides it by `nginx_memcached_keys`"
+
+    def start(self, stage: Stage) -> Running:
+        """Starts Redis with the keys, and the edge."""
+        port = redis.start(stage)
+        edge = start_edge(stage, [], options=redis_options(port))
+        client = redis.Client(port)
+        client.set_all(HIT_KEYS.paths(), BODY)
+        client.close()
+        return Running(edge.program, edge.port, HIT_PATH, HIT_KEYS)
 
 
 class EdgeMiss(Contender):

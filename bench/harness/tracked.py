@@ -1,0 +1,106 @@
+"""The wait for a write to Redis: its time, what Redis is asked, and one wake-up of many."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from harness.boards import NchanRedisBoard, RedisBoard
+from harness.contenders import BODY
+from harness.measure import Method, Row, Step
+from harness.pollers import Pollers
+from harness.stage import Stage
+from harness.waiting import SHARED_PATH, held, settle
+
+TITLE = "Clients waiting for a write to Redis (on the load generator's core)"
+WOKEN_TIMEOUT_SECONDS = 5.0
+# Changes of one key, and the seconds between two of them.
+OFTEN = (250, 0.02)
+SELDOM = (20, 1.0)
+
+Figures = dict[str, Any]
+
+
+def woken(changes: int, pause: float) -> Figures:
+    """The time from a `SET` to the answer of one held poll, and what Redis is asked meanwhile.
+
+    Raises:
+        ContenderError: a change was not told, or something else was.
+    """
+    with Stage() as stage:
+        board = RedisBoard(stage)
+        stage.on_exit(board.close)
+        board.fill([SHARED_PATH], BODY)
+        with Pollers(board.port, [SHARED_PATH], board.transport) as poller:
+            poller.open()
+            poller.hold()
+            settle(board.program.pid)
+            times = []
+            for number in range(changes + 1):
+                if number == 1:
+                    gets = board.client.gets()
+                value = b"change %d" % number
+                time.sleep(pause)
+                arrivals = poller.arrivals()
+                start = time.monotonic()
+                board.begin_write(SHARED_PATH, value)
+                _, last = arrivals.wait_all(WOKEN_TIMEOUT_SECONDS)
+                board.finish_write(SHARED_PATH)
+                arrivals.close()
+                poller.take_answers(value)
+                poller.hold()
+                times.append((last - start) * 1e3)
+            settle(board.program.pid)
+            gets = board.client.gets() - gets
+    del times[0]
+    return {
+        "woken_p50_ms": statistics.median(times),
+        "woken_p99_ms": sorted(times)[math.ceil(len(times) * 0.99) - 1],
+        "gets_per_change": gets / changes,
+    }
+
+
+def armed(keys: int) -> Figures:
+    """The memory that Redis takes for each key that is waited for.
+
+    Raises:
+        ContenderError: a client was not kept waiting.
+    """
+    with Stage() as stage:
+        board = RedisBoard(stage)
+        stage.on_exit(board.close)
+        paths = [f"/poll/k{index}" for index in range(keys)]
+        board.fill(paths, BODY)
+        with Pollers(board.port, paths, board.transport) as pollers:
+            pollers.open()
+            settle(board.program.pid)
+            before = int(board.client.info("memory")["used_memory"])
+            pollers.hold()
+            settle(board.program.pid)
+            grown = int(board.client.info("memory")["used_memory"]) - before
+            pollers.require_silence()
+    return {"server_bytes_per_key": grown / keys}
+
+
+def steps(method: Method) -> list[Step]:
+    """A row for each server and way of writing."""
+    clients = method.waiting_clients
+    shared = [SHARED_PATH] * clients
+    ours: tuple[tuple[str, str, Callable[[], Figures]], ...] = (
+        ("redis_often", "one poll, 50 writes a second", partial(woken, *OFTEN)),
+        ("redis_seldom", "one poll, a write a second", partial(woken, *SELDOM)),
+        ("redis_armed", f"{clients:,} long-polls on a key each", partial(armed, clients)),
+        (
+            "redis_shared",
+            f"{clients:,} long-polls on one key",
+            partial(held, RedisBoard, shared, method, fan_out=True),
+        ),
+    )
+    steps: list[Step] = [
+        (Row(name, f"dwell edge, Redis, {label}", ours=True), step) for name, label, step in ours
+    ]
+    label = f"nginx with nchan, Redis, {clients:,} long-polls on one channel"
+    nchan = partial(held, NchanRedisBoard, shared, method, fan_out=True)
+    return [*steps, (Row("redis_nchan", label, ours=False), nchan)]
