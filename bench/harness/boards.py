@@ -130,10 +130,12 @@ class FloorBoard(StoreBoard):
 class RedisBoard(Board):
     """`dwell serve` before a Redis, which is written to."""
 
-    def __init__(self, stage: Stage, transport: Transport | None = None) -> None:
+    def __init__(
+        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
+    ) -> None:
         self.transport = transport or LongPolls(waiting_fields)
         port = redis.start(stage)
-        edge = start_edge(stage, [], options=[*QUIET, *redis_options(port)])
+        edge = start_edge(stage, [], options=[*QUIET, *redis_options(port), *options])
         self.program, self.port = edge.program, edge.port
         self.client = redis.Client(port)
 

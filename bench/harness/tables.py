@@ -179,6 +179,7 @@ REDIS_COLUMNS = (
     Column("write to answer, p50 ms", figure("woken_p50_ms", 2)),
     Column("p99 ms", figure("woken_p99_ms", 2)),
     Column("GETs/change", figure("gets_per_change", 2)),
+    Column("GETs/poll", figure("gets_per_poll", 2)),
     Column("bytes in Redis per key", figure("server_bytes_per_key")),
     Column("user bytes each", figure("bytes_per_client")),
     Column("one write: first answered, ms", figure("fan_out_first_ms", 2)),

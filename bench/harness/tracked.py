@@ -19,6 +19,8 @@ WOKEN_TIMEOUT_SECONDS = 5.0
 # Changes of one key, and the seconds between two of them.
 OFTEN = (250, 0.02)
 SELDOM = (20, 1.0)
+KEEP = ["--set", "redis.kept_bytes_max=16MiB"]
+KEPT_POLLS = 1000
 
 Figures = dict[str, Any]
 
@@ -62,6 +64,28 @@ def woken(changes: int, pause: float) -> Figures:
     }
 
 
+def kept(polls: int) -> Figures:
+    """What Redis is asked by polls for a key that another poll waits for.
+
+    Raises:
+        ContenderError: a client was not kept waiting.
+    """
+    with Stage() as stage:
+        board = RedisBoard(stage, options=KEEP)
+        stage.on_exit(board.close)
+        board.fill([SHARED_PATH], BODY)
+        with Pollers(board.port, [SHARED_PATH], board.transport) as poller:
+            poller.open()
+            poller.hold()
+            settle(board.program.pid)
+            gets = board.client.gets()
+            with Pollers(board.port, [SHARED_PATH] * polls) as others:
+                others.open()
+            gets = board.client.gets() - gets
+            poller.require_silence()
+    return {"gets_per_poll": gets / polls}
+
+
 def armed(keys: int) -> Figures:
     """The memory that Redis takes for each key that is waited for.
 
@@ -91,6 +115,7 @@ def steps(method: Method) -> list[Step]:
     ours: tuple[tuple[str, str, Callable[[], Figures]], ...] = (
         ("redis_often", "one poll, 50 writes a second", partial(woken, *OFTEN)),
         ("redis_seldom", "one poll, a write a second", partial(woken, *SELDOM)),
+        ("redis_kept", "polls of a key that one waits for", partial(kept, KEPT_POLLS)),
         ("redis_armed", f"{clients:,} long-polls on a key each", partial(armed, clients)),
         (
             "redis_shared",
