@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness import http, memcached, redis
-from harness.contenders.edge import redis_options, start_edge
+from harness.contenders.edge import start_edge
 from harness.contenders.nginx import start_nginx
 from harness.paths import release_directory
 from harness.stage import HOST, SERVER_CORE, ContenderError, Program, Stage
@@ -135,7 +135,7 @@ class RedisBoard(Board):
     ) -> None:
         self.transport = transport or LongPolls(waiting_fields)
         port = redis.start(stage)
-        edge = start_edge(stage, [], options=[*QUIET, *redis_options(port), *options])
+        edge = start_edge(stage, [], options=[*QUIET, *options], redis_port=port)
         self.program, self.port = edge.program, edge.port
         self.client = redis.Client(port)
 

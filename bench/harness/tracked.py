@@ -12,6 +12,7 @@ from harness.contenders import BODY
 from harness.measure import Method, Row, Step
 from harness.pollers import Pollers
 from harness.stage import Stage
+from harness.transports import EventStreams, Transport
 from harness.waiting import SHARED_PATH, held, settle
 
 TITLE = "Clients waiting for a write to Redis (on the load generator's core)"
@@ -25,14 +26,14 @@ KEPT_POLLS = 1000
 Figures = dict[str, Any]
 
 
-def woken(changes: int, pause: float) -> Figures:
-    """The time from a `SET` to the answer of one held poll, and what Redis is asked meanwhile.
+def woken(transport: Transport | None, changes: int, pause: float) -> Figures:
+    """The time from a `SET` to what one client is told, and what Redis is asked meanwhile.
 
     Raises:
         ContenderError: a change was not told, or something else was.
     """
     with Stage() as stage:
-        board = RedisBoard(stage)
+        board = RedisBoard(stage, transport)
         stage.on_exit(board.close)
         board.fill([SHARED_PATH], BODY)
         with Pollers(board.port, [SHARED_PATH], board.transport) as poller:
@@ -113,8 +114,13 @@ def steps(method: Method) -> list[Step]:
     clients = method.waiting_clients
     shared = [SHARED_PATH] * clients
     ours: tuple[tuple[str, str, Callable[[], Figures]], ...] = (
-        ("redis_often", "one poll, 50 writes a second", partial(woken, *OFTEN)),
-        ("redis_seldom", "one poll, a write a second", partial(woken, *SELDOM)),
+        ("redis_often", "one poll, 50 writes a second", partial(woken, None, *OFTEN)),
+        ("redis_seldom", "one poll, a write a second", partial(woken, None, *SELDOM)),
+        (
+            "redis_stream",
+            "one event stream, 50 writes a second",
+            partial(woken, EventStreams(), *OFTEN),
+        ),
         ("redis_kept", "polls of a key that one waits for", partial(kept, KEPT_POLLS)),
         ("redis_armed", f"{clients:,} long-polls on a key each", partial(armed, clients)),
         (

@@ -28,11 +28,12 @@ def start_edge(
     memcached_ports: list[int],
     upstream_port: int | None = None,
     options: Sequence[str] = (),
+    redis_port: int | None = None,
 ) -> Edge:
     """Starts `dwell serve` with one loop on the server's core.
 
-    Shape: on the embedded store if `memcached_ports` is empty; `options` are further ones of the
-    command line.
+    Shape: on the embedded store if there is neither memcached nor Redis; `options` are further ones
+    of the command line.
     """
     port, admin_port = stage.free_port(), stage.free_port()
     arguments = [str(release_directory() / "dwell"), "serve", "--listen", f"{HOST}:{port}"]
@@ -42,6 +43,9 @@ def start_edge(
         store_port = memcached_ports[0]
         for server_port in memcached_ports:
             arguments += ["--memcached", f"{HOST}:{server_port}"]
+    elif redis_port is not None:
+        store_port = redis_port
+        arguments += ["--redis", f"redis://{HOST}:{redis_port}"]
     else:
         store_port = stage.free_port()
         ready.append(store_port)
@@ -51,11 +55,6 @@ def start_edge(
         arguments += ["--set", f"upstream.idle_max={KEEPALIVE_CONNECTIONS}"]
     program = stage.start("dwell", [*arguments, *options], SERVER_CORE, ready)
     return Edge(program, port, store_port, admin_port)
-
-
-def redis_options(port: int) -> list[str]:
-    """The options of an edge whose values are in this Redis."""
-    return ["--redis", f"redis://{HOST}:{port}"]
 
 
 class EdgeHit(Contender):
@@ -95,7 +94,7 @@ class EdgeRedis(Contender):
     def start(self, stage: Stage) -> Running:
         """Starts Redis with the keys, and the edge."""
         port = redis.start(stage)
-        edge = start_edge(stage, [], options=redis_options(port))
+        edge = start_edge(stage, [], redis_port=port)
         client = redis.Client(port)
         client.set_all(HIT_KEYS.paths(), BODY)
         client.close()
