@@ -11,6 +11,7 @@ use crate::reload::DRAIN;
 use crate::report::Counts;
 use crate::socket::Socket;
 use crate::step::{Ask, Has, Method, Order};
+use crate::streamer::READ;
 use crate::world::World;
 use crate::writer::Writer;
 use dwell_evloop::sim::{SimStream, Trace};
@@ -233,7 +234,7 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
         let reason = format!("client {number} does not wait for the last change");
         return Err(world.failure((Oracle::Newest, reason)));
     }
-    let reads = world.reads();
+    let reads = (world.now(), world.reads());
     change_all(world);
     world.pass(told(&world.options))?;
     check_reads(world, &reads)?;
@@ -266,16 +267,28 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A change is read once by each loop in which somebody waits for it, and by a sweep.
-fn check_reads(world: &World, before: &[u64]) -> Result<(), Failure> {
+/// A change is read once by each loop in which somebody waits for it, by a sweep, and with each
+/// sign of life of a stream that names several keys.
+fn check_reads(world: &mut World, (since, before): &(Duration, Vec<u64>)) -> Result<(), Failure> {
     let Some(redis) = &world.options.redis else {
         return Ok(());
     };
     let sweeps = if redis.may_sweep() { 4 } else { 1 };
     let most = (1 + sweeps) * world.options.loops as u64;
-    for (key, (now, before)) in world.reads().iter().zip(before).enumerate() {
-        if now - before > most {
-            let reason = format!("key {key} is read {} times for one change", now - before);
+    let counts = world.reads().into_iter().zip(before);
+    let counts: Vec<_> = counts.map(|(now, before)| now - before).collect();
+    if counts.iter().any(|count| *count > most) {
+        // A sign of life may be on its way whose reads have come.
+        world.pass(READ)?;
+    }
+    for (key, count) in counts.into_iter().enumerate() {
+        let streams = world.followers.streams.iter();
+        let beats: Result<usize, _> = streams.map(|it| it.reads_since(key, *since)).sum();
+        let beats = beats.map_err(|broken| world.failure(broken))?;
+        if count > most + beats as u64 {
+            let reason = format!(
+                "key {key} is read {count} times for one change, and {beats} times for streams"
+            );
             return Err(world.failure((Oracle::Bounds, reason)));
         }
     }

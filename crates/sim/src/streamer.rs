@@ -25,10 +25,14 @@ pub(crate) struct Streamer {
     /// The moment from which it may be told of changes.
     clear_since: Duration,
     next_at: Duration,
+    /// The moments at which it has begun or got a sign of life: then all of several keys are read.
+    beats: Vec<Duration>,
 }
 
 /// The time after which it comes back.
 const BACK: Duration = Duration::from_millis(500);
+/// The time within which a calm network brings a sign of life, and all that is read for it.
+pub(crate) const READ: Duration = Duration::from_millis(5);
 /// The time between two small reads of a slow client, the bytes of one, and its window.
 const PACE: Duration = Duration::from_millis(20);
 const LITTLE: usize = 64;
@@ -48,7 +52,27 @@ impl Streamer {
             slow_until: Duration::ZERO,
             clear_since: Duration::ZERO,
             next_at: Duration::ZERO,
+            beats: Vec::new(),
         }
+    }
+
+    /// Reads of a key since then, a short while ago, that are for all of several keys: those of a
+    /// beginning or a sign of life. A read may wait until others have come, and leave a moment
+    /// later.
+    ///
+    /// # Errors
+    /// If these are more than one for each change, a heartbeat and a beginning.
+    pub(crate) fn reads_since(&self, key: usize, since: Duration) -> Result<usize, Broken> {
+        if !self.names_keys() || self.keys.iter().all(|one| one.key != key) {
+            return Ok(0);
+        }
+        let is_since = |at: &&Duration| **at + READ >= since;
+        let beats = self.beats.iter().filter(is_since).count();
+        if beats > self.keys.len() + 2 {
+            let reason = format!("a stream gets {beats} signs of life since {since:?}");
+            return Err((Oracle::Bounds, reason));
+        }
+        Ok(beats)
     }
 
     /// The keys that it follows, and the states of them that it was told last.
@@ -236,6 +260,7 @@ impl Streamer {
         let (kind, data) = (field("event"), field("data"));
         let is_deletion = kind == Some("delete");
         if !is_deletion && data.is_none() {
+            self.beats.push(now);
             return Ok(());
         }
         let label = if is_deletion { data } else { kind };

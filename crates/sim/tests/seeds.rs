@@ -84,6 +84,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         6_403_618,
         "with HTTP/2, half a field block had its time anew whenever the server had to write",
     ),
+    (
+        7_247_845,
+        "the simulator did not know that a stream of several keys reads them at its heartbeat",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;
