@@ -173,8 +173,8 @@ def test_the_page_shows_what_happens(edge, app, browser, cleanup, tmp_path, widt
     await_row(page, "waiters", "event streams", "1")
     cleanup.enter_context(WebSocket(edge.address, KEY))
     await_row(page, "waiters", "WebSockets", "1")
-    await_row(page, "connections", "take a stream", "2")
-    await_row(page, "connections", "hold a poll", "3")
+    await_row(page, "connections", "with a stream", "2")
+    await_row(page, "connections", "with a held poll", "3")
     assert row(page, "cache", "items") == "1"
     # How long it took to answer, as something was asked of it.
     until(lambda: re.search(r"^> 10 s$| m?s$", row(page, "upstream", app.url)), "its time is shown")
@@ -185,6 +185,58 @@ def test_the_page_shows_what_happens(edge, app, browser, cleanup, tmp_path, widt
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("window.faults ?? []") == []
     page.screenshot(tmp_path / "dashboard.png")
+
+
+def test_responses_are_shown_by_status_and_the_title_tells_processes_apart(
+    edge, app, browser, cleanup
+):
+    page = open_page(browser, edge)
+    cleanup.callback(page.close)
+    app.stop()
+    edge.store().set(KEY, b"value")
+    assert edge.get(KEY).status == 200
+    assert edge.get("/page").status == 502
+    shown = (
+        "[...document.querySelectorAll('#responses-legend li:not([hidden])')].map(e => e.innerText)"
+    )
+    until(
+        lambda: [text[:3] for text in page.run(shown)] == ["2xx", "5xx"],
+        "the two classes are shown",
+    )
+    assert page.run("document.querySelectorAll('#responses-chart path').length") > 0
+    page.wait_for(f"document.title === '0 waiting · {ports.text(edge.admin_address)} · Dwell'")
+    assert " of " in row(page, "process", "open files")
+    # An hour has the same readings in steps of ten seconds.
+    page.run("document.getElementById('range').click()")
+    assert page.text(".begin") == "1 h ago"
+    assert page.run("coarse.length") >= 1
+    page.run("document.getElementById('range').click()")
+    assert page.text(".begin") == "2 min ago"
+    assert page.run("window.faults ?? []") == []
+
+
+def test_watched_keys_are_found_and_explained(lone_edge, browser, cleanup):
+    lone_edge.store().set(KEY, b"value")
+    fields = {"If-None-Match": lone_edge.get(KEY).etag}
+    for _ in range(3):
+        cleanup.enter_context(lone_edge.connect()).ask(f"{KEY}?wait=30", fields=fields)
+    cleanup.enter_context(EventStream(lone_edge.address, "/poll/bob").begin())
+    lone_edge.await_waiters(4)
+    page = open_page(browser, lone_edge)
+    cleanup.callback(page.close)
+    page.run("document.querySelector('#search button').click()")
+    until(
+        lambda: page.run("document.querySelectorAll('#watched tr').length") == 2, "both are there"
+    )
+    assert row(page, "watched", KEY) == "3"
+    assert page.text("#watched-note") == "2 keys with 4 watchers."
+    page.run("document.querySelector('#watched tr').click()")
+    page.wait_for("document.querySelectorAll('#explained tr').length > 3")
+    assert row(page, "explained", "value").startswith("5 bytes, cursor ")
+    page.run("document.getElementById('prefix').value = '/nothing'")
+    page.run("document.querySelector('#search button').click()")
+    page.wait_for("document.getElementById('watched-note').textContent.startsWith('0 keys')")
+    assert page.run("window.faults ?? []") == []
 
 
 def test_a_reader_of_screens_finds_names(lone_edge, browser, cleanup):

@@ -1,7 +1,9 @@
 "use strict";
 const at = (id) => document.getElementById(id);
 const POINTS_MAX = 121, WINDOW = 60, LATENCY_WINDOW = 15, SILENCE_MS = 5000;
-const SERVERS_SHOWN = 8;
+const SERVERS_SHOWN = 8, KEYS_SHOWN = 20;
+// The last hour in coarser steps, as long as the page is open.
+const COARSE = 10, COARSE_MAX = 361;
 
 // What the outcomes of polls are to whoever looks; what is not named is "other".
 const GROUPS = [
@@ -11,6 +13,10 @@ const GROUPS = [
   { name: "from the upstream", color: "missed", of: ["miss"] },
   { name: "refused or failed", color: "failed", of: ["refused", "failed", "bad_key", "not_found"] },
   { name: "other", color: "other", of: null },
+];
+const STATUSES = [
+  { name: "2xx", color: "cached" }, { name: "3xx", color: "ended" }, { name: "4xx", color: "missed" },
+  { name: "5xx", color: "failed" }, { name: "1xx", color: "other" },
 ];
 const NAMED = new Set(GROUPS.flatMap((group) => group.of ?? []));
 const CACHED = ["hit", "empty", "not_modified", "woken", "wait_ended"];
@@ -44,7 +50,18 @@ function span(seconds) {
 }
 
 // The readings of the last two minutes, and what lies between two of them.
-let points = [];
+let points = [], coarse = [], pointsMax = POINTS_MAX, isHour = false;
+/** Draws with the readings of the last hour, if those are asked for. */
+function withRange(draw) {
+  if (!isHour) return draw();
+  const recent = points;
+  [points, pointsMax] = [[...coarse, ...(coarse.at(-1) === recent.at(-1) ? [] : recent.slice(-1))], COARSE_MAX];
+  try {
+    return draw();
+  } finally {
+    [points, pointsMax] = [recent, POINTS_MAX];
+  }
+}
 const sum = (counts, names) => names.reduce((total, name) => total + (counts[name] ?? 0), 0);
 const total = (counts) => Object.values(counts).reduce((all, one) => all + one, 0);
 function grown(of, end = points.length - 1, back = 1) {
@@ -95,7 +112,7 @@ function roundUp(value) {
   return [1, 1.5, 2, 3, 4, 5, 7.5, 10].map((step) => step * power).find((step) => step >= value);
 }
 const across = (index, width) =>
-  (width * (POINTS_MAX - points.length + index) / (POINTS_MAX - 1)).toFixed(1);
+  (width * (pointsMax - points.length + index) / (pointsMax - 1)).toFixed(1);
 function drawStack(svg, series) {
   const stacked = points.map(() => 0);
   const layers = series.map(({ color, values }) => {
@@ -139,7 +156,19 @@ const FIGURES = [
     show: () => [percent(hitRatio()), hitRatio() === null ? "no polls lately" : "last minute"],
   },
   {
-    name: "Feed lag", curve: (i) => finite(quantile((p) => p.wake_latency, .99, i, LATENCY_WINDOW)),
+    name: "Response time", curve: (i) => finite(quantile((p) => p.request_duration, .99, i, LATENCY_WINDOW)),
+    show: () => [
+      latency(quantile((p) => p.request_duration, .99)),
+      quantile((p) => p.request_duration, .99) === null ? "no responses lately"
+        : `99 %; 50 % within ${latency(quantile((p) => p.request_duration, .5))}`,
+    ],
+  },
+  {
+    name: "Errors", curve: (i) => (i === 0 ? null : rateOf(ofErrors, i)),
+    show: (now) => [perSecond(smooth(ofErrors)), `${count(ofErrors(now))} responses of 5xx so far`],
+  },
+  {
+    name: "Wake latency", curve: (i) => finite(quantile((p) => p.wake_latency, .99, i, LATENCY_WINDOW)),
     show: () => [
       latency(quantile((p) => p.wake_latency, .99)),
       quantile((p) => p.wake_latency, .99) === null
@@ -161,6 +190,7 @@ const FIGURES = [
     show: (now) => [bytes(now.process?.resident_bytes ?? 0), "resident"],
   },
 ];
+const ofErrors = (p) => p.requests["5xx"] ?? 0;
 // What was shared was not asked for.
 const ofUpstream = (p) => total(p.upstream) - (p.upstream.coalesced ?? 0);
 // How long a server takes to begin an answer; it may have come with a new configuration.
@@ -177,12 +207,14 @@ for (const figure of FIGURES) {
   at("figures").append(element("article", { className: "figure" },
     element("h2", { textContent: figure.name }), figure.number, figure.detail, figure.spark));
 }
-for (const group of GROUPS) {
-  group.value = element("b");
-  const swatch = element("span", { className: "swatch" });
-  swatch.style.background = `var(--${group.color})`;
-  group.item = element("li", {}, swatch, group.name, group.value);
-  at("legend").append(group.item);
+for (const [legend, groups] of [["legend", GROUPS], ["responses-legend", STATUSES]]) {
+  for (const group of groups) {
+    group.value = element("b");
+    const swatch = element("span", { className: "swatch" });
+    swatch.style.background = `var(--${group.color})`;
+    group.item = element("li", {}, swatch, group.name, group.value);
+    at(legend).append(group.item);
+  }
 }
 function number(place, text) {
   const [, value, unit] = /^([^ /]+)(.*)$/.exec(text);
@@ -258,7 +290,7 @@ function showUpstream(sample, now) {
         : [name, latency(head)])),
     ...shown.map(([name, n]) =>
       [name.replaceAll("_", " "), perSecond(n), share(n, most), n > 0 && !FINE.includes(name) ? "trouble full" : ""]),
-    ["under way", count(now.upstream_outstanding)],
+    ["in progress", count(now.upstream_outstanding)],
     ["connections open", count(now.upstream_connections_open)],
   ]);
   at("upstream-note").textContent = !hasNone
@@ -284,12 +316,12 @@ function showConnections(sample, now) {
   const slowest = quantile((p) => p.request_duration, .99);
   const refused = smooth((p) => p.connections_refused);
   fill("connections", [
-    row("hold a poll", now.polls_held), row("take a stream", now.streams_open + sockets),
+    row("with a held poll", now.polls_held), row("with a stream", now.streams_open + sockets),
     now.tunnels_open > 0 ? row("tunnelled to the application", now.tunnels_open) : null,
     row("idle or busy", rest),
-    now.http2_connections > 0 ? row("speak HTTP/2", now.http2_connections) : null,
-    now.http2_connections > 0 ? ["requests of HTTP/2 under way", count(now.http2_streams_open)] : null,
-    ["answers", perSecond(smooth((p) => total(p.requests)))],
+    now.http2_connections > 0 ? row("over HTTP/2", now.http2_connections) : null,
+    now.http2_connections > 0 ? ["HTTP/2 requests in progress", count(now.http2_streams_open)] : null,
+    ["responses", perSecond(smooth((p) => total(p.requests)))],
     refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,
   ]);
   at("connections-note").textContent = `At most ${count(sample.setting.connections_max)}` + (slowest === null ? "." :
@@ -301,6 +333,13 @@ function showHot(sample) {
     [key, percent(share(samples, all)), share(samples, sample.hot[0].samples)]));
   at("hot-note").textContent = all === 0 ? "No key was read often enough to be noticed." : "Sampled: one read in 64.";
 }
+/** The open files beside their limit: connections beyond it are refused. */
+function openFiles(process) {
+  if (!process?.open_fds) return null;
+  const used = process.max_fds ? share(process.open_fds, process.max_fds) : null;
+  const text = process.max_fds ? `${count(process.open_fds)} of ${count(process.max_fds)}` : count(process.open_fds);
+  return ["open files", text, used, used > .8 ? "trouble full" : ""];
+}
 function showProcess(sample, now) {
   const cpu = smooth((p) => p.process?.cpu_seconds ?? 0);
   const trouble = (name, of) => {
@@ -309,8 +348,9 @@ function showProcess(sample, now) {
   };
   fill("process", [
     ["CPU", percent(cpu), share(cpu, sample.loops), cpu > .9 * sample.loops ? "full" : ""],
-    now.process?.open_fds ? ["open files", count(now.process.open_fds)] : null,
-    ["answers of 5xx", perSecond(smooth((p) => p.requests["5xx"] ?? 0))],
+    openFiles(now.process),
+    now.process && now.waits_held >= 1000
+      ? ["memory for each waiter", bytes(Math.round(now.process.resident_bytes / now.waits_held))] : null,
     trouble("requests refused", (p) => total(p.bad_requests)),
     trouble("clients too slow", (p) => total(p.timeouts)),
     trouble("events put off", (p) => p.stream_postponed),
@@ -318,16 +358,69 @@ function showProcess(sample, now) {
   at("process-note").textContent = `100 % is one core; ${some(sample.loops, "loop")}.`;
 }
 
+/** The watched keys that begin with the prefix, the most watched first. */
+async function showWatched() {
+  const prefix = at("prefix").value;
+  const query = new URLSearchParams({ prefix, limit: KEYS_SHOWN });
+  const answer = await ask(`/-/watched?${query}`, "watched-note");
+  if (!answer) return;
+  const { keys, total: all, loops } = answer;
+  const kinds = [["polls", "poll"], ["streams", "stream"], ["websockets", "WebSocket"]];
+  fill("watched", keys.map((key) => [key.key, count(key.watchers), share(key.watchers, keys[0].watchers)]));
+  for (const [index, row] of [...at("watched").children].entries())
+    row.title = kinds.map(([name, one]) => some(keys[index][name], one)).join(", ");
+  at("watched-note").textContent = `${some(all.keys, "key")} with ${some(all.watchers, "watcher")}` +
+    (keys.length < all.keys ? `; the first ${keys.length} are shown.` : ".") +
+    (loops.answered < loops.asked ? " Not every event loop has responded, so there may be more." : "");
+}
+/** What a poll of the path gets, and why. */
+async function showExplained() {
+  const query = new URLSearchParams({ target: at("prefix").value });
+  const answer = await ask(`/-/explain?${query}`, "watched-note");
+  at("explained").replaceChildren(...(answer?.topics ?? []).map(({ name, says }) => element("tr", {},
+    element("th", { scope: "row", textContent: name }), element("td", { textContent: says.join("; ") }))));
+}
+async function ask(target, note) {
+  try {
+    const response = await fetch(target, { signal: AbortSignal.timeout(SILENCE_MS) });
+    if (response.ok) return await response.json();
+    at(note).textContent = (await response.text()).trim();
+  } catch {
+    at(note).textContent = "The server does not respond.";
+  }
+  return null;
+}
+at("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  showWatched();
+});
+at("explain").addEventListener("click", showExplained);
+at("watched").addEventListener("click", (event) => {
+  const key = event.target.closest("tr")?.querySelector("th").title;
+  if (!key) return;
+  at("prefix").value = key;
+  showExplained();
+});
+
 let latest = null;
 function show() {
   const sample = latest, now = points.at(-1);
   const seconds = now.at / 1000, rateNow = smooth((p) => total(p.polls));
-  at("facts").textContent = `version ${sample.version} · up ${span(seconds)} · ` +
+  at("facts").textContent = `${location.host} · version ${sample.version} · up ${span(seconds)} · ` +
     (now.store ? "embedded store" : some(sample.servers.length, serverName(sample)));
+  document.title = `${count(now.waits_held)} waiting · ${location.host} · Dwell`;
   number(at("polls-number"), rate(rateNow));
-  const most = drawStack(at("polls-chart"), GROUPS.map((group) => ({
+  const most = withRange(() => drawStack(at("polls-chart"), GROUPS.map((group) => ({
     color: group.color, values: curve((index) => rateOf(ofGroup(group), index)),
-  })));
+  }))));
+  number(at("responses-number"), rate(smooth((p) => total(p.requests))));
+  at("responses-most").textContent = `${few.format(withRange(() => drawStack(at("responses-chart"), STATUSES.map((status) => ({
+    color: status.color, values: curve((index) => rateOf((p) => p.requests[status.name] ?? 0, index)),
+  })))))}/s`;
+  for (const status of STATUSES) {
+    status.value.textContent = perSecond(smooth((p) => p.requests[status.name] ?? 0));
+    status.item.hidden = !(now.requests[status.name] > 0);
+  }
   at("polls-chart").setAttribute("aria-label", `Polls in each of the last ${points.length - 1} seconds; now ${rate(rateNow)}`);
   at("polls-most").textContent = `${few.format(most)}/s`;
   for (const group of GROUPS) {
@@ -339,7 +432,7 @@ function show() {
     const [value, detail] = figure.show(now, sample);
     number(figure.number, value);
     figure.detail.textContent = figure.detail.title = detail;
-    drawSpark(figure.spark, curve(figure.curve), figure.most);
+    withRange(() => drawSpark(figure.spark, curve(figure.curve), figure.most));
   }
   showWaiters(sample, now);
   showConnections(sample, now);
@@ -356,9 +449,13 @@ function show() {
 }
 function take(sample) {
   const isOther = latest !== null && latest.started !== sample.started;
-  if (isOther || (points.length > 0 && sample.numbers.at < points.at(-1).at)) points = [];
+  if (isOther || (points.length > 0 && sample.numbers.at < points.at(-1).at)) [points, coarse] = [[], []];
   if (points.at(-1)?.at !== sample.numbers.at) points.push(sample.numbers);
   points = points.slice(-POINTS_MAX);
+  // What was there before the page was opened is part of the hour, too.
+  for (const point of coarse.length === 0 ? points : [points.at(-1)])
+    if (point.at - (coarse.at(-1)?.at ?? -Infinity) >= COARSE * 1000) coarse.push(point);
+  coarse = coarse.slice(-COARSE_MAX);
   latest = sample;
   show();
 }
@@ -403,6 +500,14 @@ function open() {
   });
   stream.addEventListener("error", lost);
 }
+at("range").addEventListener("click", () => {
+  isHour = !isHour;
+  at("range").textContent = isHour ? "Last 2 min" : "Last hour";
+  at("range").setAttribute("aria-pressed", String(isHour));
+  for (const place of document.querySelectorAll(".begin"))
+    place.textContent = isHour ? "1 h ago" : "2 min ago";
+  if (latest) show();
+});
 at("pause").addEventListener("click", () => {
   paused = !paused;
   at("pause").textContent = paused ? "Resume" : "Pause";
