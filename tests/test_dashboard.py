@@ -173,8 +173,8 @@ def test_the_page_shows_what_happens(edge, app, browser, cleanup, tmp_path, widt
     await_row(page, "waiters", "event streams", "1")
     cleanup.enter_context(WebSocket(edge.address, KEY))
     await_row(page, "waiters", "WebSockets", "1")
-    await_row(page, "connections", "with a stream", "2")
-    await_row(page, "connections", "with a held poll", "3")
+    await_row(page, "connections", "streams", "2")
+    await_row(page, "connections", "held polls", "3")
     assert row(page, "cache", "items") == "1"
     # How long it took to answer, as something was asked of it.
     until(lambda: re.search(r"^> 10 s$| m?s$", row(page, "upstream", app.url)), "its time is shown")

@@ -316,7 +316,7 @@ function showConnections(sample, now) {
   const slowest = quantile((p) => p.request_duration, .99);
   const refused = smooth((p) => p.connections_refused);
   fill("connections", [
-    row("with a held poll", now.polls_held), row("with a stream", now.streams_open + sockets),
+    row("held polls", now.polls_held), row("streams", now.streams_open + sockets),
     now.tunnels_open > 0 ? row("tunnelled to the application", now.tunnels_open) : null,
     row("idle or busy", rest),
     now.http2_connections > 0 ? row("over HTTP/2", now.http2_connections) : null,
