@@ -268,7 +268,7 @@ install: install-debian install-rust install-python install-clients ## install w
 .PHONY: install-debian install-rust install-python install-clients install-go
 install-debian:
 	@scripts/install-debian c++=g++ chromium=chromium curl=curl \
-		faketime=faketime h2load=nghttp2-client memcached=memcached \
+		faketime=faketime h2load=nghttp2-client haproxy=haproxy memcached=memcached \
 		memccapable=libmemcached-tools nginx=nginx promtool=prometheus \
 		redis-server=redis-server strace=strace valgrind=valgrind
 
