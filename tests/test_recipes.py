@@ -18,6 +18,10 @@ def django(address, store):
     return [sys.executable, ROOT / "examples/django_inbox.py", ports.text(address), store]
 
 
+def fastapi(address, store):
+    return [sys.executable, ROOT / "examples/fastapi_inbox.py", ports.text(address), store]
+
+
 def express(address, store):
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
@@ -26,7 +30,7 @@ def express(address, store):
     return ["env", f"NODE_PATH={NODE_MODULES}", "node", script, str(address[1]), store]
 
 
-@pytest.mark.parametrize("framework", [django, express])
+@pytest.mark.parametrize("framework", [django, fastapi, express])
 def test_an_inbox(framework, start_dwell, tmp_path, cleanup):
     address = ports.free_address()
     page = (ROOT / "docs/recipes/frameworks.md").read_text()
