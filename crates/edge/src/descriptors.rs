@@ -125,16 +125,20 @@ impl Descriptors {
         }
         let bounds = self.bounds(config);
         let free = |bound: RawFd| bound.unsigned_abs().saturating_sub(self.in_use);
-        let (option, possible) = if config.server.listen.is_empty() {
-            ("store.connections_max", free(bounds.store))
+        let (option, configured, possible) = if config.server.listen.is_empty() {
+            let configured = config.store.connections_max;
+            ("store.connections_max", configured, free(bounds.store))
         } else {
-            ("limits.connections_max", free(bounds.clients))
+            let configured = config.limits.connections_max;
+            ("limits.connections_max", configured, free(bounds.clients))
         };
+        let missing = usize::try_from(needed - u64::from(self.limit)).unwrap_or(usize::MAX);
         Some(Shortage {
             limit: self.limit,
             needed,
             possible,
             option,
+            fitting: configured.checked_sub(missing).filter(|count| *count > 0),
         })
     }
 
@@ -176,15 +180,22 @@ pub(crate) struct Shortage {
     needed: u64,
     possible: u32,
     option: &'static str,
+    /// The highest value of the option for which the limit is enough, if the option alone is the
+    /// reason.
+    fitting: Option<usize>,
 }
 
 impl Shortage {
     fn advice(&self) -> String {
         let option = self.option;
+        let lower = match self.fitting {
+            Some(count) => format!("set {option} = {count}"),
+            None => format!("lower {option}"),
+        };
         format!(
             "the limit on open files is too low for {option}, and connections beyond it are \
              refused: raise it (LimitNOFILE= of a systemd unit, `ulimit -Hn` of a shell, \
-             `--ulimit nofile=` of a container), or lower {option}"
+             `--ulimit nofile=` of a container), or {lower}"
         )
     }
 }
@@ -328,6 +339,28 @@ mod tests {
         // Nothing is left: nobody is let in, and nothing overflows.
         let bounds = Descriptors::new(10, 10).bounds(&config);
         assert_eq!(bounds.clients, 10);
+    }
+
+    #[test]
+    fn the_value_that_is_advised_fits() {
+        let of = |count: usize| {
+            config::parse("a.toml", &format!("limits.connections_max = {count}"), &[])
+        };
+        let descriptors = Descriptors::new(20_000, 24);
+        let shortage = descriptors.shortage(&of(100_000).unwrap()).unwrap();
+        let fitting = shortage.fitting.unwrap();
+        let advice = format!("or set limits.connections_max = {fitting};");
+        assert!(shortage.to_string().contains(&advice), "{shortage}");
+        assert!(descriptors.shortage(&of(fitting).unwrap()).is_none());
+        assert!(descriptors.shortage(&of(fitting + 1).unwrap()).is_some());
+        // The store alone needs more.
+        let few = Descriptors::new(64, 24)
+            .shortage(&of(100_000).unwrap())
+            .unwrap();
+        assert!(
+            few.to_string().contains("or lower limits.connections_max;"),
+            "{few}"
+        );
     }
 
     #[test]
