@@ -83,6 +83,9 @@ def get(stream, path=b"/", **more):
     return headers(stream, block(path=path, **more))
 
 
+# A stream whose body goes on, and which an error of its client ends.
+MADE_TO_RESET = headers(1, block(method=b"POST"), END_HEADERS) + window(1, 0)
+
 FLOODS = {
     "2019-9511 data dribble": [get(1, b"/big/100000"), *[window(1, 1) * 50] * 200],
     "2019-9512 ping": [frame(PING, payload=b"12345678") * 100] * 200,
@@ -116,6 +119,20 @@ FLOODS = {
         get(stream, b"/big/100") + frame(DATA, END_STREAM, stream, b"d") for stream in odd(400)
     ],
     "unknown frames": [frame(0x77) * 100] * 200,
+    "fields of a stream that was reset": [
+        MADE_TO_RESET,
+        *[headers(1, b"\x90" * 16_000)] * 800,
+    ],
+    "data of a stream that was reset": [
+        MADE_TO_RESET,
+        *[frame(DATA, 0, 1, b"d") * 100] * 200,
+    ],
+    "ends of a stream that was reset": [
+        MADE_TO_RESET,
+        *[frame(DATA, END_STREAM, 1) * 100] * 200,
+    ],
+    "windows of a stream that has ended": [get(1), *[window(1, 1024) * 100] * 200],
+    "windows of a connection that sends nothing": [window(0, 1024) * 100] * 200,
 }
 # Their answers stay, so that there is something to reset.
 HELD = ("2019-9511", "2023-44487", "2025-8671")

@@ -1,5 +1,6 @@
 //! Request bodies: gathered, handed on in pieces, or dropped. The bytes of streams that leave HTTP.
 
+use super::calm::Calm;
 use super::serve::{Fate, Serve};
 use super::stream::Upload;
 use crate::app::{App, HttpEvent};
@@ -14,6 +15,7 @@ impl<A: App> Serve<'_, A> {
     pub(super) fn data(
         &mut self,
         number: u32,
+        is_first: bool,
         window_bytes: u32,
         padding_bytes: u32,
         data: &[u8],
@@ -24,7 +26,7 @@ impl<A: App> Serve<'_, A> {
         let Some(token) = self.session.open.find(number) else {
             self.check_begun(number)?;
             if self.session.open.was_reset(number) {
-                return Ok(());
+                return self.drop_data(is_first);
             }
             return self.send_reset(number, ErrorCode::STREAM_CLOSED);
         };
@@ -40,7 +42,7 @@ impl<A: App> Serve<'_, A> {
         let Some(upload) = stream.upload.as_deref_mut() else {
             // Its answer is given, and what still comes is dropped.
             stream.marks.is_ended |= ends_stream;
-            return Ok(());
+            return self.drop_data(is_first);
         };
         if window_bytes > 0 && upload.window < i64::from(window_bytes) {
             return self.fail_stream(token, ErrorCode::FLOW_CONTROL_ERROR);
@@ -52,6 +54,14 @@ impl<A: App> Serve<'_, A> {
             encode::window_update(number, padding_bytes, control);
         }
         self.body(token, data, ends_stream)
+    }
+
+    /// A piece of a DATA frame has come that nobody reads.
+    fn drop_data(&mut self, is_first: bool) -> Result<(), ErrorCode> {
+        if is_first {
+            self.count(Calm::dropped)?;
+        }
+        Ok(())
     }
 
     /// Bytes of a body that is wanted have come, or its end.

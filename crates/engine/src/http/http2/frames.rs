@@ -1,5 +1,6 @@
 //! From input to what each frame means.
 
+use super::calm::{Calm, Excess, INCREMENT_MIN};
 use super::serve::Serve;
 use super::session::Unfinished;
 use crate::app::App;
@@ -8,9 +9,7 @@ use dwell_proto::http2::{
     ErrorCode, FieldSection, Frame, HpackDecoder, PeerError, PeerSettings, SectionLimits, encode,
     settings,
 };
-
-/// A smaller increment of a window only costs work, unless it is rare.
-const INCREMENT_MIN: u32 = 1024;
+use dwell_timers::Tick;
 
 impl<A: App> Serve<'_, A> {
     /// Takes all frames that are here; returns how much of `input` is used.
@@ -51,7 +50,14 @@ impl<A: App> Serve<'_, A> {
                         self.calm()?;
                     }
                 }
-                self.data(stream, window_bytes, padding_bytes, data, ends_stream)
+                self.data(
+                    stream,
+                    is_first,
+                    window_bytes,
+                    padding_bytes,
+                    data,
+                    ends_stream,
+                )
             }
             Frame::Block {
                 stream,
@@ -90,12 +96,20 @@ impl<A: App> Serve<'_, A> {
     }
 
     /// Counts a frame that only costs work.
-    fn calm(&mut self) -> Result<(), ErrorCode> {
+    pub(super) fn calm(&mut self) -> Result<(), ErrorCode> {
+        self.count(Calm::frame)
+    }
+
+    /// Counts a frame in this way.
+    pub(super) fn count(
+        &mut self,
+        count: impl FnOnce(&mut Calm, Tick) -> Result<(), Excess>,
+    ) -> Result<(), ErrorCode> {
         #[cfg(feature = "sim")]
         if dwell_evloop::sim::Planted::NeverCalm.is_in() {
             return Ok(());
         }
-        let counted = self.session.calm.frame(self.context.tick());
+        let counted = count(&mut self.session.calm, self.context.tick());
         counted.map_err(|_| ErrorCode::ENHANCE_YOUR_CALM)
     }
 
@@ -199,9 +213,14 @@ impl<A: App> Serve<'_, A> {
     }
 
     fn window_update(&mut self, stream: u32, increment: u32) -> Result<(), ErrorCode> {
-        if increment < INCREMENT_MIN {
-            self.calm()?;
-        }
+        // A smaller increment only costs work, unless it is rare, and so does any other that gives
+        // back more than was sent, on whatever stream.
+        let counted = if increment < INCREMENT_MIN {
+            Calm::frame
+        } else {
+            Calm::window
+        };
+        self.count(counted)?;
         if stream == 0 {
             let had_room = self.session.sending.window.room() > 0;
             let grown = self.session.sending.window.grow(0, increment);

@@ -49,7 +49,8 @@ impl<A: App> Serve<'_, A> {
             return self.trailers(token, section, ends_stream);
         }
         if self.session.open.was_reset(number) {
-            return Ok(());
+            // It had to be decoded all the same.
+            return self.calm();
         }
         if number.is_multiple_of(2) {
             return Err(ErrorCode::PROTOCOL_ERROR);
@@ -89,6 +90,7 @@ impl<A: App> Serve<'_, A> {
             return self.send_reset(number, ErrorCode::REFUSED_STREAM);
         };
         self.session.open.add(number, token);
+        self.session.calm.begun();
         let (context, socket) = (&mut *self.context, &self.connection.peer.stream);
         self.app.stream_opened(context, self.token, token, socket);
         self.tables.figures.streams += 1;

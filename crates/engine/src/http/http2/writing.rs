@@ -158,7 +158,7 @@ impl<A> Serve<'_, A> {
                     let left = if is_cut { turn_bytes - sent } else { 0 };
                     sending.served = stream.number();
                     self.session.open.turn_left = left as u16;
-                    self.session.calm.sent();
+                    self.session.calm.sent(sent);
                 }
                 let left = stream.window.room().min(sending.window.room());
                 if stream.out.is_out() {

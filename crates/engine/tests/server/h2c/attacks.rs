@@ -36,6 +36,45 @@ fn floods_of_frames_that_ask_for_nothing() {
 }
 
 #[test]
+fn floods_on_a_stream_that_was_reset() {
+    // The server is made to reset it, and what is on its way is decoded or dropped.
+    let opening = [request(1, "POST", "/", false), window(1, 0)].concat();
+    let trailers = head(1, &[("x", "y")], true);
+    floods(&opening, &trailers, ErrorCode::ENHANCE_YOUR_CALM);
+    for frame in [data(1, b"1", false), data(1, b"", true)] {
+        floods(&opening, &frame, ErrorCode::ENHANCE_YOUR_CALM);
+    }
+}
+
+#[test]
+fn windows_that_are_opened_for_nothing() {
+    for path in ["/", "/later"] {
+        let opening = request(1, "GET", path, true);
+        floods(&opening, &window(1, 1024), ErrorCode::ENHANCE_YOUR_CALM);
+        floods(&opening, &window(0, 1024), ErrorCode::ENHANCE_YOUR_CALM);
+    }
+}
+
+#[test]
+fn windows_are_given_back_in_small_steps_as_late_as_it_may_be() {
+    let (_running, _site, mut peer) = peer(|builder| builder);
+    let streams = || (0..20).map(|number| 2 * number + 1);
+    peer.send(window(0, 1 << 24));
+    for stream in streams() {
+        peer.send(request(stream, "GET", "/big", true));
+        peer.send(window(stream, 1 << 20));
+        assert_eq!(peer.answer(stream).1.len(), super::BIG_BYTES);
+    }
+    // All of it is out.
+    for stream in streams() {
+        let pair = [window(stream, 1024), window(0, 1024)].concat();
+        peer.send(pair.repeat(super::BIG_BYTES / 1024));
+    }
+    peer.send(request(99, "GET", "/", true));
+    assert_eq!(peer.answer(99).0, "200");
+}
+
+#[test]
 fn rapid_resets_of_either_side() {
     let (_running, _site, mut peer) = peer(|builder| builder);
     for number in 0..300 {
