@@ -8,6 +8,7 @@ import pytest
 from support import ports
 from support.certificates import make_certificate
 from support.redis import REDIS, VALKEY, SecureFront
+from support.redis_cluster import Cluster
 from support.secure_app import server_context
 from support.wait import until
 from test_redis import run
@@ -262,3 +263,43 @@ def test_it_is_not_asked_together_with_what_asks_nothing(tmp_path):
         ended = run("check", "--live", flag, tmp_path / "a.toml")
         assert ended.returncode == 2
         assert "cannot be used with" in ended.stderr
+
+
+@pytest.fixture(params=[REDIS, VALKEY])
+def lone_cluster(request, tmp_path, cleanup):
+    return Cluster(tmp_path, cleanup, request.param, replicas=0)
+
+
+def test_every_primary_of_a_cluster_is_asked(lone_cluster, check):
+    first = lone_cluster.nodes[0]
+
+    def live():
+        urls = [first.url]
+        options = {"cluster": urls, "timeout": "5s", "connect_timeout": "5s"}
+        return check(section("redis", options) + PUBLISHED)
+
+    ended = live()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    for node in lone_cluster.nodes:
+        assert answers(ended, ports.text(node.address), "master") == 1
+    place = f"Redis cluster of {first.url}"
+    assert f"{place}: 3 primaries\n" in ended.stdout
+    assert all(node.client().ask("DBSIZE") == 0 for node in lone_cluster.nodes)
+    # A slot that nobody has, and a user who may not ask for any.
+    for node in lone_cluster.nodes:
+        node.client().ask("CLUSTER", "DELSLOTS", 7)
+    ended = live()
+    assert ended.returncode == 1
+    assert f"{place}: 1 slots have no primary" in ended.stderr
+    first.client().ask("ACL", "SETUSER", "default", "-cluster|slots", "-cluster|info")
+    ended = live()
+    assert ended.returncode == 1
+    assert "refuses CLUSTER SLOTS: NOPERM" in ended.stderr
+    assert "refuses CLUSTER INFO: NOPERM" in ended.stderr
+
+
+def test_a_server_without_a_cluster_is_a_fault(start_server, check):
+    ended = check(section("redis", {"cluster": [start_server().url]}))
+    assert ended.returncode == 1
+    assert "refuses CLUSTER SLOTS: ERR This instance has cluster support disabled" in ended.stderr

@@ -15,6 +15,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// Reserved for the admin listener.
 const ADMIN: u32 = 16;
+/// Primaries of a cluster that descriptors are reserved for.
+const PRIMARIES: u32 = 16;
 /// Reserved for files that are read again, the snapshot, and an upgrade.
 const SPARE: u32 = 16;
 /// Smallest reserve for memcached clients, and for requests to the application.
@@ -227,10 +229,14 @@ impl Reserved {
             operation += ADMIN;
         }
         // Each loop has a connection to each server, and the change feed has two per process. To
-        // Redis each loop has two.
+        // Redis each loop has two, and to a cluster two for each primary.
         let loops = count(config.server.loops());
         if config.redis.place().is_some() {
-            operation = operation.saturating_add(loops.saturating_mul(2));
+            let servers = match config.redis.cluster.len() {
+                0 => 1,
+                known => count(known).max(PRIMARIES),
+            };
+            operation = operation.saturating_add(loops.saturating_mul(2 * servers));
         }
         let servers = count(config.memcached.servers.len());
         operation = operation.saturating_add(servers.saturating_mul(loops.saturating_add(2)));

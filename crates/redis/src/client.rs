@@ -1,12 +1,10 @@
-//! The component that a driver owns.
+//! The component that a driver owns: the commands of each operation.
 
 use crate::connection::Flight;
-use crate::server::{Part, Server};
-use crate::shared::Shared;
-use crate::waited::{HoldEvent, WaitedKeys};
+use crate::servers::{Known, Servers};
 use crate::{
-    ClientOptions, Completion, Endpoint, Error, Outcome, RedisMetrics, SetCondition, SetOptions,
-    Status,
+    ClientOptions, ClusterStatus, Completion, Endpoint, Error, Outcome, RedisMetrics, SetCondition,
+    SetOptions, Status, Tracking,
 };
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::sync::Arc;
@@ -81,16 +79,13 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Client {
-    server: Server,
-    shared: Shared,
-    options: ClientOptions,
-    kinds: Kinds,
+    servers: Servers,
 }
 
 /// Kinds of the tokens of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kinds {
-    /// Kind of its two connections.
+    /// Kind of its connections.
     pub connection: u8,
     /// Kind of the deadlines of its keys.
     pub key: u8,
@@ -105,24 +100,14 @@ impl Client {
         options: ClientOptions,
         metrics: Arc<RedisMetrics>,
     ) -> Self {
-        let server = Server::new(0, kinds.connection, endpoint, &options);
-        let (announced, kept_bytes_max) = (options.announced.clone(), options.kept_bytes_max);
-        let shared = Shared {
-            waited: WaitedKeys::new(kinds.key, announced, kept_bytes_max),
-            metrics,
-            error_reply: None,
-        };
         Self {
-            server,
-            shared,
-            options,
-            kinds,
+            servers: Servers::new(kinds, endpoint, options, metrics),
         }
     }
 
     /// Connects before the first operation, so that it does not wait for that.
     pub fn connect(&mut self, context: &mut Context) {
-        self.server.plain.ensure(context, &self.options);
+        self.servers.connect(context);
     }
 
     /// Asks for the value of `key`; ends as a value, missing or a failure.
@@ -130,8 +115,11 @@ impl Client {
     /// # Errors
     /// When too much waits for the server already; there will be no completion.
     pub fn get(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        let flight = Flight::Get { tag, again: None };
-        self.operation(context, flight, &[b"GET", key])
+        (self.servers).operation(context, key, &[b"GET", key], |repeat| Flight::Get {
+            tag,
+            again: None,
+            repeat,
+        })
     }
 
     /// As [`get`](Self::get), but that a caller may [wait](Self::wait) for a change of what it is
@@ -140,13 +128,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn read(&mut self, context: &mut Context, key: &[u8], tag: u64) -> Result<(), Error> {
-        let Self {
-            server,
-            shared,
-            options,
-            ..
-        } = self;
-        server.read(context, options, shared, (key, tag))
+        self.servers.read(context, key, tag)
     }
 
     /// The value of `key` without a round trip: it was read, and the server announces its next
@@ -157,9 +139,7 @@ impl Client {
     /// [`kept_bytes_max`](ClientOptions::kept_bytes_max) together. None of them is older than a
     /// write of this client that has completed, or outlives the connection on which it was read.
     pub fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
-        let outcome = self.shared.waited.kept(key)?;
-        self.shared.metrics.kept_hits.increment();
-        Some(outcome)
+        self.servers.kept(key)
     }
 
     /// Stores a value; ends as done, unmet or a failure.
@@ -206,13 +186,16 @@ impl Client {
         if let Some(lifetime) = &lifetime {
             arguments.extend([&b"PX"[..], lifetime.as_bytes()]);
         }
-        arguments.push(if self.server.waits.is_without_swap {
+        arguments.push(if self.servers.is_without_swap(key) {
             b"NX"
         } else {
             b"GET"
         });
-        let key = key.into();
-        self.operation(context, Flight::Swap { tag, key }, &arguments)
+        (self.servers).operation(context, key, &arguments, |repeat| Flight::Swap {
+            tag,
+            key: key.into(),
+            repeat,
+        })
     }
 
     /// Deletes a key; ends as done, unmet where there was none, or a failure.
@@ -272,53 +255,69 @@ impl Client {
         tag: u64,
         arguments: &[&[u8]],
     ) -> Result<(), Error> {
-        let key = key.into();
-        self.operation(context, Flight::Write { tag, key }, arguments)
-    }
-
-    fn operation(
-        &mut self,
-        context: &mut Context,
-        flight: Flight,
-        arguments: &[&[u8]],
-    ) -> Result<(), Error> {
-        (self.server).operation(context, &self.options, flight, arguments)
+        (self.servers).operation(context, key, arguments, |repeat| Flight::Write {
+            tag,
+            key: key.into(),
+            repeat,
+        })
     }
 
     /// Begins to wait for changes of `key`, which complete with `tag`; a second wait for the key
     /// replaces the tag of the first.
     pub fn wait(&mut self, key: &[u8], tag: u64) {
-        self.shared.waited.wait(key, tag, 0);
+        self.servers.wait(key, tag);
     }
 
     /// Ends the wait for changes of `key`.
     pub fn unwait(&mut self, key: &[u8]) {
-        self.shared.waited.unwait(key);
+        self.servers.unwait(key);
     }
 
     /// The next change of `key` is announced; `None` if it is not waited for.
     pub fn is_armed(&self, key: &[u8]) -> Option<bool> {
-        self.shared.waited.is_armed(key)
+        self.servers.is_armed(key)
     }
 
     /// Operations without a completion.
     pub fn operations(&self) -> usize {
-        self.server.operations()
+        self.servers.operations()
     }
 
-    /// The state of the server.
+    /// The servers that are known: of a cluster the primaries, or those of the endpoint until they
+    /// have named them. Of another endpoint it is one.
+    pub fn servers(&self) -> impl Iterator<Item = Known<'_>> {
+        self.servers.known()
+    }
+
+    /// The state of the server that has `key`, or would be asked for it.
+    pub fn server_of(&self, key: &[u8]) -> Known<'_> {
+        self.servers.server_of(key)
+    }
+
+    /// The state of the server; of a cluster, that of its first one.
     pub fn status(&self) -> Status<'_> {
-        self.server.status(self.shared.waited.waited(0) > 0)
+        self.servers.first().status
+    }
+
+    /// The state of the announcements of all servers: the worst of them.
+    pub fn tracking(&self) -> Tracking {
+        self.servers.tracking()
+    }
+
+    /// The slots of the cluster without a primary, and the reason why its topology is not known;
+    /// `None` where there is no cluster.
+    pub fn cluster(&self) -> Option<ClusterStatus<'_>> {
+        self.servers.cluster()
     }
 
     /// Takes the handshakes of TLS that have ended since the last call.
     pub fn take_handshakes(&mut self) -> HandshakeCounts {
-        self.server.take_handshakes()
+        self.servers.take_handshakes()
     }
 
-    /// Takes the last error that the server has replied to a command.
+    /// Takes the last error that a server has replied to a command.
     pub fn take_error_reply(&mut self) -> Option<Box<str>> {
-        self.shared.error_reply.take()
+        self.servers.take_error_reply()
     }
 
     /// Sends the operations of the turn, and reads the keys that have changed.
@@ -327,23 +326,7 @@ impl Client {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        self.settle(context);
-        let Self {
-            server,
-            shared,
-            options,
-            ..
-        } = self;
-        server.flush(context, options, shared, sink);
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let (waited, metrics) = (&shared.waited, &shared.metrics);
-        metrics.armed_keys.set(gauge(waited.armed()));
-        metrics.kept_bytes.set(gauge(waited.kept_bytes()));
-    }
-
-    /// Queues the keys that are to be read, and drops those that are of no more use.
-    fn settle(&mut self, context: &mut Context) {
-        self.shared.waited.settle(|key| context.disarm(key));
+        self.servers.flush(context, sink);
     }
 
     /// Has every key that is waited for read once more, beside what is announced.
@@ -351,15 +334,19 @@ impl Client {
     /// Shape: a sweep of very many keys takes long; this does nothing before it is over, nor while
     /// there is no connection, after which everything is read anyway.
     pub fn sweep(&mut self) {
-        self.server.sweep(&mut self.shared);
+        self.servers.sweep(|_| true);
+    }
+
+    /// As [`sweep`](Self::sweep), for the keys of servers that announce no changes now.
+    pub fn sweep_untold(&mut self) {
+        self.servers.sweep(|tracking| tracking != Tracking::On);
     }
 
     /// Adds the reads of keys that have changed, as many as may be under way;
     /// [`flush`](Self::flush) does so, too. A caller that begins with it has them sent before its
     /// own.
     pub fn read_changed(&mut self, context: &mut Context) {
-        self.settle(context);
-        (self.server).read_changed(context, &self.options, &mut self.shared);
+        self.servers.read_changed(context);
     }
 
     /// An event of one of the connections.
@@ -370,15 +357,7 @@ impl Client {
         readiness: Readiness,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let Self {
-            server,
-            shared,
-            options,
-            ..
-        } = self;
-        if Part::of(token).0 == 0 {
-            server.ready(context, (token, readiness), options, shared, sink);
-        }
+        self.servers.ready(context, token, readiness, sink);
     }
 
     /// A deadline of a connection or a key has passed.
@@ -388,18 +367,7 @@ impl Client {
         token: Token,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let Self {
-            server,
-            shared,
-            options,
-            ..
-        } = self;
-        if token.kind() == self.kinds.key {
-            // Its value is over: the read has the server drop it, and tell everybody.
-            shared.waited.happens(token, HoldEvent::Invalidated);
-        } else if Part::of(token).0 == 0 {
-            server.expired(context, token, options, shared, sink);
-        }
+        self.servers.expired(context, token, sink);
     }
 }
 
@@ -413,34 +381,3 @@ if ARGV[3]=='0' then redis.call('SET',KEYS[1],ARGV[2]) \
 else redis.call('SET',KEYS[1],ARGV[2],'PX',ARGV[3]) end return 1";
 const DELETE: &[u8] =
     b"if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end return redis.call('DEL',KEYS[1])";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Tracking;
-    use dwell_evloop::EventLoop;
-
-    #[test]
-    fn a_refusal_whose_time_is_over_is_forgotten_where_nothing_waits() {
-        let kinds = Kinds {
-            connection: 1,
-            key: 2,
-        };
-        let endpoint = Endpoint::Unix("/none".into());
-        let mut client = Client::new(kinds, endpoint, ClientOptions::default(), Arc::default());
-        let mut event_loop = EventLoop::<()>::new().unwrap();
-        let context = event_loop.context();
-        let mut after = |until| {
-            client.server.waits.refused_reason = Some("NOPERM".into());
-            client.server.waits.refused_until = Some(until);
-            client.flush(context, &mut |_, _| ());
-            let status = client.status();
-            (status.tracking, status.tracking_reason.map(str::to_owned))
-        };
-        let now = std::time::Instant::now();
-        let past = now.checked_sub(Duration::from_secs(1)).unwrap();
-        let refused = (Tracking::Refused, Some("NOPERM".to_owned()));
-        assert_eq!(after(now + Duration::from_secs(60)), refused);
-        assert_eq!(after(past), (Tracking::Idle, None));
-    }
-}

@@ -48,6 +48,8 @@ pub enum Failure {
     ErrorReply,
     /// The server can do it only later: it loads its data, runs a script, or lacks its replicas.
     NotReady,
+    /// No server of the cluster has the key.
+    Unserved,
     /// The server has no memory left for a write.
     Full,
     /// The server is a replica, or has become one.
@@ -61,6 +63,9 @@ pub enum Failure {
 impl Failure {
     /// The failure that an error reply is.
     pub(crate) fn of_error(text: &[u8]) -> Self {
+        if text.starts_with(b"CLUSTERDOWN Hash slot not served") {
+            return Self::Unserved;
+        }
         match text.split(|byte| *byte == b' ').next().unwrap_or_default() {
             b"LOADING" | b"BUSY" | b"MASTERDOWN" | b"CLUSTERDOWN" | b"TRYAGAIN" | b"NOREPLICAS"
             | b"MISCONF" => Self::NotReady,
@@ -89,6 +94,7 @@ impl fmt::Display for Failure {
             Self::Protocol => "malformed or unexpected reply",
             Self::ErrorReply => "server replied with an error",
             Self::NotReady => "server is not ready",
+            Self::Unserved => "no server of the cluster has the key",
             Self::Full => "server has no memory left",
             Self::ReadOnly => "server is a replica",
             Self::Denied => "server does not allow it",

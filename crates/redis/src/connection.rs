@@ -1,12 +1,14 @@
 //! One pipelined connection: the commands under way, and the deadline of their replies.
 
 use crate::Failure;
+use crate::cluster::Repeat;
 use crate::greeting::Step;
 use crate::table::TableQuestion;
 use dwell_evloop::{Handshakes, Peer, Readiness, Stream, Token};
 use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A command that is owed a reply.
@@ -16,42 +18,96 @@ pub(crate) enum Flight {
     Ping,
     /// A question for the use of the server's table.
     Table(TableQuestion),
+    /// `CLUSTER INFO`, for the epoch.
+    ClusterInfo,
+    /// `CLUSTER SLOTS`.
+    ClusterSlots,
+    /// `ASKING`: the command that follows is for a slot that is about to move here.
+    Asking,
     /// `PTTL` of the key that is read next.
     Lifetime,
     /// `GET` of a key of the table, for an operation with this tag or for its waits.
-    Read { key: Token, tag: Option<u64> },
+    Read {
+        key: Token,
+        name: Arc<[u8]>,
+        tag: Option<u64>,
+    },
     /// `GET` of a key of the table, where nothing is tracked.
-    Sweep { key: Token },
+    Sweep {
+        key: Token,
+        /// It was sent to where the slot of the key is about to move.
+        is_asking: bool,
+    },
     /// `GET` where nothing is tracked.
     Get {
         tag: u64,
         /// The key, where waits for it have to be compared with a later value.
         again: Option<Box<[u8]>>,
+        repeat: Option<Box<Repeat>>,
     },
     /// A command that changes a key.
-    Write { tag: u64, key: Box<[u8]> },
+    Write {
+        tag: u64,
+        key: Box<[u8]>,
+        repeat: Option<Box<Repeat>>,
+    },
     /// `SET` that replies what was there.
-    Swap { tag: u64, key: Box<[u8]> },
+    Swap {
+        tag: u64,
+        key: Box<[u8]>,
+        repeat: Option<Box<Repeat>>,
+    },
 }
 
 impl Flight {
     /// Returns true of reads for those who wait for a key alone.
     pub(crate) fn is_reread(&self) -> bool {
-        matches!(self, Self::Read { tag: None, .. } | Self::Sweep { .. })
+        matches!(
+            self,
+            Self::Read { tag: None, .. }
+                | Self::Sweep {
+                    is_asking: false,
+                    ..
+                }
+        )
     }
 
     /// Returns true of what is asked of the server itself, and not of a key.
-    fn is_own(&self) -> bool {
-        matches!(self, Self::Ping | Self::Table(_))
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(
+            self,
+            Self::Ping | Self::Table(_) | Self::ClusterInfo | Self::ClusterSlots | Self::Asking
+        )
     }
 
     /// The tag of the operation that waits for the reply.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
-            Self::Ping | Self::Table(_) | Self::Lifetime | Self::Sweep { .. } => None,
+            Self::Ping
+            | Self::Table(_)
+            | Self::ClusterInfo
+            | Self::ClusterSlots
+            | Self::Asking
+            | Self::Lifetime
+            | Self::Sweep { .. } => None,
             Self::Read { tag, .. } => *tag,
             Self::Get { tag, .. } | Self::Write { tag, .. } | Self::Swap { tag, .. } => Some(*tag),
         }
+    }
+
+    /// What sends it once more, of an operation in a cluster.
+    pub(crate) fn repeat(&mut self) -> Option<&mut Repeat> {
+        match self {
+            Self::Get { repeat, .. } | Self::Write { repeat, .. } | Self::Swap { repeat, .. } => {
+                repeat.as_deref_mut()
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of the command that are kept until its reply.
+    fn kept_bytes(&mut self) -> usize {
+        self.repeat().map_or(0, |repeat| repeat.wire.len())
     }
 }
 
@@ -81,6 +137,8 @@ pub(crate) struct Connection {
     tail: Vec<u8>,
     /// Commands that were not given to the socket.
     unsent: Vec<u8>,
+    /// Bytes of commands that are kept until their replies.
+    kept_bytes: usize,
 }
 
 impl Connection {
@@ -93,6 +151,7 @@ impl Connection {
     ) -> Self {
         let limits = Limits {
             value_bytes_max: value_bytes_max.max(OWN_REPLY_BYTES_MAX),
+            aggregate_bytes_max: AGGREGATE_BYTES_MAX,
             ..Limits::default()
         };
         Self {
@@ -105,6 +164,7 @@ impl Connection {
             value_bytes_max,
             tail: Vec::new(),
             unsent: Vec::new(),
+            kept_bytes: 0,
         }
     }
 
@@ -114,6 +174,7 @@ impl Connection {
         Self {
             in_flight: self.in_flight,
             unsent: self.unsent,
+            kept_bytes: self.kept_bytes,
             ..Self::new(stream, Step::Hello, value_bytes_max, deadline)
         }
     }
@@ -147,9 +208,10 @@ impl Connection {
         self.in_flight.len()
     }
 
-    /// Bytes that the socket has not taken.
-    pub(crate) fn unsent_bytes(&self) -> usize {
-        self.unsent.len() + self.peer.stream.queued_bytes()
+    /// Bytes that the socket has not taken, or that are kept until a reply.
+    pub(crate) fn request_bytes(&self) -> usize {
+        let unsent = self.unsent.len() + self.peer.stream.queued_bytes();
+        unsent.max(self.kept_bytes)
     }
 
     /// Checks the attempt to connect, and goes on with its handshake; returns true if it has just
@@ -193,10 +255,11 @@ impl Connection {
     /// Adds a command that `encode` writes.
     pub(crate) fn push(
         &mut self,
-        flight: Flight,
+        mut flight: Flight,
         deadline: Instant,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
+        self.kept_bytes += flight.kept_bytes();
         encode(&mut self.unsent);
         self.in_flight.push_back((flight, deadline));
     }
@@ -315,7 +378,8 @@ impl Connection {
         if let Some(step) = self.greeting {
             return Ok(Received::Greeting(step, message));
         }
-        let (flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        let (mut flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        self.kept_bytes -= flight.kept_bytes();
         let message = match message {
             Message::Value(Value::BulkString(value))
                 if value.len() > self.value_bytes_max && !flight.is_own() =>
@@ -336,6 +400,9 @@ impl Connection {
 
 /// Bytes that the reply to a question for the server itself may have, however small values are.
 const OWN_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that a list in a reply or a push may have. That of a cluster has an entry for each range
+/// of slots, and a push names each key that was changed.
+const AGGREGATE_BYTES_MAX: usize = 4 << 20;
 /// Buffers that grew beyond this are given back when they are used up.
 const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;
 
@@ -355,6 +422,7 @@ mod tests {
         let get = || Flight::Get {
             tag: 1,
             again: None,
+            repeat: None,
         };
         for flight in [get(), Flight::Table(TableQuestion::Use), get()] {
             connection.push(flight, Instant::now(), |_| ());

@@ -1,5 +1,6 @@
 //! A look at a server before it is used: the rights of the user, and the server's table.
 
+use crate::cluster::{Redirect, Topology};
 use crate::connection::Flight;
 use crate::greeting::{Purpose, tracking_words, words};
 use crate::link::{Link, LinkEvent};
@@ -46,6 +47,10 @@ pub enum Right {
     TableBound,
     /// `INFO stats`.
     TableUse,
+    /// `CLUSTER SLOTS`.
+    Slots,
+    /// `CLUSTER INFO`.
+    Epoch,
 }
 
 /// The findings about one server.
@@ -61,11 +66,14 @@ pub struct Inspection {
     pub failure: Option<(Failure, Option<Box<str>>)>,
     /// Rights that the user lacks, with the keys and the words of the server.
     pub lacking: Vec<(Right, Vec<u8>, Box<str>)>,
+    /// The primaries of its cluster, and the number of slots without one, if it has one.
+    pub cluster: Option<(Vec<SocketAddr>, usize)>,
     /// The server's table of keys that it announces; without a bound it has none.
     pub table: Option<TableUse>,
 }
 
-/// Connects to a server as a [`Client`](crate::Client) does, and asks what it is and allows.
+/// Connects to a server as a [`Client`](crate::Client) does, and asks what it is and allows. Of a
+/// cluster that is the first server of the endpoint.
 ///
 /// Shape: runs a loop of its own, and ends within `limit`. Nothing is stored: the `SET` is for keys
 /// that are there, and there are none.
@@ -79,11 +87,17 @@ pub fn inspect(
     limit: Duration,
 ) -> io::Result<Inspection> {
     let mut event_loop = EventLoop::<()>::new()?;
+    let of_cluster = match &endpoint {
+        Endpoint::Cluster(servers) => servers.first().copied(),
+        _ => None,
+    };
+    let endpoint = of_cluster.map_or(endpoint, Endpoint::Tcp);
     let link = Link::new(Purpose::Plain, endpoint, token(CONNECTION), options);
     let mut inspector = Inspector {
         link,
         options,
-        questions: questions(options, samples),
+        questions: questions(options, samples, of_cluster.is_some()),
+        of_cluster,
         answers: None,
         is_late: false,
         table: TrackingTable::of(&options.announced),
@@ -106,7 +120,7 @@ struct Question {
 }
 
 /// The questions to a server, of which the last one changes the state of the connection.
-fn questions(options: &ClientOptions, samples: &[SampleKey]) -> Vec<Question> {
+fn questions(options: &ClientOptions, samples: &[SampleKey], is_of_cluster: bool) -> Vec<Question> {
     let question = |right, key: &[u8], words: &[&[u8]]| Question {
         right,
         key: key.to_vec(),
@@ -134,6 +148,10 @@ fn questions(options: &ClientOptions, samples: &[SampleKey]) -> Vec<Question> {
         all.push(question(Right::TableBound, b"", bound));
         all.push(question(Right::TableUse, b"", TableQuestion::Use.words()));
     }
+    if is_of_cluster {
+        all.push(question(Right::Slots, b"", &[b"CLUSTER", b"SLOTS"]));
+        all.push(question(Right::Epoch, b"", &[b"CLUSTER", b"INFO"]));
+    }
     // The connection for reads and writes is probed whatever the tracking.
     all.push(question(Right::LifeSign, b"", &[b"PING"]));
     if is_tracking {
@@ -150,6 +168,8 @@ struct Inspector<'o> {
     link: Link,
     options: &'o ClientOptions,
     questions: Vec<Question>,
+    /// Its address, of a server of a cluster.
+    of_cluster: Option<SocketAddr>,
     /// Replies so far; none before the questions were asked.
     answers: Option<usize>,
     is_late: bool,
@@ -182,6 +202,7 @@ impl Inspector<'_> {
             link,
             options,
             questions,
+            of_cluster,
             answers,
             table,
             found,
@@ -192,7 +213,10 @@ impl Inspector<'_> {
                 && let Some(question) = usize::try_from(tag).ok().and_then(|at| questions.get(at))
             {
                 *answers = answers.map(|answers| answers + 1);
-                found.note(question, &message, table);
+                match of_cluster {
+                    Some(address) => found.note_of_cluster(question, &message, table, *address),
+                    None => found.note(question, &message, table),
+                }
             }
             Ok(())
         };
@@ -209,7 +233,11 @@ impl Inspector<'_> {
         self.answers = Some(0);
         for (tag, question) in (0..).zip(&self.questions) {
             let words: Vec<&[u8]> = question.words.iter().map(Vec::as_slice).collect();
-            let flight = Flight::Get { tag, again: None };
+            let flight = Flight::Get {
+                tag,
+                again: None,
+                repeat: None,
+            };
             let ask = |wire: &mut Vec<u8>| command(wire, &words);
             self.link.push_behind(context, flight, self.options, ask);
         }
@@ -237,6 +265,29 @@ impl Driver for Inspector<'_> {
 }
 
 impl Inspection {
+    /// As [`note`](Self::note), of a server of a cluster, which has few of the keys.
+    fn note_of_cluster(
+        &mut self,
+        question: &Question,
+        message: &Message<'_>,
+        table: &mut TrackingTable,
+        address: SocketAddr,
+    ) {
+        if let Message::Value(Value::Error(text)) = message
+            && (Redirect::read(text, address).is_some()
+                || Failure::of_error(text) == Failure::Unserved)
+        {
+            // It looks at the rights first.
+            return;
+        }
+        if question.right == Right::Slots
+            && let Ok(topology) = Topology::read(message, address)
+        {
+            self.cluster = Some((topology.primaries().to_vec(), topology.missing()));
+        }
+        self.note(question, message, table);
+    }
+
     fn note(&mut self, question: &Question, message: &Message<'_>, table: &mut TrackingTable) {
         match question.right {
             Right::TableBound => table.replied(TableQuestion::Bound, message),

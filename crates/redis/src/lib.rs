@@ -10,8 +10,10 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod cluster;
 mod completion;
 mod connection;
+mod digest;
 mod greeting;
 mod inspect;
 mod link;
@@ -20,6 +22,7 @@ mod options;
 mod pace;
 mod sentinel;
 mod server;
+mod servers;
 mod shared;
 mod table;
 mod target;
@@ -30,6 +33,9 @@ mod waits;
 pub use client::{Client, Kinds};
 pub use completion::{Completion, Error, Failure, Outcome};
 pub use inspect::{Inspection, Right, SampleKey, inspect};
-pub use metrics::{PushKind, RedisMetrics, ResyncReason, UnusableValue};
+pub use metrics::{
+    PushKind, RedirectKind, RedisMetrics, ResyncReason, TopologyRead, UnusableValue,
+};
 pub use options::{Announced, ClientOptions, Endpoint, SetCondition, SetOptions};
-pub use tracking::{Status, TableUse, Tracking};
+pub use servers::Known;
+pub use tracking::{ClusterStatus, Status, TableUse, Tracking};

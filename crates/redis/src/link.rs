@@ -182,7 +182,7 @@ impl Link {
             let limit = options.operations_max;
             return Err(Error::TooManyOperations { limit });
         }
-        let (limit, length) = (options.request_bytes_max, connection.unsent_bytes());
+        let (limit, length) = (options.request_bytes_max, connection.request_bytes());
         if length >= limit {
             return Err(Error::TooManyRequestBytes { limit, length });
         }
@@ -428,6 +428,15 @@ impl Link {
         on: &mut impl OnEvent,
     ) {
         self.settle(context, Err(failure), options, on);
+    }
+
+    /// Goes on with another server; there is no connection.
+    pub(crate) fn turn_to_other(&mut self, endpoint: Endpoint, options: &ClientOptions) {
+        let handshakes = std::mem::take(&mut self.handshakes);
+        *self = Self {
+            handshakes,
+            ..Self::new(self.purpose, endpoint, self.token, options)
+        };
     }
 
     /// Makes no further attempt until the next [`ensure`](Self::ensure).

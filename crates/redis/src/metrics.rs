@@ -27,6 +27,14 @@ pub struct RedisMetrics {
     pub sweeps: Counter,
     /// Times that every key that is waited for was read again.
     pub resyncs: CounterSet<ResyncReason>,
+    /// Commands that a server of a cluster has sent to another one.
+    pub redirects: CounterSet<RedirectKind>,
+    /// Questions for the topology of a cluster.
+    pub topologies: CounterSet<TopologyRead>,
+    /// Primaries of the cluster.
+    pub primaries: Gauge,
+    /// Slots of the cluster without a primary.
+    pub missing_slots: Gauge,
     /// Replies that held no value that can be used.
     pub unusable_values: CounterSet<UnusableValue>,
 }
@@ -49,6 +57,30 @@ labels! {
     Connected = "connected",
     /// The server has invalidated everything.
     Flushed = "flushed",
+    /// Slots of a cluster have moved to other servers: the keys in them are read.
+    Moved = "moved",
+}
+
+labels! {
+    /// Kind of a redirection.
+    pub RedirectKind, "kind":
+    /// The slot is there from now on.
+    Moved = "moved",
+    /// The slot is about to move, and the key may have done so.
+    Ask = "ask",
+}
+
+labels! {
+    /// Outcome of a question for the topology.
+    pub TopologyRead, "outcome":
+    /// It is as it was.
+    Same = "same",
+    /// It has changed.
+    Changed = "changed",
+    /// The server knows an older one.
+    Outdated = "outdated",
+    /// There was no reply that can be used.
+    Failed = "failed",
 }
 
 labels! {

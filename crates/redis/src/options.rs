@@ -21,6 +21,9 @@ pub enum Endpoint {
         /// Their addresses, which the caller has looked up; at least one.
         sentinels: Vec<SocketAddr>,
     },
+    /// The cluster that servers at these addresses belong to, which the caller has looked up; at
+    /// least one. They tell the addresses of the others.
+    Cluster(Vec<SocketAddr>),
 }
 
 impl fmt::Display for Endpoint {
@@ -29,6 +32,10 @@ impl fmt::Display for Endpoint {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
             Self::Primary { name, .. } => write!(f, "{name} (by Sentinel)"),
+            Self::Cluster(servers) => {
+                f.write_str("cluster of")?;
+                servers.iter().try_for_each(|server| write!(f, " {server}"))
+            }
         }
     }
 }
@@ -53,6 +60,8 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Silence after which a connection is asked for a sign of life.
     pub probe: Duration,
+    /// Interval at which a cluster is asked for its topology.
+    pub topology_interval: Duration,
     /// Failures in a row after which operations fail at once until a new connection is greeted.
     pub failures_max: u32,
     /// The longest wait before the first new connection attempt; each failure in a row doubles it.
@@ -61,7 +70,8 @@ pub struct ClientOptions {
     pub reconnect_delay_max: Duration,
     /// Operations without a reply, per connection.
     pub operations_max: usize,
-    /// Bytes of requests that the socket has not taken, per connection.
+    /// Bytes of requests that the socket has not taken, per connection. Those of a cluster count
+    /// until their replies, as another server may have to be sent them.
     pub request_bytes_max: usize,
     /// The largest value that is read. Units: bytes.
     pub value_bytes_max: usize,
@@ -80,6 +90,7 @@ impl Default for ClientOptions {
             timeout: Duration::from_millis(500),
             connect_timeout: Duration::from_millis(500),
             probe: Duration::from_secs(1),
+            topology_interval: Duration::from_secs(1),
             failures_max: 3,
             reconnect_delay_min: Duration::from_millis(50),
             reconnect_delay_max: Duration::from_secs(2),

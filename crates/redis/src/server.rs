@@ -1,5 +1,6 @@
 //! One server, as the two connections to it.
 
+use crate::cluster::{Repeat, slot_of};
 use crate::connection::Flight;
 use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
@@ -9,6 +10,8 @@ use crate::waits::{Waits, send_read, send_rereads};
 use crate::{ClientOptions, Completion, Endpoint, Error, Failure, Outcome, Status, Tracking};
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::resp::command;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A server with a connection for reads and writes, and one on which it tracks what is read.
@@ -18,6 +21,7 @@ pub(crate) struct Server {
     index: usize,
     /// Kind of the tokens of its connections.
     kind: u8,
+    endpoint: Endpoint,
     pub(crate) plain: Link,
     pub(crate) tracked: Link,
     pub(crate) waits: Waits,
@@ -32,6 +36,8 @@ pub(crate) enum Part {
     Tracked,
     /// The deadline until which reads are held back.
     Pace,
+    /// Of the first server of a cluster: the time of the next question for the topology.
+    Topology,
 }
 
 impl Part {
@@ -40,18 +46,25 @@ impl Part {
         let part = match token.index() % PARTS {
             0 => Self::Plain,
             1 => Self::Tracked,
-            _ => Self::Pace,
+            2 => Self::Pace,
+            _ => Self::Topology,
         };
         ((token.index() / PARTS) as usize, part)
     }
 
-    fn token(self, kind: u8, server: usize) -> Token {
+    pub(crate) fn token(self, kind: u8, server: usize) -> Token {
         Token::new(kind, 0, server as u32 * PARTS + self as u32)
     }
 }
 
 impl Server {
-    pub(crate) fn new(index: usize, kind: u8, endpoint: Endpoint, options: &ClientOptions) -> Self {
+    /// A server; with an `address` it is one of a cluster.
+    pub(crate) fn new(
+        (index, kind): (usize, u8),
+        endpoint: Endpoint,
+        address: Option<SocketAddr>,
+        options: &ClientOptions,
+    ) -> Self {
         let link = |purpose, endpoint, part: Part| {
             Link::new(purpose, endpoint, part.token(kind, index), options)
         };
@@ -59,10 +72,75 @@ impl Server {
             index,
             kind,
             plain: link(Purpose::Plain, endpoint.clone(), Part::Plain),
-            tracked: link(Purpose::Tracking, endpoint, Part::Tracked),
-            waits: Waits::new(index, options),
+            tracked: link(Purpose::Tracking, endpoint.clone(), Part::Tracked),
+            endpoint,
+            waits: Waits::new(index, address, options),
             failed: Vec::new(),
         }
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Its address, if it is one of a cluster.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        Some(self.waits.member?.address)
+    }
+
+    /// It is one of the cluster no more.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.waits.is_retired()
+    }
+
+    /// Ends its connections, for it is one of the cluster no more.
+    pub(crate) fn retire(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let waits = &mut self.waits;
+        if let Some(member) = &mut waits.member {
+            member.is_retired = true;
+        }
+        for (link, is_tracked) in [(&mut self.plain, false), (&mut self.tracked, true)] {
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, is_tracked, event, shared, sink)
+            };
+            link.end(context, Failure::Closed, options, &mut on);
+            link.give_up(context);
+        }
+    }
+
+    /// It is one of the cluster again.
+    pub(crate) fn come_back(&mut self) {
+        if let Some(member) = &mut self.waits.member {
+            member.is_retired = false;
+        }
+    }
+
+    /// Returns true if another server may take its place: it is retired, and owes nothing.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_retired() && self.operations() == 0 && self.failed.is_empty()
+    }
+
+    /// Has another server of the cluster take its place.
+    pub(crate) fn turn_to(
+        &mut self,
+        context: &mut Context,
+        address: SocketAddr,
+        options: &ClientOptions,
+    ) {
+        let endpoint = Endpoint::Tcp(address);
+        for link in [&mut self.plain, &mut self.tracked] {
+            link.close(context);
+            link.give_up(context);
+            link.turn_to_other(endpoint.clone(), options);
+        }
+        self.waits = Waits::new(self.index, Some(address), options);
+        self.endpoint = endpoint;
     }
 
     /// Asks for a value on the tracking connection, or on the other one where it is not tracked.
@@ -91,7 +169,30 @@ impl Server {
         (key, tag): (&[u8], u64),
     ) -> Result<(), Error> {
         let again = shared.waited.find(key).map(|_| key.into());
-        self.operation(context, options, Flight::Get { tag, again }, &[b"GET", key])
+        let arguments: &[&[u8]] = &[b"GET", key];
+        let repeat = self.repeat(context, options, key, arguments);
+        let flight = Flight::Get { tag, again, repeat };
+        self.operation(context, options, flight, arguments)
+    }
+
+    /// What sends an operation once more, if the server is one of a cluster.
+    pub(crate) fn repeat(
+        &self,
+        context: &Context,
+        options: &ClientOptions,
+        key: &[u8],
+        arguments: &[&[u8]],
+    ) -> Option<Box<Repeat>> {
+        self.waits.member?;
+        let mut wire = Vec::new();
+        command(&mut wire, arguments);
+        Some(Box::new(Repeat {
+            wire: wire.into(),
+            slot: slot_of(key),
+            deadline: context.now() + options.timeout,
+            redirects: 0,
+            is_asking: false,
+        }))
     }
 
     /// Adds a command to the plain connection; where there is none, its operation fails.
@@ -109,6 +210,54 @@ impl Server {
             self.failed.extend(tag);
         }
         Ok(())
+    }
+
+    /// As [`operation`](Self::operation), for a command that another server has redirected; where
+    /// there is no room for it, it fails.
+    pub(crate) fn redirected(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        flight: Flight,
+        (wire, is_asking): (&Arc<[u8]>, bool),
+    ) {
+        let tag = flight.tag();
+        let is_up = self.plain.ensure(context, options);
+        let asking = |wire: &mut Vec<u8>| command(wire, &[b"ASKING"]);
+        let again = |out: &mut Vec<u8>| out.extend_from_slice(wire);
+        let is_taken = if is_up && is_asking {
+            let is_taken = self.plain.push(context, Flight::Asking, options, asking);
+            if is_taken == Ok(true) {
+                self.plain.push_behind(context, flight, options, again);
+            }
+            is_taken
+        } else if is_up {
+            self.plain.push(context, flight, options, again)
+        } else {
+            Ok(false)
+        };
+        if is_taken != Ok(true) {
+            self.failed.extend(tag);
+        }
+    }
+
+    /// Asks for the topology of the cluster; false if there is no connection.
+    pub(crate) fn ask_for_topology(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+    ) -> bool {
+        if !self.plain.ensure(context, options) {
+            return false;
+        }
+        let info = |wire: &mut Vec<u8>| command(wire, &[b"CLUSTER", b"INFO"]);
+        let slots = |wire: &mut Vec<u8>| command(wire, &[b"CLUSTER", b"SLOTS"]);
+        // A flood of operations leaves it its room.
+        self.plain
+            .push_behind(context, Flight::ClusterInfo, options, info);
+        self.plain
+            .push_behind(context, Flight::ClusterSlots, options, slots);
+        true
     }
 
     /// Operations without a completion.
@@ -227,7 +376,7 @@ impl Server {
         let (_, part) = Part::of(token);
         let (link, other) = match part {
             Part::Plain => (&mut self.plain, &mut self.tracked),
-            Part::Tracked | Part::Pace => (&mut self.tracked, &mut self.plain),
+            Part::Tracked | Part::Pace | Part::Topology => (&mut self.tracked, &mut self.plain),
         };
         let connects = link.connects();
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
@@ -275,7 +424,7 @@ impl Server {
         let link = match part {
             Part::Plain => &mut self.plain,
             Part::Tracked => &mut self.tracked,
-            Part::Pace => return,
+            Part::Pace | Part::Topology => return,
         };
         let is_silent = link.expired(context, token, options, &mut on);
         waits.follow_refusal(context, &mut self.tracked);

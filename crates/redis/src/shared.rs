@@ -1,6 +1,7 @@
 //! What all connections of a client share.
 
 use crate::RedisMetrics;
+use crate::cluster::{Cluster, Redirected, Topology};
 use crate::waited::WaitedKeys;
 use std::sync::Arc;
 
@@ -11,4 +12,19 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<RedisMetrics>,
     /// The last error that a server has replied to a command, if it was not taken yet.
     pub(crate) error_reply: Option<Box<str>>,
+    /// The cluster that the servers are of.
+    pub(crate) cluster: Option<Cluster>,
+    /// Commands that other servers have to be sent.
+    pub(crate) redirected: Vec<Redirected>,
+    /// A topology that differs from the one that is known.
+    pub(crate) told: Option<Topology>,
+}
+
+impl Shared {
+    /// The topology may be another one now.
+    pub(crate) fn want_topology(&mut self) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.want();
+        }
+    }
 }

@@ -32,7 +32,7 @@ impl Target {
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.endpoint {
             Endpoint::Primary { name, .. } => Some(name),
-            Endpoint::Tcp(_) | Endpoint::Unix(_) => None,
+            Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Cluster(_) => None,
         }
     }
 
@@ -53,6 +53,8 @@ impl Target {
         match &self.endpoint {
             Endpoint::Tcp(address) => Ok((connect(*address, tls)?, Step::Hello)),
             Endpoint::Unix(path) => Ok((Stream::connect_unix(path)?, Step::Hello)),
+            // Its servers have targets of their own.
+            Endpoint::Cluster(_) => Err(io::ErrorKind::NotFound.into()),
             Endpoint::Primary { sentinels, .. } => {
                 if let Some(lead) = self.lead {
                     self.named = Some(lead);

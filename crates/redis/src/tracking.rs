@@ -25,6 +25,19 @@ pub struct TableUse {
     pub keys_max: u64,
 }
 
+/// A cluster as it stands now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterStatus<'c> {
+    /// The number of its primaries; 0 before they are known.
+    pub primaries: usize,
+    /// Slots without a primary that can be connected to.
+    pub missing_slots: usize,
+    /// A primary without an address that can be connected to, as the servers name it.
+    pub unknown: Option<&'c str>,
+    /// The reason why the last question for the topology has no answer.
+    pub reason: Option<&'c str>,
+}
+
 /// One server as it stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<'c> {

@@ -1,6 +1,8 @@
 //! The waits for keys of one server, and what each event of its connections means for them.
 
+use crate::cluster::{Redirect, Redirected, Told};
 use crate::connection::Flight;
+use crate::digest::digest_of;
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
 use crate::pace::Pace;
@@ -8,12 +10,13 @@ use crate::shared::Shared;
 use crate::table::TrackingTable;
 use crate::waited::HoldEvent;
 use crate::{
-    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, ResyncReason,
-    UnusableValue,
+    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedirectKind,
+    ResyncReason, TopologyRead, UnusableValue,
 };
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::{Items, Message, Value, command};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The state of the waits for keys of one server, and what is known of how it tracks them.
@@ -21,6 +24,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Waits {
     /// The index of the server.
     server: usize,
+    /// Its part in a cluster, if it is one of a cluster.
+    pub(crate) member: Option<Member>,
     /// The server is asked to track.
     is_tracking: bool,
     pub(crate) table: TrackingTable,
@@ -31,7 +36,7 @@ pub(crate) struct Waits {
     pub(crate) refused_until: Option<Instant>,
     pub(crate) refused_reason: Option<Box<str>>,
     /// Reads that waited for a connection which the server has refused, to be made on the other.
-    pub(crate) unread: Vec<(Box<[u8]>, u64)>,
+    pub(crate) unread: Vec<(Arc<[u8]>, u64)>,
     /// The server has become a replica: its address may lead to another one now.
     pub(crate) is_demoted: bool,
     /// The time until which its connections are not made anew for that.
@@ -40,6 +45,14 @@ pub(crate) struct Waits {
     pub(crate) is_without_swap: bool,
     /// Since when no key was waited for.
     pub(crate) idle_since: Option<Instant>,
+}
+
+/// The part of a server in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub(crate) address: SocketAddr,
+    /// It has none any more: what it was asked is asked of another one.
+    pub(crate) is_retired: bool,
 }
 
 /// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
@@ -62,8 +75,12 @@ pub(crate) fn send_read(
         return Err(error);
     }
     let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
-    let tag = Some(tag);
-    tracked.push_behind(context, Flight::Read { key, tag }, options, read);
+    let flight = Flight::Read {
+        key,
+        name: name.into(),
+        tag: Some(tag),
+    };
+    tracked.push_behind(context, flight, options, read);
     shared.waited.happens(key, HoldEvent::Sent);
     Ok(())
 }
@@ -90,10 +107,16 @@ pub(crate) fn send_rereads(
         if is_told {
             let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", &*name]);
             tracked.push_behind(context, Flight::Lifetime, options, lifetime);
-            tracked.push_behind(context, Flight::Read { key, tag: None }, options, read);
+            let flight = Flight::Read {
+                key,
+                name: Arc::clone(&name),
+                tag: None,
+            };
+            tracked.push_behind(context, flight, options, read);
             shared.waited.happens(key, HoldEvent::Sent);
         } else {
-            plain.push_behind(context, Flight::Sweep { key }, options, read);
+            let is_asking = false;
+            plain.push_behind(context, Flight::Sweep { key, is_asking }, options, read);
         }
     }
     waits.pace.sent(count, now);
@@ -101,9 +124,14 @@ pub(crate) fn send_rereads(
 }
 
 impl Waits {
-    pub(crate) fn new(server: usize, options: &ClientOptions) -> Self {
+    /// Those of the server with this index, and with this address if it is one of a cluster.
+    pub(crate) fn new(server: usize, address: Option<SocketAddr>, options: &ClientOptions) -> Self {
         Self {
             server,
+            member: address.map(|address| Member {
+                address,
+                is_retired: false,
+            }),
             is_tracking: options.announced != Announced::Nothing,
             table: TrackingTable::of(&options.announced),
             pace: Pace::new(dwell_evloop::seed()),
@@ -116,6 +144,11 @@ impl Waits {
             is_without_swap: false,
             idle_since: None,
         }
+    }
+
+    /// Returns true of a server that is one of its cluster no more.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.member.is_some_and(|member| member.is_retired)
     }
 
     pub(crate) fn is_refused(&mut self, context: &Context) -> bool {
@@ -169,37 +202,103 @@ impl Waits {
             #[cfg(feature = "sim")]
             LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
             LinkEvent::Down if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
-            LinkEvent::Up | LinkEvent::Down => {}
+            LinkEvent::Down => shared.want_topology(),
+            LinkEvent::Up => {}
             LinkEvent::Push(items) => self.pushed(shared, items),
             LinkEvent::Failed(flight, failure) => {
-                if flight.is_reread() {
-                    self.pace.ended();
+                self.failed(context, flight, failure, shared, sink);
+            }
+            LinkEvent::Reply(flight, message) => {
+                if let Message::Value(Value::Error(text)) = message {
+                    if let Some(redirect) =
+                        self.member.and_then(|it| Redirect::read(text, it.address))
+                    {
+                        self.redirected(flight, redirect, shared);
+                        return Ok(());
+                    }
+                    let is_told = matches!(flight, Flight::Table(_) | Flight::ClusterInfo);
+                    if !text.starts_with(WRONG_TYPE) && !is_told {
+                        shared.error_reply = Some(words(text));
+                    }
                 }
-                if let Flight::Read {
-                    key,
-                    tag: Some(tag),
-                } = flight
-                    && failure == Failure::Refused
-                    && let Some(name) = shared.waited.name(key)
-                {
-                    // The server refused the greeting, perhaps only to track: it executed nothing.
-                    self.unread.push((name.into(), tag));
-                } else if let Some(tag) = flight.tag() {
+                let tag = flight.tag();
+                let replied = self.replied(context, flight, &message, shared, sink);
+                if let (Err(Failure::Protocol), Some(tag)) = (replied, tag) {
+                    let outcome = Outcome::Failed(Failure::Protocol);
+                    sink(context, Completion { tag, outcome });
+                }
+                return replied;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a command that will have no reply, or leaves it to another server.
+    fn failed(
+        &mut self,
+        context: &mut Context,
+        flight: Flight,
+        failure: Failure,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if flight.is_reread() {
+            self.pace.ended();
+        }
+        match flight {
+            // The server refused the greeting, perhaps only to track: it executed nothing.
+            Flight::Read {
+                name,
+                tag: Some(tag),
+                ..
+            } if failure == Failure::Refused => self.unread.push((name, tag)),
+            // A write may have been executed.
+            Flight::Read { tag: Some(_), .. } | Flight::Get { .. } if self.is_retired() => {
+                self.leave(flight, Redirect::Owner, shared);
+            }
+            Flight::ClusterSlots => {
+                shared.metrics.topologies.increment(TopologyRead::Failed);
+                if let Some(cluster) = &mut shared.cluster {
+                    cluster.failed(self.server, failure.to_string());
+                }
+            }
+            _ => {
+                if let Some(tag) = flight.tag() {
                     let outcome = Outcome::Failed(failure);
                     sink(context, Completion { tag, outcome });
                 }
             }
-            LinkEvent::Reply(flight, message) => {
-                if let Message::Value(Value::Error(text)) = message
-                    && !text.starts_with(WRONG_TYPE)
-                    && !matches!(flight, Flight::Table(_))
-                {
-                    shared.error_reply = Some(words(text));
-                }
-                return self.replied(context, flight, &message, shared, sink);
-            }
         }
-        Ok(())
+    }
+
+    /// Another server has to be sent a command.
+    fn redirected(&mut self, flight: Flight, redirect: Redirect, shared: &mut Shared) {
+        if flight.is_reread() {
+            self.pace.ended();
+        }
+        // The read behind it is redirected as well.
+        if matches!(flight, Flight::Lifetime) {
+            self.lifetime = None;
+            return;
+        }
+        let kind = match redirect {
+            Redirect::Ask(_) => RedirectKind::Ask,
+            Redirect::Moved(_) | Redirect::Owner => {
+                shared.want_topology();
+                RedirectKind::Moved
+            }
+        };
+        shared.metrics.redirects.increment(kind);
+        self.leave(flight, redirect, shared);
+    }
+
+    fn leave(&self, flight: Flight, redirect: Redirect, shared: &mut Shared) {
+        let from = self.server;
+        shared.redirected.push(Redirected {
+            flight,
+            from,
+            redirect,
+        });
     }
 
     fn replied(
@@ -215,7 +314,13 @@ impl Waits {
         }
         match flight {
             // An error is a sign of life as well.
-            Flight::Ping => {}
+            Flight::Ping | Flight::Asking => {}
+            Flight::ClusterInfo => {
+                if let Some(cluster) = &mut shared.cluster {
+                    cluster.info(message);
+                }
+            }
+            Flight::ClusterSlots => self.follow_topology(message, shared),
             Flight::Table(asked) => self.table.replied(asked, message),
             Flight::Lifetime => {
                 self.lifetime = match message {
@@ -225,36 +330,13 @@ impl Waits {
                     _ => None,
                 };
             }
-            Flight::Read { key, tag } => {
+            Flight::Read { .. } | Flight::Sweep { .. } | Flight::Get { .. } => {
                 let outcome = value_of(shared, message)?;
-                #[cfg(feature = "sim")]
-                if dwell_evloop::sim::Planted::ForgetLifetime.is_in() {
-                    self.lifetime = None;
-                }
-                self.follow_lifetime(context, key, &outcome, shared);
-                let tag = tag.or(shared.waited.tag(key));
-                self.follow_read(context, key, &outcome, shared);
-                if let Some(tag) = tag {
+                if let Some(tag) = self.followed(context, flight, &outcome, shared) {
                     sink(context, Completion { tag, outcome });
                 }
             }
-            Flight::Sweep { key } => {
-                let outcome = value_of(shared, message)?;
-                self.follow_refusal_of_all(context, &outcome);
-                // Where it has been read for its announcement since, this reply may be older.
-                let tag = shared.waited.tag(key);
-                if let Some(tag) = tag.filter(|_| !shared.waited.is_held(key)) {
-                    sink(context, Completion { tag, outcome });
-                }
-            }
-            Flight::Get { tag, again } => {
-                let outcome = value_of(shared, message)?;
-                if let Some(name) = again {
-                    shared.waited.invalidated(&name);
-                }
-                sink(context, Completion { tag, outcome });
-            }
-            Flight::Write { tag, key } => {
+            Flight::Write { tag, key, .. } => {
                 let outcome = match message {
                     Message::Value(Value::SimpleString(_)) => Outcome::Done,
                     Message::Value(Value::Number(number)) if *number > 0 => Outcome::Done,
@@ -266,7 +348,7 @@ impl Waits {
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
-            Flight::Swap { tag, key } => {
+            Flight::Swap { tag, key, .. } => {
                 let outcome = self.swapped(message)?;
                 shared.waited.written(&key);
                 sink(context, Completion { tag, outcome });
@@ -274,6 +356,77 @@ impl Waits {
             }
         }
         Ok(())
+    }
+
+    /// Notes what a read has come to; returns the tag that is given it, if there is one.
+    fn followed(
+        &mut self,
+        context: &mut Context,
+        flight: Flight,
+        outcome: &Outcome<'_>,
+        shared: &mut Shared,
+    ) -> Option<u64> {
+        match flight {
+            Flight::Read { key, tag, .. } => {
+                let server = shared.waited.server(key);
+                if server.is_some_and(|server| server != self.server) {
+                    // Its waits may have been told something newer by the one that has it now.
+                    self.lifetime = None;
+                    if tag.is_some() {
+                        self.leave(flight, Redirect::Owner, shared);
+                    }
+                    return None;
+                }
+                #[cfg(feature = "sim")]
+                if dwell_evloop::sim::Planted::ForgetLifetime.is_in() {
+                    self.lifetime = None;
+                }
+                self.follow_lifetime(context, key, outcome, shared);
+                let tag = tag.or(shared.waited.tag(key));
+                self.follow_read(context, key, outcome, shared);
+                tag
+            }
+            Flight::Sweep { key, is_asking } => {
+                self.follow_refusal_of_all(context, outcome);
+                let is_here = shared.waited.server(key) == Some(self.server);
+                // Where it has been read for its announcement since, this reply may be older.
+                let tag = shared.waited.tag(key);
+                tag.filter(|_| (is_here || is_asking) && !shared.waited.is_held(key))
+            }
+            Flight::Get { tag, again, repeat } => {
+                let Some(name) = again else {
+                    return Some(tag);
+                };
+                if repeat.is_some_and(|repeat| repeat.is_asking)
+                    && let Some(key) = shared.waited.find(&name)
+                    && shared.waited.is_held(key)
+                {
+                    // The slot has moved since, and what is waited for is newer.
+                    let (name, tag) = ((*name).into(), Some(tag));
+                    let flight = Flight::Read { key, name, tag };
+                    self.leave(flight, Redirect::Owner, shared);
+                    return None;
+                }
+                shared.waited.invalidated(&name);
+                Some(tag)
+            }
+            _ => None,
+        }
+    }
+
+    /// The server has told which servers the cluster has.
+    fn follow_topology(&self, message: &Message<'_>, shared: &mut Shared) {
+        let (Some(cluster), Some(member)) = (&mut shared.cluster, self.member) else {
+            return;
+        };
+        let (told, topology) = cluster.slots(message, member.address);
+        shared.metrics.topologies.increment(match told {
+            Told::Same => TopologyRead::Same,
+            Told::Changed => TopologyRead::Changed,
+            Told::Outdated => TopologyRead::Outdated,
+            Told::Failed => TopologyRead::Failed,
+        });
+        shared.told = topology;
     }
 
     /// The outcome of a `SET` that replies what was there.
@@ -431,19 +584,3 @@ const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const DEMOTED_FOR: Duration = Duration::from_secs(5);
 const WRONG_TYPE: &[u8] = b"WRONGTYPE";
 const SYNTAX: &[u8] = b"ERR syntax error";
-
-/// A digest by which most values differ: of the length and both ends, so that large ones cost no
-/// more than others. It only sets the pace of reads.
-fn digest_of(value: &[u8]) -> u64 {
-    let end = value.len().saturating_sub(DIGEST_BYTES);
-    let mut hasher = DefaultHasher::new();
-    (
-        value.len(),
-        &value[..value.len().min(DIGEST_BYTES)],
-        &value[end..],
-    )
-        .hash(&mut hasher);
-    hasher.finish() | 1
-}
-
-const DIGEST_BYTES: usize = 64;

@@ -21,6 +21,7 @@ pub(super) fn check(draft: &mut Draft) {
     upstream_is_another(draft, &config);
     servers_differ(draft, &config);
     sentinels(draft, &config);
+    cluster(draft, &config);
     prefixes(draft, &config);
     sources(draft, &config);
     sizes(draft, &config);
@@ -286,21 +287,54 @@ fn sentinels(draft: &mut Draft, config: &Config) {
             "remove redis.url: the Sentinels know the server",
         );
     }
-    let is_secure = |url: &RedisUrl| matches!(url, RedisUrl::Secure(_));
-    let secure = redis.sentinels.iter().filter(|url| is_secure(url)).count();
-    if secure != 0 && secure != redis.sentinels.len() {
+    secure(draft, config, "redis.sentinels", &redis.sentinels);
+}
+
+/// Reports a cluster beside another server, and what a cluster does not have.
+fn cluster(draft: &mut Draft, config: &Config) {
+    let redis = &config.redis;
+    if redis.cluster.is_empty() {
+        return;
+    }
+    let others = [
+        ("redis.url", redis.url.is_some()),
+        ("redis.sentinels", !redis.sentinels.is_empty()),
+    ];
+    for (other, _) in others.into_iter().filter(|(_, is_set)| *is_set) {
         draft.conflict(
-            &["redis.sentinels"],
-            "some Sentinels are reached under TLS, and some are not".to_owned(),
+            &[other, "redis.cluster"],
+            format!("the server is named twice: {other} and redis.cluster exclude one another"),
+            "remove one of them",
+        );
+    }
+    if redis.database > 0 {
+        draft.conflict(
+            &["redis.cluster", "redis.database"],
+            format!("a cluster has database 0 alone, not {}", redis.database),
+            "remove redis.database",
+        );
+    }
+    secure(draft, config, "redis.cluster", &redis.cluster);
+}
+
+/// Reports servers of which some are under TLS, or whose certificates are for an unknown name.
+fn secure(draft: &mut Draft, config: &Config, option: &'static str, urls: &[RedisUrl]) {
+    let is_secure = |url: &&RedisUrl| matches!(url, RedisUrl::Secure(_));
+    let secure = urls.iter().filter(is_secure).count();
+    if secure != 0 && secure != urls.len() {
+        draft.conflict(
+            &[option],
+            format!("some servers of {option} are reached under TLS, and some are not"),
             "write rediss:// for all of them; it is for the servers that they name as well",
         );
-    } else if secure != 0 && redis.tls_server_name.is_none() {
+    } else if secure != 0 && config.redis.tls_server_name.is_none() {
         draft.conflict(
-            &["redis.sentinels", "redis.tls_server_name"],
-            "under TLS `redis.sentinels` needs `redis.tls_server_name`: the Sentinels name a \
-             server by its address"
-                .to_owned(),
-            "name what the certificates of the Sentinels and the servers are for",
+            &[option, "redis.tls_server_name"],
+            format!(
+                "under TLS `{option}` needs `redis.tls_server_name`: servers are named by their \
+                 addresses"
+            ),
+            "name what the certificates of all servers are for",
         );
     }
 }

@@ -5,7 +5,9 @@ mod network;
 mod request;
 
 pub(super) use access::{BearerToken, Name, Text, WebOrigin, Written};
-pub(super) use network::{KeyPrefix, MemcachedPeer, RedisServer, Sentinel, SocketAddress, Url};
+pub(super) use network::{
+    ClusterServer, KeyPrefix, MemcachedPeer, RedisServer, Sentinel, SocketAddress, Url,
+};
 pub(super) use request::{
     AccessLogTarget, FilePath, MediaType, MethodList, Origin, Permissions, Prefix, Template,
     UserName,

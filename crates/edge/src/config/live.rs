@@ -46,6 +46,8 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "redis.url",
     "redis.sentinels",
     "redis.sentinel_name",
+    "redis.cluster",
+    "redis.cluster_interval",
     "redis.tracking_prefixes",
     "redis.tls_ca",
     "redis.tls_server_name",

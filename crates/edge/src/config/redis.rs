@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `[redis]`: one Redis or Valkey server that has the values.
+/// `[redis]`: one Redis or Valkey server that has the values, or a cluster of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedisConfig {
     /// The server; `None` is `"off"`.
@@ -16,6 +16,10 @@ pub struct RedisConfig {
     pub sentinels: Vec<RedisUrl>,
     /// The name by which they know it.
     pub sentinel_name: Option<String>,
+    /// Servers of the cluster that has the values, in place of `url`.
+    pub cluster: Vec<RedisUrl>,
+    /// Interval at which the topology of the cluster is read.
+    pub cluster_interval: Duration,
     /// File with the certificates that are trusted; `None` is the system's.
     pub tls_ca: Option<PathBuf>,
     /// Name that the certificate of the server is for; `None` is its host.
@@ -56,6 +60,8 @@ impl Default for RedisConfig {
             url: None,
             sentinels: Vec::new(),
             sentinel_name: None,
+            cluster: Vec::new(),
+            cluster_interval: Duration::from_secs(1),
             tls_ca: None,
             tls_server_name: None,
             tls_certificate: None,
@@ -89,10 +95,12 @@ impl RedisConfig {
 
     /// The option that names the server, or what knows it; `None` if values come from elsewhere.
     pub(super) fn switch(&self) -> Option<&'static str> {
-        match (&self.url, self.sentinels.is_empty()) {
-            (Some(_), _) => Some("redis.url"),
-            (None, false) => Some("redis.sentinels"),
-            (None, true) => None,
+        if self.url.is_some() {
+            Some("redis.url")
+        } else if !self.sentinels.is_empty() {
+            Some("redis.sentinels")
+        } else {
+            (!self.cluster.is_empty()).then_some("redis.cluster")
         }
     }
 
@@ -101,9 +109,15 @@ impl RedisConfig {
         if let Some(url) = &self.url {
             return Some(url.to_string());
         }
-        let sentinels: Vec<_> = self.sentinels.iter().map(ToString::to_string).collect();
-        let name = self.sentinel_name.as_deref().unwrap_or_default();
-        (!sentinels.is_empty()).then(|| format!("{name} by Sentinel {}", sentinels.join(", ")))
+        let list = |urls: &[RedisUrl]| {
+            let urls: Vec<_> = urls.iter().map(ToString::to_string).collect();
+            urls.join(", ")
+        };
+        if !self.sentinels.is_empty() {
+            let name = self.sentinel_name.as_deref().unwrap_or_default();
+            return Some(format!("{name} by Sentinel {}", list(&self.sentinels)));
+        }
+        (!self.cluster.is_empty()).then(|| format!("cluster of {}", list(&self.cluster)))
     }
 
     /// Warnings about keys of which no change is announced, and about prefixes without effect.
@@ -133,7 +147,10 @@ impl RedisConfig {
 
     /// The address of a server or a Sentinel that is reached under TLS.
     pub fn secure_address(&self) -> Option<&PeerAddress> {
-        match self.url.as_ref().or(self.sentinels.first()) {
+        match (self.url.as_ref())
+            .or(self.sentinels.first())
+            .or(self.cluster.first())
+        {
             Some(RedisUrl::Secure(address)) => Some(address),
             Some(RedisUrl::Tcp(_) | RedisUrl::Unix(_)) | None => None,
         }
@@ -172,6 +189,16 @@ impl FromStr for RedisUrl {
 }
 
 impl RedisUrl {
+    /// Reads the URL of a server of a cluster.
+    pub(crate) fn of_cluster(text: &str) -> Result<Self, String> {
+        match Self::with_port(text, PORT)? {
+            Self::Unix(_) => {
+                Err("a server of a cluster has an address, and no unix socket".to_owned())
+            }
+            url => Ok(url),
+        }
+    }
+
     /// Reads the URL of a Sentinel, which listens on a port of its own.
     pub(crate) fn of_sentinel(text: &str) -> Result<Self, String> {
         match Self::with_port(text, SENTINEL_PORT)? {
@@ -260,6 +287,13 @@ mod tests {
         let read = |text| RedisUrl::of_sentinel(text).map(|url| url.to_string());
         assert_eq!(read("redis://a").unwrap(), "redis://a:26379");
         assert_eq!(read("rediss://a:7").unwrap(), "rediss://a:7");
+        assert!(read("unix:///a").unwrap_err().contains("no unix socket"));
+    }
+
+    #[test]
+    fn a_server_of_a_cluster_has_no_socket() {
+        let read = |text| RedisUrl::of_cluster(text).map(|url| url.to_string());
+        assert_eq!(read("rediss://a").unwrap(), "rediss://a:6379");
         assert!(read("unix:///a").unwrap_err().contains("no unix socket"));
     }
 

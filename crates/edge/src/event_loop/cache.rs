@@ -175,9 +175,9 @@ impl Cache {
     }
 
     /// Has all watched keys read again by the client of Redis.
-    pub(super) fn sweep_waited(&mut self) {
+    pub(super) fn sweep_waited(&mut self, context: &Context) {
         if let Some(redis) = &mut self.redis {
-            redis.sweep();
+            redis.sweep(context.now(), self.recheck_interval);
         }
     }
 

@@ -86,7 +86,7 @@ impl EdgeLoop {
     fn timer(&mut self, context: &mut Context, timer: Token) {
         let (polls, http) = (&mut self.front.polls, &mut self.servers.http);
         match timer {
-            RECHECK if self.cache.sweeps_itself() => self.cache.sweep_waited(),
+            RECHECK if self.cache.sweeps_itself() => self.cache.sweep_waited(context),
             RECHECK => polls.recheck(context, http),
             EXPIRE => self.cache.sweep(context),
             DRAIN => self.drain_step(context),

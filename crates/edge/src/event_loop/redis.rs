@@ -8,24 +8,45 @@ use crate::polls::{Polls, Valued};
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Token};
 use dwell_redis::{
-    Client, Completion, Endpoint, Failure, Outcome, SetCondition, SetOptions, Status, Tracking,
+    Client, ClusterStatus, Completion, Endpoint, Failure, Outcome, SetCondition, SetOptions,
+    Status, Tracking,
 };
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The client of a loop, and what was logged of it last.
 #[derive(Debug)]
 pub(crate) struct RedisCache {
     client: Client,
     server: Endpoint,
-    tracking: Tracking,
-    notices: Notices,
+    /// The servers, by their places in the client.
+    followed: Vec<Followed>,
+    cluster: ClusterNotices,
+    /// The time of the last sweep over the keys of all servers.
+    swept_at: Option<Instant>,
     /// The code of the last error reply.
     refused: Box<str>,
     metrics: Arc<LoopMetrics>,
 }
 
-/// The state of the server that was logged last.
+/// One server, and what was logged of it last.
+#[derive(Debug)]
+struct Followed {
+    server: Endpoint,
+    state: ServerState,
+    tracking: Tracking,
+    notices: Notices,
+}
+
+/// The state of a cluster that was logged last.
+#[derive(Debug, Default)]
+struct ClusterNotices {
+    missing_slots: usize,
+    is_unknown: bool,
+    has_unknown_server: bool,
+}
+
+/// The state of the announcements of a server that was logged last.
 #[derive(Debug, Default)]
 struct Notices {
     /// The reason why it does not announce changes.
@@ -42,8 +63,9 @@ impl RedisCache {
         Self {
             client,
             server,
-            tracking: Tracking::Idle,
-            notices: Notices::default(),
+            followed: Vec::new(),
+            cluster: ClusterNotices::default(),
+            swept_at: None,
             refused: Box::default(),
             metrics,
         }
@@ -52,7 +74,7 @@ impl RedisCache {
     /// Interval at which all watched keys are read again; it is `sweep_interval` while the server
     /// announces their changes.
     pub(super) fn recheck_interval(&self, sweep_interval: Duration) -> Duration {
-        match self.client.status().tracking {
+        match self.client.tracking() {
             Tracking::On | Tracking::Idle => sweep_interval,
             Tracking::Connecting | Tracking::Refused => UNTOLD_SWEEP.min(sweep_interval),
         }
@@ -112,8 +134,13 @@ impl RedisCache {
         self.flush(context, polls, http);
     }
 
-    /// Has all watched keys read again.
-    pub(super) fn sweep(&mut self) {
+    /// Has all watched keys read again; more often than `interval` only those of servers that do
+    /// not announce their changes.
+    pub(super) fn sweep(&mut self, now: Instant, interval: Duration) {
+        if self.swept_at.is_some_and(|at| now < at + interval) {
+            return self.client.sweep_untold();
+        }
+        self.swept_at = Some(now);
         self.client.sweep();
     }
 
@@ -170,7 +197,8 @@ impl RedisCache {
 
     /// Describes the server, and the way in which this loop finds changes of a key.
     pub(super) fn place(&self, key: &[u8]) -> String {
-        let (server, status) = (&self.server, self.client.status());
+        let known = self.client.server_of(key);
+        let (server, status) = (known.endpoint, known.status);
         let state = if status.is_up { "up" } else { "down" };
         let is_refused = status.tracking == Tracking::Refused;
         let changes = match self.client.is_armed(key) {
@@ -195,29 +223,42 @@ impl RedisCache {
     pub(super) fn keep_states(&mut self) {
         let handshakes = self.client.take_handshakes();
         add_handshakes(&self.metrics.redis_handshakes, &handshakes);
-        let (server, status) = (&self.server, self.client.status());
-        let state = state_of(&status);
+        let mut state = ServerState::Up;
+        for known in self.client.servers() {
+            let index = known.index;
+            if self
+                .followed
+                .get(index)
+                .is_none_or(|it| it.server != *known.endpoint)
+            {
+                let of_place = |_| Followed::new(known.endpoint.clone());
+                self.followed
+                    .extend((self.followed.len()..=index).map(of_place));
+                self.followed[index] = Followed::new(known.endpoint.clone());
+            }
+            let of_server = self.followed[index].follow(&known.status);
+            state = worse(state, of_server);
+        }
+        if let Some(status) = self.client.cluster() {
+            state = worse(state, self.cluster.follow(&status));
+        }
         if let Some(cell) = self.metrics.servers.first()
             && cell.state() != state
         {
             cell.set(state);
-            log_state(server, &status, state);
         }
-        let tracking = status.tracking;
-        if tracking != self.tracking {
-            self.tracking = tracking;
-            self.notices.follow_tracking(server, &status);
-        }
-        self.notices.follow_announcements(server, &status);
-        let is_on = tracking == Tracking::On;
+        let is_on = self.client.tracking() == Tracking::On;
         self.metrics.redis.tracking_loops.set(i64::from(is_on));
-        let is_refused = status.tracking_reason.is_some();
+        let mut reasons = self.client.servers().map(|it| it.status.tracking_reason);
+        let is_refused = reasons.any(|reason| reason.is_some());
         self.metrics.redis.refused_loops.set(i64::from(is_refused));
+        drop(reasons);
         let reply = self.client.take_error_reply().unwrap_or_default();
         let code = reply.split(' ').next().unwrap_or_default();
         // Metrics count them: a log of every one would be as long as their list.
         if !code.is_empty() && *code != *self.refused {
             self.refused = code.into();
+            let server = &self.server;
             tracing::warn!(%server, reply, "Redis refuses a command");
         }
     }
@@ -240,6 +281,85 @@ impl RedisCache {
         };
         self.client.flush(context, &mut sink);
     }
+}
+
+impl Followed {
+    fn new(server: Endpoint) -> Self {
+        Self {
+            server,
+            state: ServerState::Unknown,
+            tracking: Tracking::Idle,
+            notices: Notices::default(),
+        }
+    }
+
+    /// Logs changes; returns the state.
+    fn follow(&mut self, status: &Status<'_>) -> ServerState {
+        let (server, state) = (&self.server, state_of(status));
+        if self.state != state {
+            self.state = state;
+            log_state(server, status, state);
+        }
+        if self.tracking != status.tracking {
+            self.tracking = status.tracking;
+            self.notices.follow_tracking(server, status);
+        }
+        self.notices.follow_announcements(server, status);
+        state
+    }
+}
+
+impl ClusterNotices {
+    /// Logs changes; returns the state of the cluster beside those of its servers.
+    fn follow(&mut self, status: &ClusterStatus<'_>) -> ServerState {
+        let missing_slots = status.missing_slots;
+        if missing_slots != self.missing_slots {
+            self.missing_slots = missing_slots;
+            if missing_slots > 0 {
+                tracing::warn!(
+                    missing_slots,
+                    "slots of the Redis cluster have no primary: polls for their keys are misses"
+                );
+            } else {
+                tracing::info!("every slot of the Redis cluster has a primary");
+            }
+        }
+        let has_unknown_server = status.unknown.is_some();
+        if has_unknown_server != self.has_unknown_server {
+            self.has_unknown_server = has_unknown_server;
+            if let Some(server) = status.unknown {
+                tracing::warn!(
+                    server,
+                    "a server of the Redis cluster is named without an address: set \
+                     cluster-preferred-endpoint-type to ip"
+                );
+            }
+        }
+        let is_unknown = status.reason.is_some();
+        if is_unknown != self.is_unknown {
+            self.is_unknown = is_unknown;
+            if let Some(reason) = status.reason {
+                tracing::warn!(reason, "the Redis cluster does not tell its slots");
+            } else {
+                let primaries = status.primaries;
+                tracing::info!(primaries, "the Redis cluster tells its slots");
+            }
+        }
+        match (status.primaries, missing_slots) {
+            (0, _) if !is_unknown => ServerState::Unknown,
+            (0, _) | (_, 1..) => ServerState::Down,
+            _ => ServerState::Up,
+        }
+    }
+}
+
+/// The state of two servers together.
+fn worse(one: ServerState, other: ServerState) -> ServerState {
+    let is_either = |state| one == state || other == state;
+    [ServerState::Down, ServerState::Unknown]
+        .into_iter()
+        .find(|state| is_either(*state))
+        .unwrap_or(ServerState::Up)
 }
 
 /// The state of a server in health and metrics.

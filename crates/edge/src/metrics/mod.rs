@@ -224,6 +224,12 @@ impl Metrics {
         C::total(&cells)
     }
 
+    /// The highest value of a cell that each loop sets to what it has seen.
+    pub(crate) fn highest(&self, of: fn(&LoopMetrics) -> &Gauge) -> i64 {
+        let values = self.loops.iter().map(|cells| of(cells).value());
+        values.max().unwrap_or_default()
+    }
+
     /// The connections of clients by what they speak.
     fn protocols(&self) -> Vec<(&'static str, i64)> {
         let totals = [

@@ -15,7 +15,9 @@ use super::labels::{
 use super::{ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet};
-use dwell_redis::{PushKind, RedisMetrics, ResyncReason as RedisResync, UnusableValue};
+use dwell_redis::{
+    PushKind, RedirectKind, RedisMetrics, ResyncReason as RedisResync, TopologyRead, UnusableValue,
+};
 use dwell_store_server::{StoreCommand, StoreMetrics};
 use prometheus_client::registry::Unit;
 use std::sync::Arc;
@@ -258,6 +260,16 @@ metrics! {
     "dwell_redis_resyncs": CounterSet<RedisResync> =
         "Reads of all waited keys by reason"
         => |of| of.metrics.total(|cells| &cells.redis.resyncs);
+    "dwell_redis_primaries": Gauge = "Primaries of the cluster"
+        => |of| of.metrics.highest(|cells| &cells.redis.primaries);
+    "dwell_redis_missing_slots": Gauge = "Slots of the cluster that no primary has"
+        => |of| of.metrics.highest(|cells| &cells.redis.missing_slots);
+    "dwell_redis_redirects": CounterSet<RedirectKind> =
+        "Commands that a server of the cluster sent to another one by kind"
+        => |of| of.metrics.total(|cells| &cells.redis.redirects);
+    "dwell_redis_topologies": CounterSet<TopologyRead> =
+        "Questions for the topology of the cluster by outcome"
+        => |of| of.metrics.total(|cells| &cells.redis.topologies);
     "dwell_redis_unusable_values": CounterSet<UnusableValue> =
         "Values that could not be used by reason"
         => |of| of.metrics.total(|cells| &cells.redis.unusable_values);

@@ -286,7 +286,7 @@ impl Polls {
 /// The failure of memcached that has the effects of one of Redis.
 fn as_of_memcached(failure: dwell_redis::Failure) -> Failure {
     match failure {
-        dwell_redis::Failure::Unavailable => Failure::Unavailable,
+        dwell_redis::Failure::Unavailable | dwell_redis::Failure::Unserved => Failure::Unavailable,
         dwell_redis::Failure::Connect => Failure::Connect,
         dwell_redis::Failure::Handshake => Failure::Handshake,
         dwell_redis::Failure::Timeout => Failure::Timeout,

@@ -163,6 +163,9 @@ impl LiveCheck {
             self.note(&format!("Redis {place}"), Severity::Warning, text);
         }
         let options = &server.options;
+        if let Endpoint::Cluster(servers) = server.endpoint {
+            return self.cluster(&place, servers, options, &samples);
+        }
         let Endpoint::Primary { name, sentinels } = &server.endpoint else {
             let place = format!("Redis {}", server.endpoint);
             if let Some(found) = self.inspect(&place, server.endpoint.clone(), options, &samples) {
@@ -195,6 +198,46 @@ impl LiveCheck {
             let text = "the Sentinels name different primaries: a failover is under way, or they \
                         have different configurations";
             self.note(name, Severity::Warning, text);
+        }
+    }
+
+    /// Asks the servers of a cluster that are known, and those that they name.
+    fn cluster(
+        &mut self,
+        cluster: &str,
+        mut servers: Vec<SocketAddr>,
+        options: &ClientOptions,
+        samples: &Samples,
+    ) {
+        let (mut at, mut is_told) = (0, false);
+        while let Some(server) = servers.get(at).copied() {
+            at += 1;
+            let place = format!("Redis {server}");
+            let endpoint = Endpoint::Cluster(vec![server]);
+            let Some(found) = self.inspect(&place, endpoint, options, samples) else {
+                continue;
+            };
+            self.inspected(&place, &found, samples);
+            let Some((primaries, missing)) = found.cluster else {
+                continue;
+            };
+            servers.extend(
+                primaries
+                    .iter()
+                    .filter(|it| !servers.contains(it))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            );
+            if !std::mem::replace(&mut is_told, true) {
+                let place = format!("Redis {cluster}");
+                let text = format!("{} primaries", primaries.len());
+                self.note(&place, Severity::Good, text);
+                if missing > 0 {
+                    let text =
+                        format!("{missing} slots have no primary: polls for their keys are misses");
+                    self.note(&place, Severity::Fault, text);
+                }
+            }
         }
     }
 
@@ -269,6 +312,16 @@ fn effect_of(right: Right) -> (&'static str, Severity, &'static str) {
         Right::Write => ("SET", Fault, "nothing can be stored"),
         Right::Delete => ("DEL", Fault, "nothing can be removed over HTTP"),
         Right::LifeSign => ("PING", Warning, "each probe is an entry in its ACL LOG"),
+        Right::Slots => (
+            "CLUSTER SLOTS",
+            Fault,
+            "nothing is known of the other servers",
+        ),
+        Right::Epoch => (
+            "CLUSTER INFO",
+            Warning,
+            "a server that was cut off from the others is not told from them",
+        ),
         Right::Script => ("EVAL", Warning, "publishing with If-Match fails"),
         Right::TableBound => (
             "CONFIG GET",

@@ -6,6 +6,7 @@ use super::plans::resolve;
 use crate::config::{Config, RedisConfig, RedisTracking, RedisUrl};
 use dwell_redis::{Announced, ClientOptions, Endpoint};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The server, and the options of the client of each loop.
@@ -35,6 +36,7 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         announced: announced(redis),
         timeout: redis.timeout,
         connect_timeout: redis.connect_timeout,
+        topology_interval: redis.cluster_interval,
         probe: redis.probe,
         failures_max: redis.failures_max,
         request_bytes_max: default.request_bytes_max.max(values),
@@ -57,23 +59,10 @@ fn announced(redis: &RedisConfig) -> Announced {
     }
 }
 
-/// The server, or the Sentinels that know it.
+/// The server, the Sentinels that know it, or servers of the cluster.
 fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
-    let (mut sentinels, mut unknown) = (Vec::new(), None);
-    for url in &redis.sentinels {
-        if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
-            match resolve(address, "redis.sentinels") {
-                Ok(sentinel) => sentinels.push(sentinel),
-                Err(error) => unknown = Some(error),
-            }
-        }
-    }
-    // There are several so that one may be missing.
-    match unknown {
-        Some(error) if sentinels.is_empty() => return Err(error),
-        Some(error) => tracing::warn!("a Sentinel is left out: {error}"),
-        None => {}
-    }
+    let sentinels = several(&redis.sentinels, "redis.sentinels")?;
+    let cluster = several(&redis.cluster, "redis.cluster")?;
     Ok(match (&redis.url, &redis.sentinel_name) {
         (Some(RedisUrl::Tcp(address) | RedisUrl::Secure(address)), _) => {
             Some(Endpoint::Tcp(resolve(address, "--redis")?))
@@ -83,8 +72,28 @@ fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
             name: name.clone(),
             sentinels,
         }),
-        (None, _) => None,
+        (None, _) => (!cluster.is_empty()).then_some(Endpoint::Cluster(cluster)),
     })
+}
+
+/// The addresses of servers of which one may be missing.
+fn several(urls: &[RedisUrl], option: &'static str) -> Result<Vec<SocketAddr>, RunError> {
+    let (mut found, mut unknown) = (Vec::new(), None);
+    for url in urls {
+        if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
+            match resolve(address, option) {
+                Ok(address) if found.contains(&address) => {}
+                Ok(address) => found.push(address),
+                Err(error) => unknown = Some(error),
+            }
+        }
+    }
+    match unknown {
+        Some(error) if found.is_empty() => return Err(error),
+        Some(error) => tracing::warn!("a server of {option} is left out: {error}"),
+        None => {}
+    }
+    Ok(found)
 }
 
 /// The first line of a file.

@@ -81,7 +81,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "dwell-redis",
         inside: &["dwell-evloop", "dwell-metrics", "dwell-proto"],
-        outside: Some(&[]),
+        outside: Some(&["crc16"]),
     },
     Layer {
         name: "dwell",

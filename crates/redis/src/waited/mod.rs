@@ -65,6 +65,8 @@ struct WaitedKey {
     is_told: bool,
     /// Refusals in a row.
     refusals: u8,
+    /// Redirections in a row.
+    redirects: u8,
     /// Digest of what was read last.
     digest: u64,
     /// The value that was read last, while its next change is announced.
@@ -90,6 +92,16 @@ impl WaitedKeys {
     /// The changes that the server is asked to announce.
     pub(crate) fn announced(&self) -> &Announced {
         &self.announced
+    }
+
+    /// Makes room for the keys of one more server.
+    pub(crate) fn add_server(&mut self) {
+        self.shares.push(Share::default());
+    }
+
+    /// All keys.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.keys.tokens()
     }
 
     /// Keys that are waited for on a server.
@@ -127,6 +139,7 @@ impl WaitedKeys {
             is_due: false,
             is_told: false,
             refusals: 0,
+            redirects: 0,
             digest: 0,
             kept: Kept::Unknown,
             old_reads: 0,
@@ -194,7 +207,7 @@ impl WaitedKeys {
             match event {
                 HoldEvent::Sent => return,
                 HoldEvent::Refused => key.refusals = key.refusals.saturating_add(1),
-                HoldEvent::Answered | HoldEvent::Lost => key.refusals = 0,
+                HoldEvent::Answered | HoldEvent::Lost => (key.refusals, key.redirects) = (0, 0),
                 HoldEvent::Deferred
                 | HoldEvent::Invalidated
                 | HoldEvent::Announced
@@ -300,6 +313,45 @@ impl WaitedKeys {
             if self.server(token) == Some(server) {
                 self.happens(token, event);
             }
+        }
+    }
+
+    /// Another server has the key from now on. Whatever the one before still says of it is of the
+    /// past, so that it is to be read as after a lost connection.
+    pub(crate) fn move_to(&mut self, token: Token, server: usize) {
+        let Some(key) = self.keys.get_mut(token) else {
+            return;
+        };
+        let redirects = key.redirects;
+        let before = &mut self.shares[key.server];
+        let (waited, due) = (usize::from(key.tag.is_some()), usize::from(key.is_due));
+        let armed = usize::from(key.hold == Hold::Armed);
+        (before.waited, before.due) = (before.waited - waited, before.due - due);
+        before.armed -= armed;
+        // The queue of the server before has it, and passes it over.
+        (key.server, key.is_queued) = (server, false);
+        let after = &mut self.shares[server];
+        (after.waited, after.due) = (after.waited + waited, after.due + due);
+        after.armed += armed;
+        self.happens(token, HoldEvent::Lost);
+        if let Some(key) = self.keys.get_mut(token) {
+            key.redirects = redirects;
+        }
+    }
+
+    /// Counts a redirection of a key; returns those in a row.
+    pub(crate) fn redirected(&mut self, token: Token) -> u8 {
+        self.keys.get_mut(token).map_or(0, |key| {
+            key.redirects = key.redirects.saturating_add(1);
+            key.redirects
+        })
+    }
+
+    /// Has a key read later, whatever is known of it: the caller arms its deadline.
+    pub(crate) fn hold_back(&mut self, token: Token) {
+        self.happens(token, HoldEvent::Lost);
+        if let Some(key) = self.keys.get_mut(token) {
+            key.hold = Hold::PutOff;
         }
     }
 

@@ -158,6 +158,25 @@ impl Codec<RedisUrl> for RedisServer {
     }
 }
 
+/// The URL of a server of a cluster.
+pub(in crate::config) struct ClusterServer;
+
+impl Codec<RedisUrl> for ClusterServer {
+    fn read(&self, value: &Value<'_>) -> Result<RedisUrl, Fault> {
+        let help = "write a url such as \"redis://10.0.0.1:6379\"";
+        RedisUrl::of_cluster(text(value, "a url")?)
+            .map_err(|error| Fault::new(value, error).help(help))
+    }
+
+    fn show(&self, value: &RedisUrl) -> String {
+        quoted(&value.to_string())
+    }
+
+    fn describe(&self) -> String {
+        Sentinel.describe()
+    }
+}
+
 /// The URL of a Sentinel.
 pub(in crate::config) struct Sentinel;
 

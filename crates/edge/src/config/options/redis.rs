@@ -2,8 +2,8 @@
 
 use super::bounds::{GIB, KIB, MILLISECOND, MINUTE, TICK};
 use crate::config::codec::{
-    Choice, Count, FilePath, KeyPrefix, Name, OneOrMany, OrOff, RedisServer, Sentinel, Size,
-    TimeSpan,
+    Choice, ClusterServer, Count, FilePath, KeyPrefix, Name, OneOrMany, OrOff, RedisServer,
+    Sentinel, Size, TimeSpan,
 };
 use crate::config::{Config, RedisTracking};
 
@@ -15,6 +15,10 @@ options! {
     "Sentinels, in place of `url`. Before each connection Dwell asks one of them for the primary."
     "redis".redis.sentinel_name = OrOff(Name);
     "Name of the primary in the configuration of the Sentinels."
+    "redis".redis.cluster = OneOrMany(ClusterServer, 0);
+    "Servers of a cluster, in place of `url`. Dwell asks one of them for the others."
+    "redis".redis.cluster_interval = TimeSpan(TICK, MINUTE);
+    "How often Dwell asks the cluster which server has which keys."
     "redis".redis.tls_ca = OrOff(FilePath);
     "As `upstream.tls_ca`, for the server."
     "redis".redis.tls_server_name = OrOff(Name);

@@ -131,6 +131,7 @@ fn failed(failure: Failure) -> PublishResult {
     match failure {
         Failure::Full => PublishResult::NoRoom("Redis has no memory left"),
         Failure::NotReady => PublishResult::NotNow("Redis does not take writes now"),
+        Failure::Unserved => PublishResult::NotNow("no server of the cluster has the key"),
         Failure::ReadOnly => PublishResult::NotNow("this Redis is a replica"),
         Failure::Denied => PublishResult::Unanswered("Redis does not allow it"),
         Failure::ErrorReply => PublishResult::Unanswered("Redis refuses the command"),

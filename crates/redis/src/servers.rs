@@ -1,0 +1,608 @@
+//! All servers of a client: one, or those of a cluster, where each key has its own.
+
+use crate::cluster::{Cluster, REDIRECTS_MAX, Redirect, Redirected, Repeat, Topology, slot_of};
+use crate::connection::Flight;
+use crate::server::{Part, Server};
+use crate::shared::Shared;
+use crate::waited::{HoldEvent, WaitedKeys};
+use crate::{
+    ClientOptions, ClusterStatus, Completion, Endpoint, Error, Failure, Kinds, Outcome,
+    RedisMetrics, ResyncReason, Status, TopologyRead, Tracking,
+};
+use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// One server that is known, and its state.
+#[derive(Clone, Debug)]
+pub struct Known<'c> {
+    /// Its place among the servers of the client, which another one may have later.
+    pub index: usize,
+    /// The place where it listens.
+    pub endpoint: &'c Endpoint,
+    /// The state.
+    pub status: Status<'c>,
+}
+
+/// The servers, and what they share.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    all: Vec<Server>,
+    /// The first ones are those of the endpoint.
+    seeds: usize,
+    shared: Shared,
+    options: ClientOptions,
+    kinds: Kinds,
+    /// The time of the next question for the topology that is armed.
+    topology_armed: Option<Instant>,
+}
+
+impl Servers {
+    pub(crate) fn new(
+        kinds: Kinds,
+        endpoint: Endpoint,
+        options: ClientOptions,
+        metrics: Arc<RedisMetrics>,
+    ) -> Self {
+        let (announced, kept_bytes_max) = (options.announced.clone(), options.kept_bytes_max);
+        let mut shared = Shared {
+            waited: WaitedKeys::new(kinds.key, announced, kept_bytes_max),
+            metrics,
+            error_reply: None,
+            cluster: None,
+            redirected: Vec::new(),
+            told: None,
+        };
+        let servers = match endpoint {
+            Endpoint::Cluster(seeds) if !seeds.is_empty() => {
+                shared.cluster = Some(Cluster::new(options.topology_interval));
+                let of_seed = |(index, address)| {
+                    let at = (index, kinds.connection);
+                    Server::new(at, Endpoint::Tcp(address), Some(address), &options)
+                };
+                seeds.into_iter().enumerate().map(of_seed).collect()
+            }
+            endpoint => vec![Server::new((0, kinds.connection), endpoint, None, &options)],
+        };
+        servers
+            .iter()
+            .skip(1)
+            .for_each(|_| shared.waited.add_server());
+        Self {
+            seeds: servers.len(),
+            all: servers,
+            shared,
+            options,
+            kinds,
+            topology_armed: None,
+        }
+    }
+
+    pub(crate) fn connect(&mut self, context: &mut Context) {
+        if self.shared.cluster.is_some() {
+            self.watch_topology(context);
+        } else {
+            self.all[0].plain.ensure(context, &self.options);
+        }
+    }
+
+    /// The server that is asked for a key. Any one knows which one has it.
+    fn place(&self, key: &[u8]) -> usize {
+        let Some(cluster) = &self.shared.cluster else {
+            return 0;
+        };
+        let is_up = |server: &Server| server.plain.is_up() && !server.is_retired();
+        cluster
+            .owner(slot_of(key))
+            .or_else(|| self.all.iter().position(is_up))
+            .unwrap_or(cluster.turn() % self.seeds)
+    }
+
+    /// The server on which a key is waited for, if it is, or that is asked for it.
+    fn place_of_wait(&self, key: &[u8]) -> usize {
+        let waited = &self.shared.waited;
+        let server = waited.find(key).and_then(|key| waited.server(key));
+        let server = server.filter(|server| !self.all[*server].is_retired());
+        server.unwrap_or_else(|| self.place(key))
+    }
+
+    /// Asks for a value that may be waited for.
+    pub(crate) fn read(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        tag: u64,
+    ) -> Result<(), Error> {
+        let place = self.place_of_wait(key);
+        let (server, shared) = (&mut self.all[place], &mut self.shared);
+        if let Some(token) = shared.waited.find(key)
+            && shared.waited.server(token) != Some(place)
+        {
+            shared.waited.move_to(token, place);
+        }
+        server.read(context, &self.options, shared, (key, tag))
+    }
+
+    /// Adds a command for one key.
+    pub(crate) fn operation(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        arguments: &[&[u8]],
+        flight: impl FnOnce(Option<Box<Repeat>>) -> Flight,
+    ) -> Result<(), Error> {
+        let place = self.place(key);
+        let server = &mut self.all[place];
+        let repeat = server.repeat(context, &self.options, key, arguments);
+        server.operation(context, &self.options, flight(repeat), arguments)
+    }
+
+    pub(crate) fn is_without_swap(&self, key: &[u8]) -> bool {
+        self.all[self.place(key)].waits.is_without_swap
+    }
+
+    pub(crate) fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
+        let outcome = self.shared.waited.kept(key)?;
+        self.shared.metrics.kept_hits.increment();
+        Some(outcome)
+    }
+
+    pub(crate) fn wait(&mut self, key: &[u8], tag: u64) {
+        let place = self.place_of_wait(key);
+        self.shared.waited.wait(key, tag, place);
+    }
+
+    pub(crate) fn unwait(&mut self, key: &[u8]) {
+        self.shared.waited.unwait(key);
+    }
+
+    pub(crate) fn is_armed(&self, key: &[u8]) -> Option<bool> {
+        self.shared.waited.is_armed(key)
+    }
+
+    pub(crate) fn operations(&self) -> usize {
+        let redirected = self.shared.redirected.len();
+        redirected + self.all.iter().map(Server::operations).sum::<usize>()
+    }
+
+    pub(crate) fn known(&self) -> impl Iterator<Item = Known<'_>> {
+        let cluster = self.shared.cluster.as_ref();
+        let primaries = cluster.map_or(&[][..], |it| it.primaries());
+        let seeds = if primaries.is_empty() { self.seeds } else { 0 };
+        let indices = (0..seeds).chain(primaries.iter().copied());
+        indices.map(|index| self.at(index))
+    }
+
+    pub(crate) fn first(&self) -> Known<'_> {
+        self.known().next().unwrap_or_else(|| self.at(0))
+    }
+
+    pub(crate) fn server_of(&self, key: &[u8]) -> Known<'_> {
+        self.at(self.place_of_wait(key))
+    }
+
+    fn at(&self, index: usize) -> Known<'_> {
+        let server = &self.all[index];
+        Known {
+            index,
+            endpoint: server.endpoint(),
+            status: server.status(self.shared.waited.waited(index) > 0),
+        }
+    }
+
+    pub(crate) fn tracking(&self) -> Tracking {
+        let states = self.known().map(|known| known.status.tracking);
+        let rank = |state: &Tracking| match state {
+            Tracking::Idle => 0,
+            Tracking::On => 1,
+            Tracking::Connecting => 2,
+            Tracking::Refused => 3,
+        };
+        states.max_by_key(rank).unwrap_or(Tracking::Idle)
+    }
+
+    pub(crate) fn cluster(&self) -> Option<ClusterStatus<'_>> {
+        let cluster = self.shared.cluster.as_ref()?;
+        let topology = cluster.topology();
+        Some(ClusterStatus {
+            primaries: cluster.primaries().len(),
+            missing_slots: topology.map_or(0, Topology::missing),
+            unknown: topology.and_then(Topology::unknown),
+            reason: cluster.reason(),
+        })
+    }
+
+    pub(crate) fn take_handshakes(&mut self) -> HandshakeCounts {
+        let mut counts = HandshakeCounts::default();
+        for server in &mut self.all {
+            counts.append(server.take_handshakes());
+        }
+        counts
+    }
+
+    pub(crate) fn take_error_reply(&mut self) -> Option<Box<str>> {
+        self.shared.error_reply.take()
+    }
+
+    /// Sends the operations of the turn, and reads the keys that have changed.
+    pub(crate) fn flush(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        self.settle(context);
+        for server in &mut self.all {
+            server.flush(context, &self.options, &mut self.shared, sink);
+        }
+        if self.shared.cluster.is_some() {
+            self.watch_topology(context);
+            self.follow(context, sink);
+            // What was just redirected goes out in this turn, too.
+            self.settle(context);
+            for server in &mut self.all {
+                server.flush(context, &self.options, &mut self.shared, sink);
+            }
+        }
+        let (waited, metrics) = (&self.shared.waited, &self.shared.metrics);
+        metrics.armed_keys.set(gauge(waited.armed()));
+        metrics.kept_bytes.set(gauge(waited.kept_bytes()));
+    }
+
+    /// Queues the keys that are to be read, and drops those that are of no more use.
+    fn settle(&mut self, context: &mut Context) {
+        self.shared.waited.settle(|key| context.disarm(key));
+    }
+
+    pub(crate) fn read_changed(&mut self, context: &mut Context) {
+        self.settle(context);
+        for server in &mut self.all {
+            server.read_changed(context, &self.options, &mut self.shared);
+        }
+    }
+
+    /// Begins a sweep of the keys of each server whose announcements are in such a state.
+    pub(crate) fn sweep(&mut self, is_swept: impl Fn(Tracking) -> bool) {
+        for index in 0..self.all.len() {
+            if is_swept(self.at(index).status.tracking) {
+                self.all[index].sweep(&mut self.shared);
+            }
+        }
+    }
+
+    pub(crate) fn ready(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        readiness: Readiness,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if let Some(server) = self.all.get_mut(Part::of(token).0) {
+            let (options, shared) = (&self.options, &mut self.shared);
+            server.ready(context, (token, readiness), options, shared, sink);
+            self.follow(context, sink);
+        }
+    }
+
+    pub(crate) fn expired(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if token.kind() == self.kinds.key {
+            // Its value is over: the read has the server drop it, and tell everybody.
+            return self.shared.waited.happens(token, HoldEvent::Invalidated);
+        }
+        let (index, part) = Part::of(token);
+        if part == Part::Topology {
+            // The flush at the end of the turn asks for it.
+            self.topology_armed = None;
+        } else if let Some(server) = self.all.get_mut(index) {
+            server.expired(context, token, &self.options, &mut self.shared, sink);
+            self.follow(context, sink);
+        }
+    }
+
+    /// Asks a server of the cluster for the topology, if it is time.
+    fn watch_topology(&mut self, context: &mut Context) {
+        let now = context.now();
+        let Some(cluster) = &mut self.shared.cluster else {
+            return;
+        };
+        if cluster.is_due(now) {
+            let turn = cluster.next_turn(now);
+            let primaries = cluster.primaries().iter().copied();
+            let (up, down): (Vec<_>, Vec<_>) =
+                primaries.partition(|index| self.all[*index].plain.is_up());
+            let away = down.into_iter().chain(0..self.seeds).collect();
+            let asked = [up, away].into_iter().find_map(|of| {
+                let turned = of
+                    .iter()
+                    .cycle()
+                    .skip(turn % of.len().max(1))
+                    .take(of.len());
+                turned.copied().find(|index| {
+                    let server = &mut self.all[*index];
+                    server.ask_for_topology(context, &self.options)
+                })
+            });
+            if let Some(server) = asked {
+                cluster.asks(server);
+            } else {
+                cluster.asks_nobody();
+                let topologies = &self.shared.metrics.topologies;
+                topologies.increment(TopologyRead::Failed);
+            }
+        }
+        let due = cluster.due();
+        if due != self.topology_armed {
+            self.topology_armed = due;
+            let token = Part::Topology.token(self.kinds.connection, 0);
+            match due {
+                Some(due) => context.arm(token, due.saturating_duration_since(now)),
+                None => context.disarm(token),
+            }
+        }
+    }
+
+    /// Follows what servers of a cluster have said of others.
+    fn follow(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        if let Some(topology) = self.shared.told.take() {
+            self.turn_to(context, topology, sink);
+        }
+        for redirected in std::mem::take(&mut self.shared.redirected) {
+            self.redirect(context, redirected, sink);
+        }
+    }
+
+    /// Goes on with another topology: keys whose slots have moved are read where they are now.
+    fn turn_to(
+        &mut self,
+        context: &mut Context,
+        topology: Topology,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        for server in &mut self.all {
+            let stays = server
+                .address()
+                .is_some_and(|it| topology.primaries().contains(&it));
+            if !stays {
+                server.retire(context, &self.options, &mut self.shared, sink);
+            }
+        }
+        let addresses = topology.primaries().to_vec();
+        let primaries = addresses.into_iter().map(|it| self.enter(context, it));
+        let primaries = primaries.map(Option::unwrap_or_default).collect::<Vec<_>>();
+        for index in &primaries {
+            self.all[*index].plain.ensure(context, &self.options);
+        }
+        let shared = &mut self.shared;
+        shared.metrics.primaries.set(gauge(primaries.len()));
+        shared.metrics.missing_slots.set(gauge(topology.missing()));
+        let Some(cluster) = &mut shared.cluster else {
+            return;
+        };
+        let before = cluster.turn_to(topology, primaries);
+        let mut has_moved = false;
+        for token in shared.waited.tokens().collect::<Vec<_>>() {
+            let Some(slot) = shared.waited.name(token).map(slot_of) else {
+                continue;
+            };
+            let Some(now) = cluster.owner(slot) else {
+                continue;
+            };
+            let of_slot = before.as_ref().and_then(|before| before.owner(slot));
+            // A slot that nobody had comes back where it was.
+            if shared.waited.server(token) != Some(now) || of_slot != Some(now) {
+                shared.waited.move_to(token, now);
+                has_moved = true;
+            }
+        }
+        if has_moved {
+            shared.metrics.resyncs.increment(ResyncReason::Moved);
+        }
+    }
+
+    /// The server at an address, which is made if there is none and room for it.
+    fn enter(&mut self, context: &mut Context, address: SocketAddr) -> Option<usize> {
+        let is_it = |server: &Server| server.address() == Some(address);
+        if let Some(index) = self.all.iter().position(is_it) {
+            self.all[index].come_back();
+            return Some(index);
+        }
+        let free = self.all.iter().skip(self.seeds).position(Server::is_free);
+        if let Some(free) = free {
+            let index = self.seeds + free;
+            self.all[index].turn_to(context, address, &self.options);
+            return Some(index);
+        }
+        let index = self.all.len();
+        if index >= self.seeds + SERVERS_MAX {
+            return None;
+        }
+        let at = (index, self.kinds.connection);
+        let server = Server::new(at, Endpoint::Tcp(address), Some(address), &self.options);
+        self.all.push(server);
+        self.shared.waited.add_server();
+        Some(index)
+    }
+
+    /// Sends a command to the server that another one has named.
+    fn redirect(
+        &mut self,
+        context: &mut Context,
+        redirected: Redirected,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let Redirected {
+            mut flight,
+            from,
+            redirect,
+        } = redirected;
+        let is_ask = matches!(redirect, Redirect::Ask(_));
+        let named = redirect
+            .address()
+            .and_then(|address| self.enter(context, address));
+        let of_waits = match &flight {
+            Flight::Read { key, name, tag } => Some((*key, Arc::clone(name), *tag)),
+            // Where its slot is about to move, it is read again later.
+            Flight::Sweep {
+                key,
+                is_asking: false,
+            } => {
+                let name = self.shared.waited.name(*key);
+                name.map(|name| (*key, name.into(), None))
+            }
+            _ => None,
+        };
+        if let Some((_, name, tag)) = of_waits {
+            let was_read = matches!(flight, Flight::Read { .. });
+            let failure = if is_ask {
+                self.ask_elsewhere(context, (&name, tag), (from, named), was_read)
+            } else {
+                self.follow_move(context, (&name, tag), (from, named), redirect)
+            };
+            if let (Some(failure), Some(tag)) = (failure, tag) {
+                let outcome = Outcome::Failed(failure);
+                sink(context, Completion { tag, outcome });
+            }
+            return;
+        }
+        let tag = flight.tag();
+        let (Some(tag), Some(repeat)) = (tag, flight.repeat()) else {
+            return;
+        };
+        let cluster = self.shared.cluster.as_ref();
+        let owner = cluster.and_then(|it| it.owner(repeat.slot));
+        let to = named.or(owner.filter(|owner| *owner != from));
+        (repeat.redirects, repeat.is_asking) = (repeat.redirects + 1, is_ask);
+        let wire = Arc::clone(&repeat.wire);
+        let failure = match to {
+            _ if repeat.deadline <= context.now() => Failure::Timeout,
+            Some(to) if repeat.redirects <= REDIRECTS_MAX => {
+                let server = &mut self.all[to];
+                return server.redirected(context, &self.options, flight, (&wire, is_ask));
+            }
+            _ => Failure::NotReady,
+        };
+        let outcome = Outcome::Failed(failure);
+        sink(context, Completion { tag, outcome });
+    }
+
+    /// Reads a key where it is now; returns the failure where that is not to be followed now.
+    fn follow_move(
+        &mut self,
+        context: &mut Context,
+        (name, tag): (&[u8], Option<u64>),
+        (from, named): (usize, Option<usize>),
+        redirect: Redirect,
+    ) -> Option<Failure> {
+        let cluster = self.shared.cluster.as_ref();
+        let owner = cluster.and_then(|it| it.owner(slot_of(name)));
+        let to = named.or(owner.filter(|owner| *owner != from));
+        let waited = &mut self.shared.waited;
+        // A record counts the redirections of those who do not wait, too.
+        let key = waited.enter(name, from)?;
+        let is_here = waited.server(key) == Some(from);
+        let is_elsewhere = redirect == Redirect::Owner && !self.all[from].is_retired();
+        if is_here && !is_elsewhere {
+            match to {
+                Some(to) if waited.redirected(key) <= REDIRECTS_MAX => waited.move_to(key, to),
+                _ => {
+                    waited.hold_back(key);
+                    context.arm(key, HELD_BACK);
+                    return Some(Failure::NotReady);
+                }
+            }
+        }
+        let tag = tag?;
+        let read = self.read(context, name, tag);
+        read.err().map(|_| Failure::Unavailable)
+    }
+
+    /// Reads a key where its slot is about to move. Nothing announces its changes until it has
+    /// moved, so that it is read again and again.
+    fn ask_elsewhere(
+        &mut self,
+        context: &mut Context,
+        (name, tag): (&[u8], Option<u64>),
+        (from, to): (usize, Option<usize>),
+        was_read: bool,
+    ) -> Option<Failure> {
+        let waited = &mut self.shared.waited;
+        let key = waited.enter(name, from)?;
+        if waited.server(key) != Some(from) {
+            let read = self.read(context, name, tag?);
+            return read.err().map(|_| Failure::Unavailable);
+        }
+        if was_read {
+            waited.happens(key, HoldEvent::Refused);
+            if waited.put_off(key).is_some() {
+                context.arm(key, HELD_BACK);
+            }
+        }
+        let (server, arguments) = (&mut self.all[to?], [&b"GET"[..], name]);
+        let Some(mut repeat) = server.repeat(context, &self.options, name, &arguments) else {
+            return Some(Failure::NotReady);
+        };
+        (repeat.redirects, repeat.is_asking) = (1, true);
+        let wire = Arc::clone(&repeat.wire);
+        let flight = match tag {
+            Some(tag) => Flight::Get {
+                tag,
+                again: Some(name.into()),
+                repeat: Some(repeat),
+            },
+            None => Flight::Sweep {
+                key,
+                is_asking: true,
+            },
+        };
+        server.redirected(context, &self.options, flight, (&wire, true));
+        None
+    }
+}
+
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Servers that are known beside those of the endpoint.
+const SERVERS_MAX: usize = 1024;
+/// The time after which a key that is on no server, or on two, is read again.
+const HELD_BACK: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dwell_evloop::EventLoop;
+
+    #[test]
+    fn a_refusal_whose_time_is_over_is_forgotten_where_nothing_waits() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let endpoint = Endpoint::Unix("/none".into());
+        let mut servers = Servers::new(kinds, endpoint, ClientOptions::default(), Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let mut after = |until| {
+            servers.all[0].waits.refused_reason = Some("NOPERM".into());
+            servers.all[0].waits.refused_until = Some(until);
+            servers.flush(context, &mut |_, _| ());
+            let status = servers.first().status;
+            (status.tracking, status.tracking_reason.map(str::to_owned))
+        };
+        let now = Instant::now();
+        let past = now.checked_sub(Duration::from_secs(1)).unwrap();
+        let refused = (Tracking::Refused, Some("NOPERM".to_owned()));
+        assert_eq!(after(now + Duration::from_secs(60)), refused);
+        assert_eq!(after(past), (Tracking::Idle, None));
+    }
+}
