@@ -50,7 +50,7 @@ mod writer;
 pub use bounds::Bounds;
 pub use dwell_evloop::sim::{Planted, Trace, plant};
 pub use failure::{Failure, Oracle};
-pub use h2::{Attack, BrowserAct, BrowserFault, H2Options};
+pub use h2::{Attack, BrowserAct, BrowserFault, H2Options, Made};
 pub use memcached::{MemcachedAct, MemcachedFault, MemcachedOptions};
 pub use options::{Fault, Options, Protocol};
 pub use outward::{Behind, OutwardOptions, WrongCertificate};

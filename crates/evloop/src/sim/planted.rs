@@ -86,6 +86,10 @@ pub enum Planted {
     ForgetLast,
     /// Frames of HTTP/2 that only cost work are not counted.
     NeverCalm,
+    /// Streams of HTTP/2 that the server has reset are not counted.
+    ForgetResets,
+    /// The length that a request of HTTP/2 has said is not held against its body.
+    TrustLength,
     /// One announcement of Redis in four that a key has changed is lost.
     DropPush,
     /// A key that Redis has announced nothing of is not read again after a lost connection.
@@ -98,7 +102,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 43] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -136,6 +140,8 @@ impl Planted {
         Self::ForgetNewest,
         Self::ForgetLast,
         Self::NeverCalm,
+        Self::ForgetResets,
+        Self::TrustLength,
         Self::DropPush,
         Self::ForgetResync,
         Self::ForgetFlush,

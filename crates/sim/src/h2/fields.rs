@@ -120,6 +120,16 @@ impl Writer {
     }
 }
 
+/// A field of a block, as it is.
+pub(super) fn literal(name: &str, value: &str) -> Vec<u8> {
+    let mut block = vec![0];
+    for text in [name, value] {
+        length(text.len(), &mut block);
+        block.extend_from_slice(text.as_bytes());
+    }
+    block
+}
+
 /// Writes the length of a text (RFC 7541 section 5.1).
 fn length(length: usize, block: &mut Vec<u8>) {
     let Some(mut rest) = length.checked_sub(0x7f) else {

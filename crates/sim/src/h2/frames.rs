@@ -9,6 +9,7 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) mod kind {
     pub(in super::super) const DATA: u8 = 0;
     pub(in super::super) const HEADERS: u8 = 1;
+    pub(in super::super) const PRIORITY: u8 = 2;
     pub(in super::super) const RST_STREAM: u8 = 3;
     pub(in super::super) const SETTINGS: u8 = 4;
     pub(in super::super) const PING: u8 = 6;
@@ -27,6 +28,9 @@ pub(super) mod flag {
     pub(in super::super) const PADDED: u8 = 8;
     pub(in super::super) const PRIORITY: u8 = 0x20;
 }
+
+/// The flags of a field block that is a whole request.
+pub(super) const WHOLE: u8 = flag::END_HEADERS | flag::END_STREAM;
 
 /// Error codes (RFC 9113 section 7).
 pub(super) mod code {

@@ -1,6 +1,6 @@
 //! Options of a run in which clients speak HTTP/2, and what befalls their connections.
 
-use super::attacker::Attack;
+use super::attack::Attack;
 use crate::chance::random;
 use dwell_evloop::Random;
 use std::time::Duration;

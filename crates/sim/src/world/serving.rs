@@ -3,6 +3,7 @@
 use super::{World, start};
 use crate::app::App;
 use crate::failure::{Failure, Oracle};
+use crate::h2::SMUGGLED;
 use crate::keys::Broken;
 use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
@@ -172,6 +173,10 @@ impl World {
             (Oracle::OneRequest, reason)
         });
         repeated.map_or(Ok(()), Err)?;
+        if app.has_come(SMUGGLED) {
+            let reason = "the application has got a request within another one".to_owned();
+            return Err((Oracle::OneRequest, reason));
+        }
         self.hindrances.outward.check(&mut self.counts)
     }
 }
