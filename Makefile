@@ -225,6 +225,20 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 		--no-default-features --features search
 	mdbook build
 
+# One script for each kind of artefact; `program` is first, as the others are made from it.
+ARTEFACTS := program packages image
+
+.PHONY: dist
+dist: install-rust ## make every artefact of a release in target/dist, 15 minutes or more; publishes nothing
+	dist/tools
+	@for artefact in $(ARTEFACTS); do echo "dist/$$artefact"; dist/$$artefact; done
+	dist/sums
+
+.PHONY: test-dist
+test-dist: ## install each artefact of `make dist` where it belongs, and poll it, 5 minutes
+	@for artefact in $(ARTEFACTS); do echo "dist/tests/$$artefact"; dist/tests/$$artefact; done
+	@echo "every artefact was installed and polled"
+
 .PHONY: chaos
 chaos: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
 	$(CARGO) build --locked --release --bin dwell
