@@ -46,7 +46,9 @@ def test_every_script_can_be_read(path):
 
 def test_the_page_names_every_artefact_and_no_other_file():
     named = set(
-        re.findall(rf"\bdwell[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*(?:\.zst|\.gz)?", INSTALL)
+        re.findall(
+            rf"\bdwell(?:-client)?[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*(?:\.zst|\.gz)?", INSTALL
+        )
     )
     assert named == set(ARTEFACTS)
 
