@@ -128,7 +128,11 @@ def main():
         "org.opencontainers.image.ref.name": version,
     }
     named["platform"] = {"architecture": "amd64", "os": "linux"}
-    index = {"schemaVersion": 2, "mediaType": oci + "index.v1+json", "manifests": [named]}
+    index = {
+        "schemaVersion": 2,
+        "mediaType": oci + "index.v1+json",
+        "manifests": [named],
+    }
 
     def place(blob):
         return "blobs/" + blob["digest"].replace(":", "/")
@@ -136,7 +140,13 @@ def main():
     image.files["oci-layout"] = to_json({"imageLayoutVersion": "1.0.0"})
     image.files["index.json"] = to_json(index)
     image.files["manifest.json"] = to_json(
-        [{"Config": place(config), "RepoTags": [f"dwell:{version}"], "Layers": [place(packed)]}]
+        [
+            {
+                "Config": place(config),
+                "RepoTags": [f"dwell:{version}"],
+                "Layers": [place(packed)],
+            }
+        ]
     )
     image.write(output)
 

@@ -38,7 +38,13 @@ def show(command):
     listen, admin, store = free_port(), free_port(), free_port()
     environment = {"PATH": os.environ["PATH"]}
     addresses = [f"--listen=127.0.0.1:{listen}", f"--admin=127.0.0.1:{admin}"]
-    serve = [*command, "serve", *addresses, f"--store=127.0.0.1:{store}", "--log-level=error"]
+    serve = [
+        *command,
+        "serve",
+        *addresses,
+        f"--store=127.0.0.1:{store}",
+        "--log-level=error",
+    ]
     # A group of its own: the command may be one that starts the program in a namespace.
     process = subprocess.Popen(serve, env=environment, start_new_session=True)
     try:
