@@ -198,7 +198,7 @@ impl EventStreams<'_> {
             };
             let key = feed.key;
             let answered = self.waiters.feeds.answered_value(token);
-            if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
+            if answered.is_none() && self.lookups.reads_for(&mut self.waiters.keys, key, token) {
                 continue;
             }
             let now = Now::of(context);

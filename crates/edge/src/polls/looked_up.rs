@@ -96,7 +96,9 @@ impl Polls {
         let (came, has_upstream) = ((outcome, found.as_ref()), self.config.has_upstream());
         self.misses
             .note_lookup(&record.name, came, has_upstream, context.now());
-        let woken = self.settle(context, http, key, found);
+        // It may have been read before those came who wait for reads of their own.
+        let joined = self.lookups.joined(key);
+        let woken = self.settle_but(context, http, key, found, &joined);
         self.count_sweep_wake(woken, true);
     }
 
@@ -131,6 +133,11 @@ impl Polls {
         // Redis reads what is waited for on a connection of its own. A read on the other one may be
         // older than what those who wait have been told.
         let is_in_order = !self.lookups.is_told() || lookup.may_wait();
+        let joined = if is_in_order {
+            self.lookups.joined_behind(&self.waiters.keys, &lookup)
+        } else {
+            Vec::new()
+        };
         for member in lookup.into_members() {
             let found = found.as_ref();
             match member.id() {
@@ -149,7 +156,7 @@ impl Polls {
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !has_failed && is_in_order {
-            let woken = self.settle(context, http, key, found);
+            let woken = self.settle_but(context, http, key, found, &joined);
             self.count_sweep_wake(woken, is_of_sweep);
         }
         self.lookups.follow_hint(&mut self.waiters.keys, key);
@@ -245,7 +252,12 @@ impl Polls {
     ) {
         self.lookups
             .version_came(&mut self.waiters.keys, key, completion);
-        if completion.outcome == Outcome::Miss && self.waiters.keys.get(key).is_some() {
+        let keys = &self.waiters.keys;
+        // A read under way brings what is newer, also to those who came after this question.
+        if completion.outcome == Outcome::Miss
+            && keys.get(key).is_some()
+            && !self.lookups.is_read(keys, key)
+        {
             let woken = self.settle(context, http, key, None);
             self.count_sweep_wake(woken, false);
         }

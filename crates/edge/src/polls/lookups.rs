@@ -5,17 +5,19 @@
 //! one way, and are told which it is.
 
 mod hints;
+mod joined;
 mod reads;
 mod sweep;
 
 use super::explanation::Valued;
 use super::tables::{Keys, Version};
-use crate::ids::{KeyId, LookupId, LookupMember, Packed};
+use crate::ids::{FeedId, KeyId, LookupId, LookupMember, Packed};
 use crate::metrics::{LookupOutcome, LoopMetrics};
 use bytes::Bytes;
 use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
+use joined::Joined;
 use reads::Reads;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,9 @@ pub(crate) struct Lookups {
     /// Lookups of requests that may be under way.
     asked_max: usize,
     reads: Reads,
+    joined: Joined,
+    /// Lookups so far.
+    begun: u64,
     /// Lookups that go out when the turn ends.
     unsent: Vec<LookupId>,
     sweep: Sweep,
@@ -55,6 +60,8 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 pub(super) struct Lookup {
     pub(super) key: KeyId,
+    /// Its place among all lookups, in the order in which they have begun.
+    number: u64,
     /// The first of the polls, and keys of feeds without a value, that wait for its answer: mostly
     /// there is no other.
     first: Option<Packed<LookupMember>>,
@@ -107,6 +114,8 @@ impl Lookups {
             table: LookupId::slab(usize::MAX),
             asked_max: lookups_max,
             reads: Reads::default(),
+            joined: Joined::default(),
+            begun: 0,
             unsent: Vec::new(),
             sweep: Sweep::default(),
             went_back: None,
@@ -153,6 +162,42 @@ impl Lookups {
             self.read(keys, key);
         }
         is_later
+    }
+
+    /// As [`reads_later`](Self::reads_later), for a feed that has joined those who wait for the
+    /// key: no lookup that has gone out before tells it anything.
+    pub(super) fn reads_for(&mut self, keys: &mut Keys, key: KeyId, feed: FeedId) -> bool {
+        if !self.reads_later(keys, key) {
+            return false;
+        }
+        if let Some(record) = keys.get(key) {
+            let own = record.lookup.and_then(|lookup| self.table.get(lookup));
+            let has_older = record.lookups > u32::from(own.is_some());
+            // Redis also brings what was announced before.
+            if has_older || self.is_told() && own.is_some() {
+                let first = own.map_or(self.begun + 1, |lookup| lookup.number);
+                self.joined.add(key, feed, first);
+            }
+        }
+        true
+    }
+
+    /// A lookup of a key has ended, which still counts as one; returns the feeds that have joined
+    /// behind it.
+    pub(super) fn joined_behind(&mut self, keys: &Keys, lookup: &Lookup) -> Vec<FeedId> {
+        let record = keys.get(lookup.key);
+        let is_last = record.is_none_or(|record| record.lookups <= 1);
+        self.joined.end(lookup.key, lookup.number, is_last)
+    }
+
+    /// The feeds of a key that wait for lookups of their own.
+    pub(super) fn joined(&self, key: KeyId) -> Vec<FeedId> {
+        self.joined.of(key)
+    }
+
+    /// Returns true if a key is about to be read, or is to be when there is room.
+    pub(super) fn is_read(&self, keys: &Keys, key: KeyId) -> bool {
+        self.reads.is_put_off(key) || keys.get(key).is_some_and(|record| record.lookups > 0)
     }
 
     /// The embedded store's item under `name`; memcached would have to be asked.
@@ -244,8 +289,10 @@ impl Lookups {
         may_wait: bool,
     ) -> Option<LookupId> {
         let record = keys.get_mut(key)?;
+        self.begun += 1;
         let lookup = Lookup {
             key,
+            number: self.begun,
             first: None,
             others: Vec::new(),
             is_read,
@@ -444,9 +491,9 @@ impl Lookups {
 
 #[cfg(any(test, feature = "sim"))]
 impl Lookups {
-    /// Lookups under way, and reads that were put off.
+    /// Lookups under way, reads that were put off, and keys with feeds that have joined.
     pub(super) fn len(&self) -> usize {
-        self.table.len() + self.reads.are_put_off()
+        self.table.len() + self.reads.are_put_off() + self.joined.len()
     }
 }
 

@@ -236,7 +236,7 @@ impl Sockets<'_> {
             return self.metrics.stream_postponed.increment();
         }
         let answered = self.waiters.feeds.answered_value(token);
-        if answered.is_none() && self.lookups.reads_later(&mut self.waiters.keys, key) {
+        if answered.is_none() && self.lookups.reads_for(&mut self.waiters.keys, key, token) {
             return;
         }
         if answered.is_none() && self.delivery.is_busy(now) {

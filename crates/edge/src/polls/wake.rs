@@ -15,7 +15,7 @@ use super::owed::{OVERDUE, lost_polls};
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
 use super::waiters::SHUTTING_DOWN;
-use crate::ids::{KeyId, PollId, Waiter, WaiterId};
+use crate::ids::{FeedId, KeyId, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
 use dwell_engine::Http;
@@ -101,7 +101,19 @@ impl Polls {
         context: &mut Context,
         http: &mut Http,
         key: KeyId,
+        found: Option<Found<'_>>,
+    ) -> usize {
+        self.settle_but(context, http, key, found, &[])
+    }
+
+    /// As [`settle`](Self::settle), for all but these feeds.
+    pub(super) fn settle_but(
+        &mut self,
+        context: &mut Context,
+        http: &mut Http,
+        key: KeyId,
         mut found: Option<Found<'_>>,
+        joined: &[FeedId],
     ) -> usize {
         let Some(mut group) = self.waiters.take_members(key) else {
             return 0;
@@ -109,6 +121,7 @@ impl Polls {
         let current = found.as_ref().map(|found| found.content);
         let (mut due, mut sockets, mut ready) = (Vec::new(), Vec::new(), 0);
         group.retain(|waiter| match waiter.id() {
+            Waiter::Feed(feed) if joined.contains(&feed) => self.waiters.feeds.get(feed).is_some(),
             Waiter::Feed(feed) => {
                 let rules = |route| self.routes.get(route).rules;
                 let news = self.waiters.feeds.note_current(feed, current, rules);

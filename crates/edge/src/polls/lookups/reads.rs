@@ -63,6 +63,11 @@ impl Reads {
         }
     }
 
+    /// Returns true if a key waits for room.
+    pub(super) fn is_put_off(&self, key: KeyId) -> bool {
+        self.known.contains(&key)
+    }
+
     /// Takes the key whose turn it is, if there is room; one that nobody waits for any more has
     /// none.
     pub(super) fn next(&mut self, keys: &Keys) -> Option<KeyId> {

@@ -2,7 +2,7 @@
 
 use super::reads::READS_AT_ONCE;
 use super::*;
-use crate::ids::{MultiPollId, PollId};
+use crate::ids::{FeedId, MultiPollId, PollId};
 use crate::metrics::Metrics;
 use dwell_evloop::Id;
 use dwell_memcache::watch::HintOutcome;
@@ -402,4 +402,34 @@ fn a_fill_takes_no_place_of_a_value_that_is_there() {
         "its time is over"
     );
     assert!(!of.lookups.has_left(), "nothing is to be sent");
+}
+
+#[test]
+fn a_feed_is_told_nothing_by_a_lookup_that_had_gone_out_when_it_joined() {
+    let mut of = Fixture::before_memcached();
+    let key = of.waited("a");
+    let ends = |of: &mut Fixture, lookup| {
+        let completion = completion(lookup, hit(1));
+        let lookup = of.lookups.completed(&mut of.keys, lookup, &completion);
+        let behind = of.lookups.joined_behind(&of.keys, &lookup.unwrap());
+        Lookups::leave(&mut of.keys, key);
+        behind
+    };
+    let feeds = [1, 2].map(FeedId::nth);
+    assert!(of.lookups.reads_for(&mut of.keys, key, feeds[0]));
+    assert!(of.lookups.joined(key).is_empty(), "nothing is older");
+    let first = of.lookups.first_of(key).unwrap();
+    of.send();
+    assert!(of.lookups.is_read(&of.keys, key));
+    let second = of.ask(key).unwrap();
+    assert!(of.lookups.reads_for(&mut of.keys, key, feeds[1]));
+    of.send();
+    let third = of.ask(key).unwrap();
+    assert!(of.lookups.reads_for(&mut of.keys, key, feeds[1]), "again");
+    of.send();
+    assert_eq!(ends(&mut of, first), [feeds[1]]);
+    assert_eq!(ends(&mut of, second), [], "it is its own");
+    assert_eq!(ends(&mut of, third), []);
+    assert!(!of.lookups.is_read(&of.keys, key));
+    assert!(of.lookups.is_empty());
 }

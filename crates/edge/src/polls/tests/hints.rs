@@ -1,6 +1,6 @@
 //! A hint makes a loop read, once for many, and answers nobody by itself.
 
-use super::harness::{Edge, memcached, scripted};
+use super::harness::{Client, Edge, cursor, memcached, scripted};
 use super::wait_for;
 use crate::metrics::{LookupOutcome, ServerState};
 use dwell_memcache::watch::{HintOutcome, ResyncReason};
@@ -89,6 +89,46 @@ fn hints_during_a_read_are_one_more_read_after_it() {
     hint(&mut edge, &["/poll/a", "/poll/a"]);
     assert_eq!(hints(&edge), [1, 2, 0]);
     assert_eq!(edge.answer(&mut client), (200, "two".to_owned()));
+    edge.assert_nothing_left();
+}
+
+#[test]
+fn a_stream_is_told_of_no_read_that_had_begun_before_it_named_the_key() {
+    let value = |cas: u8, value: &str| format!("VALUE /poll/a 0 3 {cas}\r\n{value}\r\nEND\r\n");
+    let server = scripted([Script::new()
+        .expect("version\r\n")
+        .send("VERSION 1.6.18\r\n")
+        .expect("gets /poll/a\r\n")
+        .send(value(1, "one"))
+        .expect("gets /poll/a\r\n")
+        // The reply is slow, and there is nothing any more when the second client comes.
+        .expect("gets /poll/a\r\n")
+        .send(value(2, "two"))
+        .send("END\r\n")
+        .hang()]);
+    let mut edge = unswept(server.address(), "");
+    let stream = |edge: &Edge, fields: &str| {
+        edge.ask(&format!(
+            "GET /poll/?k=a\nAccept: text/event-stream\r\n{fields}"
+        ))
+    };
+    let told = |edge: &mut Edge, client: &mut Client, what: &str| {
+        edge.turn_until(|_| {
+            client.receive();
+            String::from_utf8_lossy(&client.received).contains(what)
+        });
+        String::from_utf8_lossy(&client.received).into_owned()
+    };
+    let mut before = stream(&edge, "");
+    told(&mut edge, &mut before, "data: one");
+    hint(&mut edge, &["/poll/a"]);
+    edge.turn();
+    let mut behind = stream(&edge, &format!("Last-Event-ID: {}\r\n", cursor("one")));
+    let text = told(&mut edge, &mut behind, "event: delete");
+    assert!(!text.contains("two"), "{text}");
+    let text = told(&mut edge, &mut before, "event: delete");
+    assert!(text.contains("data: two"), "{text}");
+    drop((before, behind));
     edge.assert_nothing_left();
 }
 
