@@ -8,7 +8,7 @@ use crate::memcached::{cut_steps, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
-use crate::redis::redis_steps;
+use crate::redis::{redis_cuts, redis_steps};
 use crate::reload::Reload;
 use crate::socket::socket_steps;
 use crate::step::{Ask, FIXED, Has, Method, Order, Several, Step};
@@ -67,6 +67,9 @@ impl Plan {
         }
         for (place, pause, server, act) in cut_steps(&options, steps.len()) {
             steps.insert(place, (pause, Step::Memcached(server, act)));
+        }
+        for (place, pause, act) in redis_cuts(&options, steps.len()) {
+            steps.insert(place, (pause, Step::Redis(act)));
         }
         Self { options, steps }
     }

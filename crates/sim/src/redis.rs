@@ -6,5 +6,5 @@ mod server;
 
 pub(crate) use options::SWEPT;
 pub use options::{Kept, RedisAct, RedisFault, RedisOptions};
-pub(crate) use plan::redis_steps;
+pub(crate) use plan::{redis_cuts, redis_steps};
 pub(crate) use server::RedisServer;

@@ -86,9 +86,9 @@ impl ValueServers {
         &mut self,
         act: RedisAct,
         keys: &mut [Key],
-        now: Duration,
+        network: &SimNet,
     ) -> Option<&'static str> {
-        Some(self.redis.as_mut()?.act(act, keys, now)?.name())
+        Some(self.redis.as_mut()?.act(act, keys, network)?.name())
     }
 
     /// Ends the connections of memcached; lookups may fail until then, and for a while more.

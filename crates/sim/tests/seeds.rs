@@ -85,6 +85,10 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         "with HTTP/2, half a field block had its time anew whenever the server had to write",
     ),
     (
+        6_623_886,
+        "with memcached, a WebSocket was told of a read that was older than its subscription",
+    ),
+    (
         7_247_845,
         "the simulator did not know that a stream of several keys reads them at its heartbeat",
     ),
@@ -109,8 +113,9 @@ const FINDS: &[(Planted, u64)] = &[
     (Planted::OwnWindowAlone, 243),
     (Planted::ForgetStream, 31),
     (Planted::ForgetNewest, 233),
-    (Planted::ForgetFlush, 44),
+    (Planted::ForgetFlush, 714),
     (Planted::ForgetLifetime, 259),
+    (Planted::KeepAnswer, 2_060),
 ];
 
 /// States that these seeds reach.

@@ -98,11 +98,14 @@ pub enum Planted {
     ForgetFlush,
     /// A key of Redis whose value ends is not read again at that time.
     ForgetLifetime,
+    /// A stream that begins with an answer of the application is not compared with the value that
+    /// others were told of meanwhile.
+    KeepAnswer,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -146,6 +149,7 @@ impl Planted {
         Self::ForgetResync,
         Self::ForgetFlush,
         Self::ForgetLifetime,
+        Self::KeepAnswer,
     ];
 
     /// Returns true if it is planted in this thread.

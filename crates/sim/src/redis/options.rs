@@ -35,11 +35,15 @@ pub enum RedisFault {
     LateExpiry,
     /// It has no memory for a value.
     NoMemory,
+    /// It is cut off without a word: packets vanish both ways.
+    Unreachable,
+    /// It knows neither `HELLO` nor `SET` with `GET`, and so announces nothing.
+    TooOld,
 }
 
 impl RedisFault {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Restart,
         Self::Pause,
         Self::Kill,
@@ -54,6 +58,8 @@ impl RedisFault {
         Self::TornReplies,
         Self::LateExpiry,
         Self::NoMemory,
+        Self::Unreachable,
+        Self::TooOld,
     ];
 
     /// The name under which it is counted.
@@ -73,6 +79,8 @@ impl RedisFault {
             Self::TornReplies => "torn reply of Redis",
             Self::LateExpiry => "late expiry",
             Self::NoMemory => "no memory in Redis",
+            Self::Unreachable => "Redis out of reach",
+            Self::TooOld => "Redis without RESP3",
         }
     }
 }
@@ -113,6 +121,8 @@ pub enum RedisAct {
     ReadOnly(Duration),
     /// It closes all connections, and tracks for none that comes within this time.
     Untracked(Duration),
+    /// It is cut off without a word for so long.
+    Unreachable(Duration),
 }
 
 /// The Redis of a seed.
@@ -124,6 +134,8 @@ pub struct RedisOptions {
     pub has_password: bool,
     /// It never tracks for the edge.
     pub refuses_tracking: bool,
+    /// The number of times that it is cut off, at most.
+    pub cuts_max: u64,
     /// The interval of sweeps while it tracks (`redis.sweep_interval`).
     pub sweep_interval: Duration,
     /// Answers of the application are stored (`fill`).
@@ -140,14 +152,20 @@ impl RedisOptions {
         if random.below(10) > 2 {
             return None;
         }
+        // These have chances of their own.
+        let has_own = [RedisFault::Unreachable, RedisFault::TooOld];
+        let mut own = crate::chance::random(seed, 63);
+        let too_old = (own.below(8) == 0).then_some(RedisFault::TooOld);
         let faults = RedisFault::ALL.into_iter();
+        let faults = faults.filter(|it| !has_own.contains(it) && random.below(2) == 0);
         Some(Self {
-            faults: faults.filter(|_| random.below(2) == 0).collect(),
+            faults: faults.chain(too_old).collect(),
             has_password: random.below(2) == 0,
             refuses_tracking: random.below(8) == 0,
             // All are longer than a client waits for a change.
             sweep_interval: Duration::from_secs([10, 20, 30][random.below(3) as usize]),
             fills: random.below(2) == 0,
+            cuts_max: if own.below(3) == 0 { 3 } else { 0 },
         })
     }
 
@@ -158,7 +176,7 @@ impl RedisOptions {
 
     /// Returns true if keys may be swept as on memcached.
     pub(crate) fn may_sweep(&self) -> bool {
-        self.refuses_tracking || self.has(RedisFault::Untracked)
+        self.refuses_tracking || self.has(RedisFault::TooOld) || self.has(RedisFault::Untracked)
     }
 
     /// Its password.

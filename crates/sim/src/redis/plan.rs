@@ -50,6 +50,25 @@ fn act_of(fault: RedisFault, random: &mut Random) -> Option<RedisAct> {
         RedisFault::ReadOnly => RedisAct::ReadOnly(time),
         RedisFault::Untracked => RedisAct::Untracked(time),
         // These are of the whole run.
-        RedisFault::TornReplies | RedisFault::LateExpiry | RedisFault::NoMemory => return None,
+        RedisFault::TornReplies
+        | RedisFault::LateExpiry
+        | RedisFault::NoMemory
+        | RedisFault::TooOld
+        // This is drawn beside the others.
+        | RedisFault::Unreachable => return None,
     })
+}
+
+/// The times at which it is cut off in a run of so many steps.
+pub(crate) fn redis_cuts(options: &Options, steps: usize) -> Vec<(usize, Duration, RedisAct)> {
+    let most = options.redis.as_ref().map_or(0, |it| it.cuts_max);
+    let mut random = random(options.seed, 64);
+    let count = random.below(most + 1);
+    let mut cut = || {
+        let place = random.below(steps as u64 + 1) as usize;
+        let pause = Duration::from_micros(random.below(50_000));
+        let time = Duration::from_millis(50 + random.below(4_450));
+        (place, pause, RedisAct::Unreachable(time))
+    };
+    (0..count).map(|_| cut()).collect()
 }

@@ -28,6 +28,8 @@ pub(crate) struct RedisServer {
     orders: VecDeque<(usize, Order)>,
     /// Values that end, with their states.
     expiries: Vec<(Duration, usize, usize)>,
+    /// The edge may have connections to it that are dead, and does not know yet.
+    has_dead: bool,
     random: Random,
     is_rough: bool,
 }
@@ -41,6 +43,8 @@ struct Times {
     answers_at: Duration,
     /// It takes writes again.
     writes_at: Duration,
+    /// Nothing comes to it until then; none while it is joined.
+    cut_until: Option<Duration>,
     /// Until then lookups may fail, and changes may be found late.
     hindered_until: Duration,
     /// Until then changes that nobody was told of may be found late.
@@ -62,6 +66,7 @@ impl RedisServer {
             times: Times::default(),
             orders: VecDeque::new(),
             expiries: Vec::new(),
+            has_dead: false,
             random,
             is_rough: false,
         }
@@ -73,6 +78,7 @@ impl RedisServer {
         self.set_quirks();
         if !is_rough {
             self.times.back_at = self.times.back_at.min(now);
+            self.times.cut_until = self.times.cut_until.map(|until| until.min(now));
             self.times.hindered_until = self.times.hindered_until.max(now + RECOVERY);
         }
     }
@@ -126,8 +132,9 @@ impl RedisServer {
         &mut self,
         act: RedisAct,
         keys: &mut [Key],
-        now: Duration,
+        network: &SimNet,
     ) -> Option<RedisFault> {
+        let now = network.elapsed();
         if !self.is_running(now) {
             return None;
         }
@@ -151,6 +158,12 @@ impl RedisServer {
             RedisAct::CutOff => {
                 let has_some = self.process.cut_tracking();
                 (has_some.then_some(RedisFault::CutOff)?, Duration::ZERO)
+            }
+            RedisAct::Unreachable(time) => {
+                network.cut_off(address());
+                self.times.cut_until = self.times.cut_until.max(Some(now + time));
+                self.has_dead = true;
+                (RedisFault::Unreachable, time)
             }
             RedisAct::Untracked(time) => {
                 self.process.refuse_tracking_until(now + time);
@@ -241,6 +254,7 @@ impl RedisServer {
             times.back_at,
             times.answers_at,
             times.writes_at,
+            times.cut_until.unwrap_or_default(),
         ]);
         moments.filter(|at| *at > now).min()
     }
@@ -257,6 +271,7 @@ impl RedisServer {
     ) -> Result<(), Broken> {
         let now = network.elapsed();
         self.take_changes(keys, counts, now)?;
+        self.join(network, now);
         if self.place.is_none() && now >= self.times.back_at {
             self.place = self.process.serve(network, address()).ok();
         }
@@ -272,10 +287,27 @@ impl RedisServer {
             (RedisFault::NoMemory, struck.refused),
             (RedisFault::LateExpiry, late),
             (RedisFault::SmallTable, struck.pushed_out),
+            (RedisFault::TooOld, struck.not_greeted),
         ] {
             (0..times).for_each(|_| counts.strike(fault.name()));
         }
         Ok(())
+    }
+
+    /// Has it within reach again when its time is over; the connections that it had stay dead.
+    fn join(&mut self, network: &SimNet, now: Duration) {
+        let times = &mut self.times;
+        if times.cut_until.is_some_and(|until| now >= until) {
+            times.cut_until = None;
+            network.join_at(address());
+        }
+        if self.has_dead {
+            if !self.is_rough && times.cut_until.is_none() {
+                network.reset_silent_at(address());
+            }
+            self.has_dead = network.silent_at(address()) > 0;
+            times.hindered_until = times.hindered_until.max(now + RECOVERY);
+        }
     }
 
     /// Carries out the commands of writers, while it takes writes.
@@ -368,6 +400,9 @@ fn lose(keys: &mut [Key], now: Duration) {
 
 fn process(options: &RedisOptions, random: &mut Random) -> RedisProcess {
     let process = RedisProcess::new(options.password(), random.draw());
+    if options.has(RedisFault::TooOld) {
+        process.be_old();
+    }
     if options.refuses_tracking {
         process.refuse_tracking_until(Duration::MAX);
     }

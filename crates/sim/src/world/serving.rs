@@ -142,8 +142,10 @@ impl World {
 
     /// Something befalls the Redis.
     pub(super) fn befall_redis(&mut self, act: RedisAct) {
-        let now = self.now();
-        if let Some(name) = self.servers.befall_redis(act, &mut self.keys, now) {
+        if let Some(name) = self
+            .servers
+            .befall_redis(act, &mut self.keys, &self.network)
+        {
             self.counts.strike(name);
         }
     }

@@ -13,8 +13,9 @@ use std::time::Duration;
 /// One process of a simulated Redis, whose values a test changes and sees without a connection.
 ///
 /// Shape: it is version 7.0.15 as a client of version 3 of the protocol sees it. It has `HELLO`
-/// with `AUTH`, `CLIENT TRACKING ON`, `PING`, `GET`, `PTTL`, `SET` with `PX`, `NX`, `XX` and `GET`,
-/// and `DEL`, and no other command. A clone is the same process. Tracking is that of real servers:
+/// with `AUTH`, `AUTH` by itself, `CLIENT TRACKING ON`, `PING`, `GET`, `PTTL`, `SET` with `PX`,
+/// `NX`, `XX` and `GET`, and `DEL`, and no other command. A clone is the same process. Tracking is
+/// that of real servers:
 ///
 /// * a read registers its connection for the next change of the key, whether there is a value or
 ///   not, and an invalidation ends the registration;
@@ -141,6 +142,11 @@ impl RedisProcess {
     /// Tracks for no connection that asks for it before then.
     pub fn refuse_tracking_until(&self, time: Duration) {
         self.0.borrow_mut().until.untracked = time;
+    }
+
+    /// Is of a version that knows no `HELLO`, and no `SET` with `GET`: 5, for instance.
+    pub fn be_old(&self) {
+        self.0.borrow_mut().is_old = true;
     }
 
     /// Has room for so many keys in its tracking table until then.

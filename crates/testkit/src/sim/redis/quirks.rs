@@ -25,6 +25,8 @@ pub struct RedisStruck {
     pub dropped: u64,
     /// Keys that the tracking table had no room for any more.
     pub pushed_out: u64,
+    /// Greetings that an old version does not know.
+    pub not_greeted: u64,
 }
 
 /// The longest time between two pieces.

@@ -13,6 +13,8 @@ use std::time::Duration;
 pub(super) struct Model {
     /// The password of its default user, if it has one.
     pub(super) password: Option<&'static str>,
+    /// It has version 2 of the protocol alone.
+    pub(super) is_old: bool,
     pub(super) chance: Chance,
     pub(super) until: Until,
     items: BTreeMap<String, Item>,
@@ -83,6 +85,7 @@ impl Model {
     pub(super) fn new(password: Option<&'static str>, seed: u64) -> Self {
         Self {
             password,
+            is_old: false,
             chance: Chance::new(seed),
             until: Until::default(),
             items: BTreeMap::new(),
@@ -122,6 +125,11 @@ impl Model {
     /// Carries a command out; returns the reply.
     fn command(&mut self, by: &mut Connection, words: &[&[u8]], now: Duration) -> Vec<u8> {
         match *words {
+            [b"HELLO", ..] if self.is_old => {
+                self.chance.struck.not_greeted += 1;
+                return b"-ERR unknown command `HELLO`\r\n".to_vec();
+            }
+            [b"AUTH", password] => return self.authenticate(by, password),
             [b"HELLO", b"3", ref rest @ ..] => return self.greet(by, rest),
             _ if !by.is_authenticated => return b"-NOAUTH Authentication required.\r\n".to_vec(),
             [b"CLIENT", b"TRACKING", b"ON"] => return self.track(by, now),
@@ -144,6 +152,20 @@ impl Model {
             [name, ..] => format!("-ERR unknown command '{}'\r\n", text(name)).into_bytes(),
             [] => b"-ERR Protocol error\r\n".to_vec(),
         }
+    }
+
+    /// The reply where there is nothing.
+    fn nothing(&self) -> Vec<u8> {
+        let nothing: &[u8] = if self.is_old { b"$-1\r\n" } else { b"_\r\n" };
+        nothing.to_vec()
+    }
+
+    fn authenticate(&self, by: &mut Connection, password: &[u8]) -> Vec<u8> {
+        by.is_authenticated = self.password.is_none_or(|it| password == it.as_bytes());
+        if by.is_authenticated {
+            return b"+OK\r\n".to_vec();
+        }
+        b"-WRONGPASS invalid username-password pair or user is disabled.\r\n".to_vec()
     }
 
     fn greet(&mut self, by: &mut Connection, options: &[&[u8]]) -> Vec<u8> {
@@ -177,7 +199,7 @@ impl Model {
     }
 
     fn track(&self, by: &mut Connection, now: Duration) -> Vec<u8> {
-        if now < self.until.untracked {
+        if now < self.until.untracked || self.is_old {
             return b"-NOPERM this user has no permissions to run the 'client|tracking' command\r\n"
                 .to_vec();
         }
@@ -191,7 +213,7 @@ impl Model {
         match self.items.get(key).map(|item| &item.text) {
             Some(Some(value)) => bulk(value),
             Some(None) => WRONG_TYPE.to_vec(),
-            None => b"_\r\n".to_vec(),
+            None => self.nothing(),
         }
     }
 
@@ -221,7 +243,8 @@ impl Model {
         options: &[&[u8]],
         now: Duration,
     ) -> Vec<u8> {
-        let Some(options) = SetOptions::of(options) else {
+        let options = SetOptions::of(options).filter(|it| !it.gets || !self.is_old);
+        let Some(options) = options else {
             return b"-ERR syntax error\r\n".to_vec();
         };
         self.expire(key, now, Some(by));
@@ -236,7 +259,7 @@ impl Model {
             .is_there
             .is_some_and(|wanted| wanted != before.is_some())
         {
-            return b"_\r\n".to_vec();
+            return self.nothing();
         }
         let ends = options.lifetime.map(|lifetime| now + lifetime);
         self.put(key, Some(value), ends, Some(by));
@@ -248,7 +271,7 @@ impl Model {
         match before.flatten() {
             _ if !options.gets => b"+OK\r\n".to_vec(),
             Some(before) => bulk(&before),
-            None => b"_\r\n".to_vec(),
+            None => self.nothing(),
         }
     }
 
