@@ -546,7 +546,10 @@ impl Servers {
                 context.arm(key, HELD_BACK);
             }
         }
-        let (server, arguments) = (&mut self.all[to?], [&b"GET"[..], name]);
+        let Some(to) = to else {
+            return Some(Failure::NotReady);
+        };
+        let (server, arguments) = (&mut self.all[to], [&b"GET"[..], name]);
         let Some(mut repeat) = server.repeat(context, &self.options, name, &arguments) else {
             return Some(Failure::NotReady);
         };

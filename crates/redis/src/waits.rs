@@ -210,8 +210,9 @@ impl Waits {
             }
             LinkEvent::Reply(flight, message) => {
                 if let Message::Value(Value::Error(text)) = message {
-                    if let Some(redirect) =
-                        self.member.and_then(|it| Redirect::read(text, it.address))
+                    if !flight.is_own()
+                        && let Some(redirect) =
+                            self.member.and_then(|it| Redirect::read(text, it.address))
                     {
                         self.redirected(flight, redirect, shared);
                         return Ok(());

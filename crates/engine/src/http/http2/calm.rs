@@ -109,7 +109,7 @@ impl Calm {
             self.span = now;
             self.resets = 0;
         }
-        self.resets += 1;
+        self.resets = self.resets.saturating_add(1);
         if self.resets > RESETS_MAX {
             return Err(Excess);
         }
