@@ -153,7 +153,7 @@ class Terminal:
         elif words[:2] == ["python3", "examples/app.py"]:
             script = [sys.executable, ROOT / "examples/app.py", *words[2:]]
             self._start("app", script, APP)
-        elif words[0] == "python3" and words[1].endswith(".py"):
+        elif words[0] == "python3" and re.fullmatch(r"\w+\.py", words[1]):
             self._start("app", [sys.executable, *words[1:]], APP)
         else:
             return False
