@@ -95,7 +95,7 @@ impl Flight {
         }
     }
 
-    /// What sends it once more, of an operation in a cluster.
+    /// The record by which it is sent once more, of an operation in a cluster.
     pub(crate) fn repeat(&mut self) -> Option<&mut Repeat> {
         match self {
             Self::Get { repeat, .. } | Self::Write { repeat, .. } | Self::Swap { repeat, .. } => {

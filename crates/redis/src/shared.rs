@@ -1,4 +1,4 @@
-//! What all connections of a client share.
+//! State that all connections of a client share.
 
 use crate::RedisMetrics;
 use crate::cluster::{Cluster, Redirected, Topology};

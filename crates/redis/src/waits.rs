@@ -124,7 +124,7 @@ pub(crate) fn send_rereads(
 }
 
 impl Waits {
-    /// Those of the server with this index, and with this address if it is one of a cluster.
+    /// The waits of the server with this index, and with this address if it is one of a cluster.
     pub(crate) fn new(server: usize, address: Option<SocketAddr>, options: &ClientOptions) -> Self {
         Self {
             server,

@@ -41,7 +41,7 @@ impl Redirect {
     }
 }
 
-/// What sends an operation once more.
+/// A record by which an operation is sent once more.
 #[derive(Debug)]
 pub(crate) struct Repeat {
     /// The command as it is sent.
