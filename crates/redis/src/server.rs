@@ -175,7 +175,8 @@ impl Server {
         self.operation(context, options, flight, arguments)
     }
 
-    /// Returns the record by which an operation is sent once more, if the server is one of a cluster.
+    /// Returns the record by which an operation is sent once more, if the server is one of a
+    /// cluster.
     pub(crate) fn repeat(
         &self,
         context: &Context,
