@@ -186,13 +186,11 @@ impl Client {
         if let Some(lifetime) = &lifetime {
             arguments.extend([&b"PX"[..], lifetime.as_bytes()]);
         }
-        arguments.push(if self.servers.is_without_swap(key) {
-            b"NX"
-        } else {
-            b"GET"
-        });
+        let option = self.servers.swap_option(key);
+        arguments.push(option.word());
         (self.servers).operation(context, key, &arguments, |repeat| Flight::Swap {
             tag,
+            option,
             key: key.into(),
             repeat,
         })

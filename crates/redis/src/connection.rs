@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::cluster::Repeat;
 use crate::greeting::Step;
+use crate::swap::SwapOption;
 use crate::table::TableQuestion;
 use dwell_evloop::{Handshakes, Peer, Readiness, Stream, Token};
 use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
@@ -54,6 +55,7 @@ pub(crate) enum Flight {
     /// `SET` that replies what was there.
     Swap {
         tag: u64,
+        option: SwapOption,
         key: Box<[u8]>,
         repeat: Option<Box<Repeat>>,
     },

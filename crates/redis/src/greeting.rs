@@ -34,6 +34,8 @@ pub(crate) enum Refusal {
     Refused(Box<str>),
     /// The server does not track for this user: the reply.
     Untracked(Box<str>),
+    /// The server is not the primary that Sentinels have named: its role.
+    NoPrimary(Box<str>),
     /// The reply is none to the command.
     Malformed,
 }

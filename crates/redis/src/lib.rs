@@ -24,6 +24,7 @@ mod sentinel;
 mod server;
 mod servers;
 mod shared;
+mod swap;
 mod table;
 mod target;
 mod tracking;

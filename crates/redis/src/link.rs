@@ -114,6 +114,17 @@ impl Link {
         self.target.named()
     }
 
+    /// Returns true if there is a connection, greeted or not.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// The server of the last attempt, if it has said of itself that it is no primary.
+    pub(crate) fn demoted(&self) -> Option<SocketAddr> {
+        let is_demoted = matches!(self.refusal, Some(Refusal::NoPrimary(_)));
+        self.target.named().filter(|_| is_demoted)
+    }
+
     /// The next connection is to the server that another one has, if that has one.
     pub(crate) fn follow(&mut self, lead: Option<SocketAddr>) {
         self.target.follow(lead);
@@ -126,7 +137,9 @@ impl Link {
     /// The server's own words for the last failure, or those of TLS.
     pub(crate) fn reason(&self) -> Option<&str> {
         match &self.refusal {
-            Some(Refusal::Refused(reason) | Refusal::Untracked(reason)) => Some(reason),
+            Some(
+                Refusal::Refused(reason) | Refusal::Untracked(reason) | Refusal::NoPrimary(reason),
+            ) => Some(reason),
             Some(Refusal::Malformed) | None => self.handshakes.error(),
         }
     }
@@ -352,7 +365,9 @@ impl Link {
             let next = next.map_err(|refused| {
                 let failure = match refused {
                     Refusal::Malformed => Failure::Protocol,
-                    Refusal::Refused(_) | Refusal::Untracked(_) => Failure::Refused,
+                    Refusal::Refused(_) | Refusal::Untracked(_) | Refusal::NoPrimary(_) => {
+                        Failure::Refused
+                    }
                 };
                 *refusal = Some(refused);
                 failure

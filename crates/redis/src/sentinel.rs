@@ -45,7 +45,7 @@ pub(crate) fn address(name: &str, reply: &Message<'_>) -> Result<SocketAddr, Ref
 /// what it is.
 ///
 /// # Errors
-/// [`Refusal::Refused`].
+/// [`Refusal::NoPrimary`].
 pub(crate) fn check_role(reply: &Message<'_>) -> Result<(), Refusal> {
     let fields = match reply {
         Message::Value(Value::Map(fields)) => *fields,
@@ -60,7 +60,7 @@ pub(crate) fn check_role(reply: &Message<'_>) -> Result<(), Refusal> {
                 return Ok(());
             }
             let text = format!("the server is not the primary, but a {}", words(role));
-            return Err(Refusal::Refused(text.into()));
+            return Err(Refusal::NoPrimary(text.into()));
         }
     }
     Err(Refusal::Malformed)
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(role("%2\r\n+proto\r\n:3\r\n+role\r\n+master\r\n"), Ok(()));
         let replica = role("%1\r\n$4\r\nrole\r\n$7\r\nreplica\r\n");
         let text = "the server is not the primary, but a replica".into();
-        assert_eq!(replica, Err(Refusal::Refused(text)));
+        assert_eq!(replica, Err(Refusal::NoPrimary(text)));
         assert_eq!(role("%1\r\n+proto\r\n:3\r\n"), Err(Refusal::Malformed));
         let unknown = role("-ERR unknown command 'HELLO'\r\n");
         assert!(matches!(unknown, Err(Refusal::Refused(_))), "{unknown:?}");

@@ -121,9 +121,11 @@ impl Server {
         }
     }
 
-    /// Returns true if another server may take its place: it is retired, and owes nothing.
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_retired() && self.operations() == 0 && self.failed.is_empty()
+    /// Returns true if another server may take its place: it is retired and owes nothing, and no
+    /// key waits here until its slot has a server again.
+    pub(crate) fn is_free(&self, shared: &Shared) -> bool {
+        let is_waited = shared.waited.waited(self.index) > 0;
+        self.is_retired() && !is_waited && self.operations() == 0 && self.failed.is_empty()
     }
 
     /// Has another server of the cluster take its place.
@@ -379,11 +381,12 @@ impl Server {
             Part::Plain => (&mut self.plain, &mut self.tracked),
             Part::Tracked | Part::Pace | Part::Topology => (&mut self.tracked, &mut self.plain),
         };
-        let connects = link.connects();
+        let (connects, was_connected) = (link.connects(), link.is_connected());
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, part == Part::Tracked, event, shared, sink)
         };
         link.ready(context, token, readiness, options, &mut on);
+        let has_gone = was_connected && !link.is_connected();
         if std::mem::take(&mut waits.is_demoted) {
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
                 waits.happens(context, true, event, shared, sink)
@@ -405,6 +408,34 @@ impl Server {
             (self.tracked).end(context, Failure::Closed, options, &mut on);
         }
         waits.follow_refusal(context, &mut self.tracked);
+        if has_gone {
+            self.leave_replica(context, options, shared, sink);
+        }
+    }
+
+    /// Ends the plain connection if the tracking one, which follows it, was just refused by a server
+    /// that is the primary no more.
+    fn leave_replica(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let demoted = self.tracked.demoted();
+        if demoted.is_none() || self.plain.primary_if_up() != demoted {
+            return;
+        }
+        let failure = match self.plain.in_flight() {
+            0 => Failure::ReadOnly,
+            // They may have been executed before.
+            _ => Failure::Closed,
+        };
+        let waits = &mut self.waits;
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, false, event, shared, sink)
+        };
+        self.plain.end(context, failure, options, &mut on);
     }
 
     /// A deadline of a connection has passed, or that until which reads were held back: the flush

@@ -4,6 +4,7 @@ use crate::cluster::{Cluster, REDIRECTS_MAX, Redirect, Redirected, Repeat, Topol
 use crate::connection::Flight;
 use crate::server::{Part, Server};
 use crate::shared::Shared;
+use crate::swap::SwapOption;
 use crate::waited::{HoldEvent, WaitedKeys};
 use crate::{
     ClientOptions, ClusterStatus, Completion, Endpoint, Error, Failure, Kinds, Outcome,
@@ -138,8 +139,9 @@ impl Servers {
         server.operation(context, &self.options, flight(repeat), arguments)
     }
 
-    pub(crate) fn is_without_swap(&self, key: &[u8]) -> bool {
-        self.all[self.place(key)].waits.is_without_swap
+    /// The option by which a write of a key tells what it has replaced.
+    pub(crate) fn swap_option(&self, key: &[u8]) -> SwapOption {
+        self.all[self.place(key)].waits.swap_option
     }
 
     pub(crate) fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
@@ -415,7 +417,8 @@ impl Servers {
             self.all[index].come_back();
             return Some(index);
         }
-        let free = self.all.iter().skip(self.seeds).position(Server::is_free);
+        let is_free = |server: &Server| server.is_free(&self.shared);
+        let free = self.all.iter().skip(self.seeds).position(is_free);
         if let Some(free) = free {
             let index = self.seeds + free;
             self.all[index].turn_to(context, address, &self.options);
@@ -575,8 +578,9 @@ fn gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Servers that are known beside those of the endpoint.
-const SERVERS_MAX: usize = 1024;
+/// Servers that are known beside those of the endpoint: all primaries that a cluster may have, and
+/// as many that are primaries no more.
+const SERVERS_MAX: usize = 2048;
 /// The time after which a key that is on no server, or on two, is read again.
 const HELD_BACK: Duration = Duration::from_millis(250);
 
@@ -584,6 +588,63 @@ const HELD_BACK: Duration = Duration::from_millis(250);
 mod tests {
     use super::*;
     use dwell_evloop::EventLoop;
+    use dwell_proto::resp::{Decoded, Decoder, Limits};
+
+    /// Where nothing listens.
+    fn address(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    /// A topology of ranges of slots, each with the port of its primary.
+    fn topology(ranges: &[(u16, u16, u16)]) -> Topology {
+        let host = "$9\r\n127.0.0.1\r\n";
+        let ranges = ranges.iter().filter(|(first, last, _)| first <= last);
+        let entries: Vec<_> = ranges
+            .map(|(first, last, port)| {
+                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n{host}:{port}\r\n")
+            })
+            .collect();
+        let wire = format!("*{}\r\n{}", entries.len(), entries.concat());
+        let mut decoder = Decoder::new(Limits::default());
+        match decoder.decode(wire.as_bytes()).unwrap() {
+            Decoded::Message(_, message) => Topology::read(&message, address(1)).unwrap(),
+            Decoded::Incomplete(_) => panic!("{wire}"),
+        }
+    }
+
+    #[test]
+    fn a_server_whose_keys_are_waited_for_keeps_its_place_until_they_have_another() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let endpoint = Endpoint::Cluster(vec![address(1)]);
+        let mut servers = Servers::new(kinds, endpoint, ClientOptions::default(), Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let mut follow = |servers: &mut Servers, ranges: &[(u16, u16, u16)]| {
+            servers.turn_to(context, topology(ranges), &mut |_, _| ());
+            let waited = &servers.shared.waited;
+            let key = waited.find(b"k").and_then(|key| waited.server(key));
+            let of_key = key.and_then(|server| servers.all[server].address());
+            (servers.all.len(), of_key)
+        };
+        assert_eq!(follow(&mut servers, &[(0, 16_383, 2)]), (2, None));
+        servers.wait(b"k", 7);
+        let slot = slot_of(b"k");
+        // Nobody has its slot, and a server has come that must not be asked for it.
+        let others = [(0, slot - 1, 3), (slot + 1, 16_383, 3)];
+        assert_eq!(follow(&mut servers, &others), (3, Some(address(2))));
+        assert_eq!(
+            follow(&mut servers, &[(0, 16_383, 3)]),
+            (3, Some(address(3)))
+        );
+        // The place is free now.
+        assert_eq!(
+            follow(&mut servers, &[(0, 16_383, 4)]),
+            (3, Some(address(4)))
+        );
+    }
 
     #[test]
     fn a_refusal_whose_time_is_over_is_forgotten_where_nothing_waits() {

@@ -7,6 +7,7 @@ use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
 use crate::pace::Pace;
 use crate::shared::Shared;
+use crate::swap::SwapOption;
 use crate::table::TrackingTable;
 use crate::waited::HoldEvent;
 use crate::{
@@ -41,8 +42,8 @@ pub(crate) struct Waits {
     pub(crate) is_demoted: bool,
     /// The time until which its connections are not made anew for that.
     demoted_until: Option<Instant>,
-    /// The server knows no `SET` with `GET`.
-    pub(crate) is_without_swap: bool,
+    /// The option of writes that the server is known, or taken, to know.
+    pub(crate) swap_option: SwapOption,
     /// Since when no key was waited for.
     pub(crate) idle_since: Option<Instant>,
 }
@@ -141,7 +142,7 @@ impl Waits {
             unread: Vec::new(),
             is_demoted: false,
             demoted_until: None,
-            is_without_swap: false,
+            swap_option: SwapOption::Get,
             idle_since: None,
         }
     }
@@ -349,8 +350,13 @@ impl Waits {
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
             }
-            Flight::Swap { tag, key, .. } => {
-                let outcome = self.swapped(message)?;
+            Flight::Swap {
+                tag, option, key, ..
+            } => {
+                let outcome = option.outcome(message)?;
+                if option.is_unknown(message) {
+                    self.swap_option = SwapOption::Absent;
+                }
                 shared.waited.written(&key);
                 sink(context, Completion { tag, outcome });
                 return self.follow_write(context, &outcome);
@@ -428,24 +434,6 @@ impl Waits {
             Told::Failed => TopologyRead::Failed,
         });
         shared.told = topology;
-    }
-
-    /// The outcome of a `SET` that replies what was there.
-    fn swapped(&mut self, message: &Message<'_>) -> Result<Outcome<'static>, Failure> {
-        Ok(match message {
-            // It was sent with `NX`, where the server knows no `GET`.
-            Message::Value(Value::Null) if self.is_without_swap => Outcome::Unmet,
-            Message::Value(Value::SimpleString(_) | Value::Null) => Outcome::Missing,
-            Message::Value(Value::BulkString(_)) | Message::Oversized { .. } => Outcome::Done,
-            Message::Value(Value::Error(text)) if text.starts_with(SYNTAX) => {
-                self.is_without_swap = true;
-                Outcome::Unmet
-            }
-            // It replaces strings alone.
-            Message::Value(Value::Error(text)) if text.starts_with(WRONG_TYPE) => Outcome::Unmet,
-            Message::Value(Value::Error(text)) => Outcome::Failed(Failure::of_error(text)),
-            Message::Value(_) => return Err(Failure::Protocol),
-        })
     }
 
     /// Ends the connections to a server that has become a replica.
@@ -584,4 +572,3 @@ const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time for which a replica is not left for another server again, as it may be the only one.
 const DEMOTED_FOR: Duration = Duration::from_secs(5);
 const WRONG_TYPE: &[u8] = b"WRONGTYPE";
-const SYNTAX: &[u8] = b"ERR syntax error";

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Nothing a test waits for takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Lookups of one turn of a flood, and their tag.
 const FLOOD: usize = 32;
 const FLOOD_TAG: u64 = 1 << 40;
@@ -261,8 +261,11 @@ pub(crate) fn options() -> ClientOptions {
 
 impl Harness {
     pub(crate) fn new(server: &Server, options: ClientOptions) -> Self {
+        Self::of(Endpoint::Unix(server.socket()), options)
+    }
+
+    pub(crate) fn of(endpoint: Endpoint, options: ClientOptions) -> Self {
         let metrics = Arc::<RedisMetrics>::default();
-        let endpoint = Endpoint::Unix(server.socket());
         let client = Client::new(KINDS, endpoint, options, Arc::clone(&metrics));
         Self {
             event_loop: EventLoop::new().unwrap(),

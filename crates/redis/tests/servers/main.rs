@@ -7,6 +7,7 @@
 )]
 
 mod commands;
+mod fakes;
 mod faults;
 mod harness;
 mod prefixes;

@@ -1,0 +1,151 @@
+//! Servers that reply as a test says, where a real one could not be made to.
+
+use crate::harness::{Harness, PATIENCE, options};
+use dwell_proto::resp::{Decoded, Decoder, Limits, Message, Value};
+use dwell_redis::{ClientOptions, Endpoint};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+/// A server on a port of its own.
+struct Fake {
+    address: SocketAddr,
+}
+
+impl Fake {
+    /// Starts one; `reply` is given each command, its words joined by blanks, and its own address.
+    fn start(reply: impl Fn(&str, SocketAddr) -> String + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, reply) = (listener.local_addr().unwrap(), Arc::new(reply));
+        // The threads end with the process, and those of connections with these.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let reply = Arc::clone(&reply);
+                thread::spawn(move || serve(stream, &*reply, address));
+            }
+        });
+        Self { address }
+    }
+}
+
+fn serve(mut stream: TcpStream, reply: &impl Fn(&str, SocketAddr) -> String, address: SocketAddr) {
+    let (mut decoder, mut input) = (Decoder::new(Limits::default()), Vec::new());
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        input.extend_from_slice(&buffer[..length]);
+        let mut replies = String::new();
+        loop {
+            let used = match decoder.decode(&input).unwrap() {
+                Decoded::Message(used, Message::Value(Value::Array(words))) => {
+                    let words = words.into_iter().map(|word| word.text().unwrap().to_vec());
+                    let words: Vec<_> = words.collect();
+                    let words = String::from_utf8(words.join(&b' ')).unwrap();
+                    replies += &reply(&words, address);
+                    used
+                }
+                Decoded::Message(_, message) => panic!("{message:?}"),
+                Decoded::Incomplete(used) => {
+                    input.drain(..used);
+                    break;
+                }
+            };
+            input.drain(..used);
+        }
+        if stream.write_all(replies.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// What every server replies to the commands of a greeting and to probes.
+fn greeted(words: &str, role: &str) -> Option<String> {
+    match words.split(' ').next()? {
+        "HELLO" => Some(format!("%1\r\n+role\r\n+{role}\r\n")),
+        "CLIENT" => Some("+OK\r\n".to_owned()),
+        "PING" => Some("+PONG\r\n".to_owned()),
+        "PTTL" => Some(":-1\r\n".to_owned()),
+        "CONFIG" | "INFO" => Some("-NOPERM no\r\n".to_owned()),
+        _ => None,
+    }
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// The topology in which one server has all slots.
+fn all_slots(of: SocketAddr) -> String {
+    let (host, port) = (bulk(&of.ip().to_string()), of.port());
+    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{host}:{port}\r\n")
+}
+
+#[test]
+fn a_primary_that_refuses_to_be_followed_is_left_by_both_connections() {
+    let is_demoted = Arc::new(AtomicBool::new(false));
+    let role_of = Arc::clone(&is_demoted);
+    let before = Fake::start(move |words, _| {
+        let is_demoted = role_of.load(Ordering::SeqCst);
+        let role = if is_demoted { "replica" } else { "master" };
+        greeted(words, role).unwrap_or_else(|| bulk("before"))
+    });
+    let after = Fake::start(|words, _| greeted(words, "master").unwrap_or_else(|| bulk("after")));
+    let (before, after) = (before.address, after.address);
+    let has_failed_over = Arc::clone(&is_demoted);
+    let sentinel = Fake::start(move |_, _| {
+        let is_over = has_failed_over.load(Ordering::SeqCst);
+        let primary = if is_over { after } else { before };
+        let (host, port) = (primary.ip().to_string(), primary.port().to_string());
+        format!("*2\r\n{}{}", bulk(&host), bulk(&port))
+    });
+    let endpoint = Endpoint::Primary {
+        name: "mine".to_owned(),
+        sentinels: vec![sentinel.address],
+    };
+    let mut harness = Harness::of(endpoint, options());
+    // The plain connection alone is made, and stays when the server becomes a replica.
+    assert_eq!(harness.get("a"), "before");
+    is_demoted.store(true, Ordering::SeqCst);
+    harness.app.client.wait(b"a", 7);
+    harness.turn_until_last(7, "after");
+    assert_eq!(harness.get("a"), "after");
+    let status = harness.app.client.status();
+    assert_eq!((status.primary, status.connects), (Some(after), 2));
+}
+
+#[test]
+fn a_write_that_an_old_server_redirects_is_told_by_what_was_sent() {
+    // The one knows no `GET` in `SET`, the other does, and has a value already.
+    let new = Fake::start(|words, address| {
+        let reply = match words {
+            "SET a 1 NX" => "_\r\n".to_owned(),
+            "SET a 1 GET" => bulk("0"),
+            "CLUSTER SLOTS" => all_slots(address),
+            _ => "-ERR unknown\r\n".to_owned(),
+        };
+        greeted(words, "master").unwrap_or(reply)
+    });
+    let new = new.address;
+    let old = Fake::start(move |words, address| {
+        let reply = match words {
+            "SET a 1 NX" => format!("-MOVED 15495 {new}\r\n"),
+            "SET a 1 GET" => "-ERR syntax error\r\n".to_owned(),
+            "CLUSTER SLOTS" => all_slots(address),
+            _ => "-ERR unknown\r\n".to_owned(),
+        };
+        greeted(words, "master").unwrap_or(reply)
+    });
+    let slow = ClientOptions {
+        topology_interval: PATIENCE,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Cluster(vec![old.address]), slow);
+    let mut swap = || {
+        harness.end_of(1, |client, context| {
+            client.swap(context, b"a", b"1", None, 1).unwrap();
+        })
+    };
+    assert_eq!(swap(), "Unmet", "the old server is known from now on");
+    assert_eq!(swap(), "Unmet", "nothing was stored");
+}
