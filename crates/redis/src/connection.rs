@@ -27,11 +27,11 @@ pub(crate) enum Flight {
     Asking,
     /// `PTTL` of the key that is read next.
     Lifetime,
-    /// `GET` of a key of the table, for an operation with this tag or for its waits.
+    /// `GET` of a key of the table.
     Read {
         key: Token,
         name: Arc<[u8]>,
-        tag: Option<u64>,
+        by: Reader,
     },
     /// `GET` of a key of the table, where nothing is tracked.
     Sweep {
@@ -59,6 +59,27 @@ pub(crate) enum Flight {
         key: Box<[u8]>,
         repeat: Option<Box<Repeat>>,
     },
+    /// A command whose operation has ended before its reply.
+    Ended,
+}
+
+/// The one that a key is read for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// An operation.
+    Operation(Operation),
+    /// Those who wait for changes of the key.
+    Waits,
+    /// An operation that has ended before the reply, which those who wait are given.
+    Ended,
+}
+
+/// An operation that asks for a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Operation {
+    pub(crate) tag: u64,
+    /// It ends by then, whichever servers are asked.
+    pub(crate) deadline: Instant,
 }
 
 impl Flight {
@@ -66,11 +87,13 @@ impl Flight {
     pub(crate) fn is_reread(&self) -> bool {
         matches!(
             self,
-            Self::Read { tag: None, .. }
-                | Self::Sweep {
-                    is_asking: false,
-                    ..
-                }
+            Self::Read {
+                by: Reader::Waits,
+                ..
+            } | Self::Sweep {
+                is_asking: false,
+                ..
+            }
         )
     }
 
@@ -91,8 +114,9 @@ impl Flight {
             | Self::ClusterSlots
             | Self::Asking
             | Self::Lifetime
-            | Self::Sweep { .. } => None,
-            Self::Read { tag, .. } => *tag,
+            | Self::Sweep { .. }
+            | Self::Ended => None,
+            Self::Read { by, .. } => by.operation().map(|operation| operation.tag),
             Self::Get { tag, .. } | Self::Write { tag, .. } | Self::Swap { tag, .. } => Some(*tag),
         }
     }
@@ -107,9 +131,37 @@ impl Flight {
         }
     }
 
+    /// The end of the time of its operation, where another server may be asked before.
+    fn operation_deadline(&mut self) -> Option<Instant> {
+        match self {
+            Self::Read { by, .. } => by.operation().map(|operation| operation.deadline),
+            _ => self.repeat().map(|repeat| repeat.deadline),
+        }
+    }
+
+    /// Ends its operation before the reply; returns the tag.
+    fn end(&mut self) -> Option<u64> {
+        let tag = self.tag();
+        match self {
+            // The reply registers the key.
+            Self::Read { by, .. } => *by = Reader::Ended,
+            _ => *self = Self::Ended,
+        }
+        tag
+    }
+
     /// Bytes of the command that are kept until its reply.
     fn kept_bytes(&mut self) -> usize {
         self.repeat().map_or(0, |repeat| repeat.wire.len())
+    }
+}
+
+impl Reader {
+    pub(crate) fn operation(self) -> Option<Operation> {
+        match self {
+            Self::Operation(operation) => Some(operation),
+            Self::Waits | Self::Ended => None,
+        }
     }
 }
 
@@ -132,6 +184,8 @@ pub(crate) struct Connection {
     greeting: Option<Step>,
     greeting_deadline: Instant,
     in_flight: VecDeque<(Flight, Instant)>,
+    /// No operation that another server was asked for before ends earlier.
+    first_end: Option<Instant>,
     decoder: Decoder,
     /// The largest value that a key may have.
     value_bytes_max: usize,
@@ -162,6 +216,7 @@ impl Connection {
             greeting: Some(first),
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
+            first_end: None,
             decoder: Decoder::new(limits),
             value_bytes_max,
             tail: Vec::new(),
@@ -175,6 +230,7 @@ impl Connection {
         let deadline = self.greeting_deadline;
         Self {
             in_flight: self.in_flight,
+            first_end: self.first_end,
             unsent: self.unsent,
             kept_bytes: self.kept_bytes,
             ..Self::new(stream, Step::Hello, value_bytes_max, deadline)
@@ -193,16 +249,35 @@ impl Connection {
         self.greeting.is_none()
     }
 
-    /// Returns the instant at which the connection fails; `None` while nothing is owed.
+    /// Returns the instant at which the connection fails, or an operation before that; `None` while
+    /// nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let oldest = self.in_flight.front().map(|(_, deadline)| *deadline);
-        if self.is_greeted() {
-            return oldest;
-        }
         // A command may wait behind a greeting that has more time than it has.
-        Some(oldest.map_or(self.greeting_deadline, |oldest| {
-            oldest.min(self.greeting_deadline)
-        }))
+        let greeting = (!self.is_greeted()).then_some(self.greeting_deadline);
+        let ends = [oldest, greeting, self.first_end];
+        ends.into_iter().flatten().min()
+    }
+
+    /// Ends the operations whose time is over while the server still has some, as another one was
+    /// asked before; returns their tags.
+    pub(crate) fn end_overdue(&mut self, now: Instant) -> Vec<u64> {
+        let mut tags = Vec::new();
+        if self.first_end.is_none_or(|end| now < end) {
+            return tags;
+        }
+        self.first_end = None;
+        for (flight, deadline) in &mut self.in_flight {
+            let end = flight.operation_deadline().filter(|end| *end < *deadline);
+            match end {
+                Some(end) if end <= now => {
+                    self.kept_bytes -= flight.kept_bytes();
+                    tags.extend(flight.end());
+                }
+                _ => self.first_end = self.first_end.into_iter().chain(end).min(),
+            }
+        }
+        tags
     }
 
     /// Commands without a reply.
@@ -262,6 +337,8 @@ impl Connection {
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         self.kept_bytes += flight.kept_bytes();
+        let end = flight.operation_deadline().filter(|end| *end < deadline);
+        self.first_end = self.first_end.into_iter().chain(end).min();
         encode(&mut self.unsent);
         self.in_flight.push_back((flight, deadline));
     }
@@ -382,6 +459,9 @@ impl Connection {
         }
         let (mut flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
         self.kept_bytes -= flight.kept_bytes();
+        if self.in_flight.is_empty() {
+            self.first_end = None;
+        }
         let message = match message {
             Message::Value(Value::BulkString(value))
                 if value.len() > self.value_bytes_max && !flight.is_own() =>

@@ -22,6 +22,8 @@ pub(crate) enum LinkEvent<'b> {
     Push(Items<'b>),
     /// A command will have no reply.
     Failed(Flight, Failure),
+    /// The operation with this tag has no time left, whatever the reply to its command.
+    Overdue(u64),
     /// The connection is gone; its commands have failed.
     Down,
 }
@@ -403,10 +405,13 @@ impl Link {
             return false;
         }
         self.armed = None;
-        let Some(connection) = &self.connection else {
+        let Some(connection) = &mut self.connection else {
             self.connect(context, options);
             return false;
         };
+        for tag in connection.end_overdue(context.now()) {
+            let _ = on(context, LinkEvent::Overdue(tag));
+        }
         let deadline = connection.deadline();
         if deadline.is_some_and(|deadline| deadline <= context.now()) {
             let late = connection.late(&mut self.handshakes);

@@ -1,7 +1,7 @@
 //! One server, as the two connections to it.
 
 use crate::cluster::{Repeat, slot_of};
-use crate::connection::Flight;
+use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
 use crate::shared::Shared;
@@ -12,7 +12,7 @@ use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::resp::command;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A server with a connection for reads and writes, and one on which it tracks what is read.
 #[derive(Debug)]
@@ -151,14 +151,14 @@ impl Server {
         context: &mut Context,
         options: &ClientOptions,
         shared: &mut Shared,
-        (key, tag): (&[u8], u64),
+        (key, operation): (&[u8], Operation),
     ) -> Result<(), Error> {
         self.tracked.follow(self.plain.primary_if_up());
         if !self.waits.is_refused(context) && self.tracked.ensure(context, options) {
             let waits = (&self.waits, shared);
-            return send_read(&mut self.tracked, waits, context, options, key, tag);
+            return send_read(&mut self.tracked, waits, context, options, key, operation);
         }
-        self.read_untracked(context, options, shared, (key, tag))
+        self.read_untracked(context, options, shared, (key, operation))
     }
 
     /// Asks for a value over the plain connection; waits for its key are compared with a value that
@@ -168,11 +168,11 @@ impl Server {
         context: &mut Context,
         options: &ClientOptions,
         shared: &Shared,
-        (key, tag): (&[u8], u64),
+        (key, Operation { tag, deadline }): (&[u8], Operation),
     ) -> Result<(), Error> {
         let again = shared.waited.find(key).map(|_| key.into());
         let arguments: &[&[u8]] = &[b"GET", key];
-        let repeat = self.repeat(context, options, key, arguments);
+        let repeat = self.repeat(key, arguments, deadline);
         let flight = Flight::Get { tag, again, repeat };
         self.operation(context, options, flight, arguments)
     }
@@ -181,10 +181,9 @@ impl Server {
     /// cluster.
     pub(crate) fn repeat(
         &self,
-        context: &Context,
-        options: &ClientOptions,
         key: &[u8],
         arguments: &[&[u8]],
+        deadline: Instant,
     ) -> Option<Box<Repeat>> {
         self.waits.member?;
         let mut wire = Vec::new();
@@ -192,7 +191,7 @@ impl Server {
         Some(Box::new(Repeat {
             wire: wire.into(),
             slot: slot_of(key),
-            deadline: context.now() + options.timeout,
+            deadline,
             redirects: 0,
             is_asking: false,
         }))
@@ -308,10 +307,10 @@ impl Server {
         shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        for (key, tag) in std::mem::take(&mut self.waits.unread) {
-            let read = (&*key, tag);
+        for (key, operation) in std::mem::take(&mut self.waits.unread) {
+            let read = (&*key, operation);
             if self.read_untracked(context, options, shared, read).is_err() {
-                self.failed.push(tag);
+                self.failed.push(operation.tag);
             }
         }
         for tag in std::mem::take(&mut self.failed) {
@@ -331,12 +330,9 @@ impl Server {
         waits.follow_refusal(context, &mut self.tracked);
     }
 
-    /// Begins a sweep of its keys, unless there is no connection, after which everything is read
-    /// anyway.
-    pub(crate) fn sweep(&self, shared: &mut Shared) {
-        if (self.plain.is_up() || self.tracked.is_up()) && shared.waited.sweep(self.index) {
-            shared.metrics.sweeps.increment();
-        }
+    /// Returns true if its keys can be read. Where they cannot, they all are read later anyway.
+    pub(crate) fn has_connection(&self) -> bool {
+        self.plain.is_up() || self.tracked.is_up()
     }
 
     /// Adds the reads of keys that have changed, as many as may be under way.

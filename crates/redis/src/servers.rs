@@ -1,7 +1,9 @@
 //! All servers of a client: one, or those of a cluster, where each key has its own.
 
-use crate::cluster::{Cluster, REDIRECTS_MAX, Redirect, Redirected, Repeat, Topology, slot_of};
-use crate::connection::Flight;
+use crate::cluster::{
+    Candidates, Cluster, Redirected, Redirections, Repeat, Step, Topology, slot_of,
+};
+use crate::connection::{Flight, Operation};
 use crate::server::{Part, Server};
 use crate::shared::Shared;
 use crate::swap::SwapOption;
@@ -13,7 +15,7 @@ use crate::{
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// One server that is known, and its state.
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ impl Servers {
             metrics,
             error_reply: None,
             cluster: None,
-            redirected: Vec::new(),
+            redirections: Redirections::default(),
             told: None,
         };
         let servers = match endpoint {
@@ -115,6 +117,17 @@ impl Servers {
         key: &[u8],
         tag: u64,
     ) -> Result<(), Error> {
+        let deadline = context.now() + self.options.timeout;
+        self.read_for(context, key, Operation { tag, deadline })
+    }
+
+    /// Asks for a value for an operation that may have been under way for some time.
+    fn read_for(
+        &mut self,
+        context: &mut Context,
+        key: &[u8],
+        operation: Operation,
+    ) -> Result<(), Error> {
         let place = self.place_of_wait(key);
         let (server, shared) = (&mut self.all[place], &mut self.shared);
         if let Some(token) = shared.waited.find(key)
@@ -122,7 +135,7 @@ impl Servers {
         {
             shared.waited.move_to(token, place);
         }
-        server.read(context, &self.options, shared, (key, tag))
+        server.read(context, &self.options, shared, (key, operation))
     }
 
     /// Adds a command for one key.
@@ -135,7 +148,8 @@ impl Servers {
     ) -> Result<(), Error> {
         let place = self.place(key);
         let server = &mut self.all[place];
-        let repeat = server.repeat(context, &self.options, key, arguments);
+        let deadline = context.now() + self.options.timeout;
+        let repeat = server.repeat(key, arguments, deadline);
         server.operation(context, &self.options, flight(repeat), arguments)
     }
 
@@ -164,7 +178,7 @@ impl Servers {
     }
 
     pub(crate) fn operations(&self) -> usize {
-        let redirected = self.shared.redirected.len();
+        let redirected = self.shared.redirections.len();
         redirected + self.all.iter().map(Server::operations).sum::<usize>()
     }
 
@@ -233,22 +247,30 @@ impl Servers {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        self.settle(context);
-        for server in &mut self.all {
-            server.flush(context, &self.options, &mut self.shared, sink);
-        }
         if self.shared.cluster.is_some() {
             self.watch_topology(context);
             self.follow(context, sink);
-            // What was just redirected goes out in this turn, too.
-            self.settle(context);
-            for server in &mut self.all {
-                server.flush(context, &self.options, &mut self.shared, sink);
-            }
+        }
+        self.flush_each(context, sink);
+        if self.shared.redirections.len() > 0 {
+            // A connection has failed meanwhile: its reads go to other servers in this turn, too.
+            self.follow(context, sink);
+            self.flush_each(context, sink);
         }
         let (waited, metrics) = (&self.shared.waited, &self.shared.metrics);
         metrics.armed_keys.set(gauge(waited.armed()));
         metrics.kept_bytes.set(gauge(waited.kept_bytes()));
+    }
+
+    fn flush_each(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        self.settle(context);
+        for server in &mut self.all {
+            server.flush(context, &self.options, &mut self.shared, sink);
+        }
     }
 
     /// Queues the keys that are to be read, and drops those that are of no more use.
@@ -265,11 +287,13 @@ impl Servers {
 
     /// Begins a sweep of the keys of each server whose announcements are in such a state.
     pub(crate) fn sweep(&mut self, is_swept: impl Fn(Tracking) -> bool) {
-        for index in 0..self.all.len() {
-            if is_swept(self.at(index).status.tracking) {
-                self.all[index].sweep(&mut self.shared);
-            }
-        }
+        let servers = (0..self.all.len()).map(|index| {
+            let known = self.at(index);
+            is_swept(known.status.tracking) && self.all[index].has_connection()
+        });
+        let servers: Vec<_> = servers.collect();
+        let begun = self.shared.waited.sweep(|server| servers[server]);
+        self.shared.metrics.sweeps.add(begun as u64);
     }
 
     pub(crate) fn ready(
@@ -357,7 +381,7 @@ impl Servers {
         if let Some(topology) = self.shared.told.take() {
             self.turn_to(context, topology, sink);
         }
-        for redirected in std::mem::take(&mut self.shared.redirected) {
+        for redirected in self.shared.redirections.take() {
             self.redirect(context, redirected, sink);
         }
     }
@@ -435,142 +459,41 @@ impl Servers {
         Some(index)
     }
 
-    /// Sends a command to the server that another one has named.
+    /// Goes on with a command that a server has sent to another one.
     fn redirect(
         &mut self,
         context: &mut Context,
         redirected: Redirected,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let Redirected {
-            mut flight,
-            from,
-            redirect,
-        } = redirected;
-        let is_ask = matches!(redirect, Redirect::Ask(_));
-        let named = redirect
-            .address()
-            .and_then(|address| self.enter(context, address));
-        let of_waits = match &flight {
-            Flight::Read { key, name, tag } => Some((*key, Arc::clone(name), *tag)),
-            // Where its slot is about to move, it is read again later.
-            Flight::Sweep {
-                key,
-                is_asking: false,
-            } => {
-                let name = self.shared.waited.name(*key);
-                name.map(|name| (*key, name.into(), None))
-            }
-            _ => None,
+        let named = redirected.redirect.address();
+        let candidates = Candidates {
+            named: named.and_then(|address| self.enter(context, address)),
+            from: redirected.from,
+            is_from_retired: self.all[redirected.from].is_retired(),
+            cluster: self.shared.cluster.as_ref(),
         };
-        if let Some((_, name, tag)) = of_waits {
-            let was_read = matches!(flight, Flight::Read { .. });
-            let failure = if is_ask {
-                self.ask_elsewhere(context, (&name, tag), (from, named), was_read)
-            } else {
-                self.follow_move(context, (&name, tag), (from, named), redirect)
-            };
-            if let (Some(failure), Some(tag)) = (failure, tag) {
-                let outcome = Outcome::Failed(failure);
-                sink(context, Completion { tag, outcome });
+        let ended = match redirected.step(context, &mut self.shared.waited, candidates) {
+            Some(Step::Send {
+                to,
+                flight,
+                wire,
+                is_asking,
+            }) => {
+                let (server, options) = (&mut self.all[to], &self.options);
+                return server.redirected(context, options, flight, (&wire, is_asking));
             }
-            return;
+            Some(Step::Read { name, operation }) => {
+                let read = self.read_for(context, &name, operation);
+                read.err().map(|_| (operation.tag, Failure::Unavailable))
+            }
+            Some(Step::End { tag, failure }) => Some((tag, failure)),
+            None => None,
+        };
+        if let Some((tag, failure)) = ended {
+            let outcome = Outcome::Failed(failure);
+            sink(context, Completion { tag, outcome });
         }
-        let tag = flight.tag();
-        let (Some(tag), Some(repeat)) = (tag, flight.repeat()) else {
-            return;
-        };
-        let cluster = self.shared.cluster.as_ref();
-        let owner = cluster.and_then(|it| it.owner(repeat.slot));
-        let to = named.or(owner.filter(|owner| *owner != from));
-        (repeat.redirects, repeat.is_asking) = (repeat.redirects + 1, is_ask);
-        let wire = Arc::clone(&repeat.wire);
-        let failure = match to {
-            _ if repeat.deadline <= context.now() => Failure::Timeout,
-            Some(to) if repeat.redirects <= REDIRECTS_MAX => {
-                let server = &mut self.all[to];
-                return server.redirected(context, &self.options, flight, (&wire, is_ask));
-            }
-            _ => Failure::NotReady,
-        };
-        let outcome = Outcome::Failed(failure);
-        sink(context, Completion { tag, outcome });
-    }
-
-    /// Reads a key where it is now; returns the failure where that is not to be followed now.
-    fn follow_move(
-        &mut self,
-        context: &mut Context,
-        (name, tag): (&[u8], Option<u64>),
-        (from, named): (usize, Option<usize>),
-        redirect: Redirect,
-    ) -> Option<Failure> {
-        let cluster = self.shared.cluster.as_ref();
-        let owner = cluster.and_then(|it| it.owner(slot_of(name)));
-        let to = named.or(owner.filter(|owner| *owner != from));
-        let waited = &mut self.shared.waited;
-        // A record counts the redirections of those who do not wait, too.
-        let key = waited.enter(name, from)?;
-        let is_here = waited.server(key) == Some(from);
-        let is_elsewhere = redirect == Redirect::Owner && !self.all[from].is_retired();
-        if is_here && !is_elsewhere {
-            match to {
-                Some(to) if waited.redirected(key) <= REDIRECTS_MAX => waited.move_to(key, to),
-                _ => {
-                    waited.hold_back(key);
-                    context.arm(key, HELD_BACK);
-                    return Some(Failure::NotReady);
-                }
-            }
-        }
-        let tag = tag?;
-        let read = self.read(context, name, tag);
-        read.err().map(|_| Failure::Unavailable)
-    }
-
-    /// Reads a key where its slot is about to move. Nothing announces its changes until it has
-    /// moved, so that it is read again and again.
-    fn ask_elsewhere(
-        &mut self,
-        context: &mut Context,
-        (name, tag): (&[u8], Option<u64>),
-        (from, to): (usize, Option<usize>),
-        was_read: bool,
-    ) -> Option<Failure> {
-        let waited = &mut self.shared.waited;
-        let key = waited.enter(name, from)?;
-        if waited.server(key) != Some(from) {
-            let read = self.read(context, name, tag?);
-            return read.err().map(|_| Failure::Unavailable);
-        }
-        if was_read {
-            waited.happens(key, HoldEvent::Refused);
-            if waited.put_off(key).is_some() {
-                context.arm(key, HELD_BACK);
-            }
-        }
-        let Some(to) = to else {
-            return Some(Failure::NotReady);
-        };
-        let (server, arguments) = (&mut self.all[to], [&b"GET"[..], name]);
-        let Some(mut repeat) = server.repeat(context, &self.options, name, &arguments) else {
-            return Some(Failure::NotReady);
-        };
-        (repeat.redirects, repeat.is_asking) = (1, true);
-        let wire = Arc::clone(&repeat.wire);
-        let flight = match tag {
-            Some(tag) => Flight::Get {
-                tag,
-                again: Some(name.into()),
-                repeat: Some(repeat),
-            },
-            None => Flight::Sweep {
-                key,
-                is_asking: true,
-            },
-        };
-        server.redirected(context, &self.options, flight, (&wire, true));
-        None
     }
 }
 
@@ -581,14 +504,13 @@ fn gauge(count: usize) -> i64 {
 /// Servers that are known beside those of the endpoint: all primaries that a cluster may have, and
 /// as many that are primaries no more.
 const SERVERS_MAX: usize = 2048;
-/// The time after which a key that is on no server, or on two, is read again.
-const HELD_BACK: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use dwell_evloop::EventLoop;
     use dwell_proto::resp::{Decoded, Decoder, Limits};
+    use std::time::Duration;
 
     /// Where nothing listens.
     fn address(port: u16) -> SocketAddr {

@@ -1,7 +1,7 @@
 //! State that all connections of a client share.
 
 use crate::RedisMetrics;
-use crate::cluster::{Cluster, Redirected, Topology};
+use crate::cluster::{Cluster, Redirections, Topology};
 use crate::waited::WaitedKeys;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) struct Shared {
     /// The cluster that the servers are of.
     pub(crate) cluster: Option<Cluster>,
     /// Commands that other servers have to be sent.
-    pub(crate) redirected: Vec<Redirected>,
+    pub(crate) redirections: Redirections,
     /// A topology that differs from the one that is known.
     pub(crate) told: Option<Topology>,
 }

@@ -1,7 +1,7 @@
 //! The waits for keys of one server, and what each event of its connections means for them.
 
 use crate::cluster::{Redirect, Redirected, Told};
-use crate::connection::Flight;
+use crate::connection::{Flight, Operation, Reader};
 use crate::digest::digest_of;
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
@@ -37,7 +37,7 @@ pub(crate) struct Waits {
     pub(crate) refused_until: Option<Instant>,
     pub(crate) refused_reason: Option<Box<str>>,
     /// Reads that waited for a connection which the server has refused, to be made on the other.
-    pub(crate) unread: Vec<(Arc<[u8]>, u64)>,
+    pub(crate) unread: Vec<(Arc<[u8]>, Operation)>,
     /// The server has become a replica: its address may lead to another one now.
     pub(crate) is_demoted: bool,
     /// The time until which its connections are not made anew for that.
@@ -64,7 +64,7 @@ pub(crate) fn send_read(
     context: &mut Context,
     options: &ClientOptions,
     name: &[u8],
-    tag: u64,
+    operation: Operation,
 ) -> Result<(), Error> {
     let Some(key) = shared.waited.enter(name, waits.server) else {
         return Ok(());
@@ -79,7 +79,7 @@ pub(crate) fn send_read(
     let flight = Flight::Read {
         key,
         name: name.into(),
-        tag: Some(tag),
+        by: Reader::Operation(operation),
     };
     tracked.push_behind(context, flight, options, read);
     shared.waited.happens(key, HoldEvent::Sent);
@@ -111,7 +111,7 @@ pub(crate) fn send_rereads(
             let flight = Flight::Read {
                 key,
                 name: Arc::clone(&name),
-                tag: None,
+                by: Reader::Waits,
             };
             tracked.push_behind(context, flight, options, read);
             shared.waited.happens(key, HoldEvent::Sent);
@@ -209,6 +209,10 @@ impl Waits {
             LinkEvent::Failed(flight, failure) => {
                 self.failed(context, flight, failure, shared, sink);
             }
+            LinkEvent::Overdue(tag) => {
+                let outcome = Outcome::Failed(Failure::Timeout);
+                sink(context, Completion { tag, outcome });
+            }
             LinkEvent::Reply(flight, message) => {
                 if let Message::Value(Value::Error(text)) = message {
                     if !flight.is_own()
@@ -251,11 +255,17 @@ impl Waits {
             // The server refused the greeting, perhaps only to track: it executed nothing.
             Flight::Read {
                 name,
-                tag: Some(tag),
+                by: Reader::Operation(operation),
                 ..
-            } if failure == Failure::Refused => self.unread.push((name, tag)),
+            } if failure == Failure::Refused => self.unread.push((name, operation)),
             // A write may have been executed.
-            Flight::Read { tag: Some(_), .. } | Flight::Get { .. } if self.is_retired() => {
+            Flight::Read {
+                by: Reader::Operation(_),
+                ..
+            }
+            | Flight::Get { .. }
+                if self.is_retired() =>
+            {
                 self.leave(flight, Redirect::Owner, shared);
             }
             Flight::ClusterSlots => {
@@ -296,7 +306,7 @@ impl Waits {
 
     fn leave(&self, flight: Flight, redirect: Redirect, shared: &mut Shared) {
         let from = self.server;
-        shared.redirected.push(Redirected {
+        shared.redirections.add(Redirected {
             flight,
             from,
             redirect,
@@ -316,7 +326,7 @@ impl Waits {
         }
         match flight {
             // An error is a sign of life as well.
-            Flight::Ping | Flight::Asking => {}
+            Flight::Ping | Flight::Asking | Flight::Ended => {}
             Flight::ClusterInfo => {
                 if let Some(cluster) = &mut shared.cluster {
                     cluster.info(message);
@@ -374,7 +384,8 @@ impl Waits {
         shared: &mut Shared,
     ) -> Option<u64> {
         match flight {
-            Flight::Read { key, tag, .. } => {
+            Flight::Read { key, by, .. } => {
+                let tag = by.operation().map(|operation| operation.tag);
                 let server = shared.waited.server(key);
                 if server.is_some_and(|server| server != self.server) {
                     // Its waits may have been told something newer by the one that has it now.
@@ -404,13 +415,14 @@ impl Waits {
                 let Some(name) = again else {
                     return Some(tag);
                 };
-                if repeat.is_some_and(|repeat| repeat.is_asking)
+                if let Some(repeat) = repeat.filter(|repeat| repeat.is_asking)
                     && let Some(key) = shared.waited.find(&name)
                     && shared.waited.is_held(key)
                 {
                     // The slot has moved since, and what is waited for is newer.
-                    let (name, tag) = ((*name).into(), Some(tag));
-                    let flight = Flight::Read { key, name, tag };
+                    let (name, deadline) = ((*name).into(), repeat.deadline);
+                    let by = Reader::Operation(Operation { tag, deadline });
+                    let flight = Flight::Read { key, name, by };
                     self.leave(flight, Redirect::Owner, shared);
                     return None;
                 }

@@ -6,9 +6,11 @@
 //! asked for all the same, as no server announces that a key without a value has moved.
 
 mod redirect;
+mod redirections;
 mod slots;
 
-pub(crate) use redirect::{REDIRECTS_MAX, Redirect, Redirected, Repeat};
+pub(crate) use redirect::{Redirect, Redirected, Repeat};
+pub(crate) use redirections::{Candidates, Redirections, Step};
 pub(crate) use slots::{Topology, slot_of};
 
 use dwell_proto::resp::Message;

@@ -6,9 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Redirections that one operation follows.
-pub(crate) const REDIRECTS_MAX: u8 = 5;
-
 /// The server that has to be sent a command in the place of another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Redirect {
@@ -47,7 +44,7 @@ pub(crate) struct Repeat {
     /// The command as it is sent.
     pub(crate) wire: Arc<[u8]>,
     pub(crate) slot: u16,
-    /// No redirection is followed later.
+    /// The operation ends by then, whichever servers are asked.
     pub(crate) deadline: Instant,
     pub(crate) redirects: u8,
     /// It was sent to where its slot is about to move.

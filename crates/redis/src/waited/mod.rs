@@ -360,24 +360,28 @@ impl WaitedKeys {
         self.touched.extend(self.find(name));
     }
 
-    /// Begins a sweep, which reads every key of a server that is waited for; false while the last
-    /// one has keys left to read.
-    pub(crate) fn sweep(&mut self, server: usize) -> bool {
-        let share = &mut self.shares[server];
-        let may_begin = share.due == 0 && share.waited > 0;
-        if may_begin {
-            for token in self.keys.tokens().collect::<Vec<_>>() {
-                if let Some(key) = self.keys.get_mut(token)
-                    && key.tag.is_some()
-                    && key.server == server
-                {
-                    key.is_due = true;
-                    share.due += 1;
-                    self.touched.push(token);
-                }
+    /// Begins a sweep, which reads every key of each of these servers that is waited for. One whose
+    /// last sweep has keys left to read is passed over. Returns the number of sweeps.
+    pub(crate) fn sweep(&mut self, is_swept: impl Fn(usize) -> bool) -> usize {
+        let may_begin = |(server, share): (usize, &Share)| {
+            share.due == 0 && share.waited > 0 && is_swept(server)
+        };
+        let swept: Vec<bool> = self.shares.iter().enumerate().map(may_begin).collect();
+        let begun = swept.iter().filter(|is_swept| **is_swept).count();
+        if begun == 0 {
+            return 0;
+        }
+        for token in self.keys.tokens().collect::<Vec<_>>() {
+            if let Some(key) = self.keys.get_mut(token)
+                && key.tag.is_some()
+                && swept[key.server]
+            {
+                key.is_due = true;
+                self.shares[key.server].due += 1;
+                self.touched.push(token);
             }
         }
-        may_begin
+        begun
     }
 
     /// Returns true if a key of a server may be there to be read.

@@ -1,0 +1,241 @@
+//! Commands that servers have sent to others, and the next step of each.
+
+use super::{Cluster, Redirect, Redirected, Repeat, slot_of};
+use crate::Failure;
+use crate::connection::{Flight, Operation, Reader};
+use crate::waited::{HoldEvent, WaitedKeys};
+use dwell_evloop::{Context, Token};
+use dwell_proto::resp::command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The commands that wait for their next step, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Redirections {
+    queue: Vec<Redirected>,
+}
+
+/// The next step of a command.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It is sent to another server.
+    Send {
+        to: usize,
+        flight: Flight,
+        wire: Arc<[u8]>,
+        /// Behind `ASKING`.
+        is_asking: bool,
+    },
+    /// Its key is read where it is now.
+    Read {
+        name: Arc<[u8]>,
+        operation: Operation,
+    },
+    /// Its operation ends.
+    End { tag: u64, failure: Failure },
+}
+
+/// The servers that may be asked in the place of the one that has replied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidates<'c> {
+    pub(crate) cluster: Option<&'c Cluster>,
+    /// The server that has replied.
+    pub(crate) from: usize,
+    /// It is one of the cluster no more.
+    pub(crate) is_from_retired: bool,
+    /// The server that it has named, if it has, and there is room for it.
+    pub(crate) named: Option<usize>,
+}
+
+impl Candidates<'_> {
+    /// The server to be asked in the place of the one that has replied.
+    fn next(&self, slot: u16) -> Option<usize> {
+        let owner = self.cluster.and_then(|it| it.owner(slot));
+        self.named.or(owner.filter(|owner| *owner != self.from))
+    }
+}
+
+impl Redirections {
+    pub(crate) fn add(&mut self, redirected: Redirected) {
+        self.queue.push(redirected);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Takes all of them; the caller finds the [step](Redirected::step) of each.
+    pub(crate) fn take(&mut self) -> Vec<Redirected> {
+        std::mem::take(&mut self.queue)
+    }
+}
+
+impl Redirected {
+    /// The next step; none where the key is read later, or nobody waits for the reply.
+    pub(crate) fn step(
+        self,
+        context: &mut Context,
+        waited: &mut WaitedKeys,
+        candidates: Candidates<'_>,
+    ) -> Option<Step> {
+        let read = match &self.flight {
+            Flight::Read { name, by, .. } => Read {
+                name: Arc::clone(name),
+                operation: by.operation(),
+                is_tracked: true,
+            },
+            Flight::Sweep {
+                key,
+                is_asking: false,
+            } => Read {
+                name: waited.name(*key)?.into(),
+                operation: None,
+                is_tracked: false,
+            },
+            // Where its slot is about to move, it is read again later.
+            Flight::Sweep { .. } => return None,
+            _ => return send_again(self, context.now(), candidates),
+        };
+        let operation = read.operation;
+        let step = read.step(context, waited, self.redirect, candidates);
+        match operation {
+            // Those who wait for the key have more time than it has.
+            Some(Operation { tag, deadline }) if deadline <= context.now() => Some(Step::End {
+                tag,
+                failure: Failure::Timeout,
+            }),
+            _ => step,
+        }
+    }
+}
+
+/// Sends an operation once more, as it was.
+fn send_again(redirected: Redirected, now: Instant, candidates: Candidates<'_>) -> Option<Step> {
+    let Redirected {
+        mut flight,
+        redirect,
+        ..
+    } = redirected;
+    let (tag, is_asking) = (flight.tag()?, matches!(redirect, Redirect::Ask(_)));
+    let repeat = flight.repeat()?;
+    (repeat.redirects, repeat.is_asking) = (repeat.redirects + 1, is_asking);
+    let wire = Arc::clone(&repeat.wire);
+    let failure = match candidates.next(repeat.slot) {
+        _ if repeat.deadline <= now => Failure::Timeout,
+        Some(to) if repeat.redirects <= REDIRECTS_MAX => {
+            return Some(Step::Send {
+                to,
+                flight,
+                wire,
+                is_asking,
+            });
+        }
+        _ => Failure::NotReady,
+    };
+    Some(Step::End { tag, failure })
+}
+
+/// A read of a key that may be waited for.
+struct Read {
+    name: Arc<[u8]>,
+    operation: Option<Operation>,
+    /// The reply would have registered the key.
+    is_tracked: bool,
+}
+
+impl Read {
+    fn step(
+        self,
+        context: &mut Context,
+        waited: &mut WaitedKeys,
+        redirect: Redirect,
+        candidates: Candidates<'_>,
+    ) -> Option<Step> {
+        // A record counts the redirections of those who do not wait, too.
+        let key = waited.enter(&self.name, candidates.from)?;
+        let is_here = waited.server(key) == Some(candidates.from);
+        if !is_here {
+            return self.read_again();
+        }
+        if matches!(redirect, Redirect::Ask(_)) {
+            return self.ask_elsewhere(context, waited, key, candidates);
+        }
+        // Another one may have had it when the read was left, and this one again since.
+        if redirect == Redirect::Owner && !candidates.is_from_retired {
+            return self.read_again();
+        }
+        match candidates.next(slot_of(&self.name)) {
+            Some(to) if waited.redirected(key) <= REDIRECTS_MAX => {
+                waited.move_to(key, to);
+                self.read_again()
+            }
+            _ => {
+                waited.hold_back(key);
+                context.arm(key, HELD_BACK);
+                self.end()
+            }
+        }
+    }
+
+    /// Reads the key where its slot is about to move. Nothing announces its changes until it has
+    /// moved, so that it is read again and again.
+    fn ask_elsewhere(
+        self,
+        context: &mut Context,
+        waited: &mut WaitedKeys,
+        key: Token,
+        candidates: Candidates<'_>,
+    ) -> Option<Step> {
+        if self.is_tracked {
+            waited.happens(key, HoldEvent::Refused);
+            if waited.put_off(key).is_some() {
+                context.arm(key, HELD_BACK);
+            }
+        }
+        let Some(to) = candidates.named else {
+            return self.end();
+        };
+        let mut wire = Vec::new();
+        command(&mut wire, &[b"GET", &*self.name]);
+        let (wire, is_asking): (Arc<[u8]>, _) = (wire.into(), true);
+        let flight = match self.operation {
+            Some(Operation { tag, deadline }) => Flight::Get {
+                tag,
+                again: Some((*self.name).into()),
+                repeat: Some(Box::new(Repeat {
+                    wire: Arc::clone(&wire),
+                    slot: slot_of(&self.name),
+                    deadline,
+                    redirects: 1,
+                    is_asking,
+                })),
+            },
+            None => Flight::Sweep { key, is_asking },
+        };
+        Some(Step::Send {
+            to,
+            flight,
+            wire,
+            is_asking,
+        })
+    }
+
+    fn read_again(self) -> Option<Step> {
+        Some(Step::Read {
+            name: self.name,
+            operation: self.operation?,
+        })
+    }
+
+    fn end(self) -> Option<Step> {
+        Some(Step::End {
+            tag: self.operation?.tag,
+            failure: Failure::NotReady,
+        })
+    }
+}
+
+/// Redirections that one operation follows.
+const REDIRECTS_MAX: u8 = 5;
+/// The time after which a key that is on no server, or on two, is read again.
+const HELD_BACK: Duration = Duration::from_millis(250);
