@@ -155,6 +155,21 @@ def test_a_key_without_a_value_is_waited_for_where_its_slot_is_now(cluster, star
         assert poll.answer().body == b"after"
 
 
+@pytest.mark.parametrize("tracking", ["keys", "prefix"])
+def test_a_first_value_is_found_while_its_slot_moves(cluster, start_edge, cleanup, tracking):
+    edge = start_edge(cluster.urls, tracking=tracking, cluster_interval="100ms")
+    key = KEYS[0]
+    source = cluster.primary_of(key)
+    target = cluster.other_primary(source)
+    polls = hold_all(edge, cleanup, [key, beside(key)])
+    cluster.begin_move(key, source, target)
+    # The keys are created at the target, and the source has never had them.
+    for name, poll in polls.items():
+        cluster.set(name, "first")
+        assert poll.answer().body == b"first"
+    assert source.client().ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(key)) == 0
+
+
 def test_a_move_that_is_given_up_loses_nothing(cluster, start_edge, cleanup):
     edge = start_edge(cluster.urls)
     key = KEYS[0]

@@ -23,6 +23,8 @@ pub(crate) enum Flight {
     ClusterInfo,
     /// `CLUSTER SLOTS`.
     ClusterSlots,
+    /// `CLUSTER NODES`, for the slots that are about to move.
+    Migrations,
     /// `ASKING`: the command that follows is for a slot that is about to move here.
     Asking,
     /// `PTTL` of the key that is read next.
@@ -101,7 +103,12 @@ impl Flight {
     pub(crate) fn is_own(&self) -> bool {
         matches!(
             self,
-            Self::Ping | Self::Table(_) | Self::ClusterInfo | Self::ClusterSlots | Self::Asking
+            Self::Ping
+                | Self::Table(_)
+                | Self::ClusterInfo
+                | Self::ClusterSlots
+                | Self::Migrations
+                | Self::Asking
         )
     }
 
@@ -112,6 +119,7 @@ impl Flight {
             | Self::Table(_)
             | Self::ClusterInfo
             | Self::ClusterSlots
+            | Self::Migrations
             | Self::Asking
             | Self::Lifetime
             | Self::Sweep { .. }
@@ -480,8 +488,9 @@ impl Connection {
     }
 }
 
-/// Bytes that the reply to a question for the server itself may have, however small values are.
-const OWN_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes that the reply to a question for the server itself may have, however small values are: one
+/// line for each server of a cluster.
+const OWN_REPLY_BYTES_MAX: usize = 512 * 1024;
 /// Bytes that a list in a reply or a push may have. That of a cluster has an entry for each range
 /// of slots, and a push names each key that was changed.
 const AGGREGATE_BYTES_MAX: usize = 4 << 20;

@@ -16,4 +16,9 @@ pub(crate) fn digest_of(value: &[u8]) -> u64 {
     hasher.finish() | 1
 }
 
+/// The digest where there is no value, and that of a value which is not read. Those of values are
+/// odd.
+pub(crate) const MISSING: u64 = 0;
+pub(crate) const TOO_LARGE: u64 = 2;
+
 const DIGEST_BYTES: usize = 64;

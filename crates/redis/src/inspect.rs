@@ -51,6 +51,8 @@ pub enum Right {
     Slots,
     /// `CLUSTER INFO`.
     Epoch,
+    /// `CLUSTER NODES`.
+    Migrations,
 }
 
 /// The findings about one server.
@@ -151,6 +153,9 @@ fn questions(options: &ClientOptions, samples: &[SampleKey], is_of_cluster: bool
     if is_of_cluster {
         all.push(question(Right::Slots, b"", &[b"CLUSTER", b"SLOTS"]));
         all.push(question(Right::Epoch, b"", &[b"CLUSTER", b"INFO"]));
+        if is_tracking {
+            all.push(question(Right::Migrations, b"", &[b"CLUSTER", b"NODES"]));
+        }
     }
     // The connection for reads and writes is probed whatever the tracking.
     all.push(question(Right::LifeSign, b"", &[b"PING"]));

@@ -20,6 +20,7 @@ mod link;
 mod metrics;
 mod options;
 mod pace;
+mod reads;
 mod sentinel;
 mod server;
 mod servers;

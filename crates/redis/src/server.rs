@@ -4,9 +4,10 @@ use crate::cluster::{Repeat, slot_of};
 use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
+use crate::reads::{send_read, send_rereads};
 use crate::shared::Shared;
 use crate::waited::HoldEvent;
-use crate::waits::{Waits, send_read, send_rereads};
+use crate::waits::Waits;
 use crate::{ClientOptions, Completion, Endpoint, Error, Failure, Outcome, Status, Tracking};
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::resp::command;
@@ -354,6 +355,16 @@ impl Server {
         send_rereads(links, (&mut *waits, &mut *shared), context, options);
         if tracked.is_up() && self.plain.is_up() && waits.table.is_due(context.now()) {
             self.plain.ask_for_table(context, options);
+        }
+        if waits.member.is_some()
+            && tracked.is_up()
+            && waits
+                .migrations
+                .is_due(context.now(), options.topology_interval)
+        {
+            let ask = |wire: &mut Vec<u8>| command(wire, &[b"CLUSTER", b"NODES"]);
+            // Where there is no room, it is asked another time.
+            let _ = (self.plain).push(context, Flight::Migrations, options, ask);
         }
         if let Some(pause) = waits.pace.pause(context.now())
             && shared.waited.has_queued(self.index)

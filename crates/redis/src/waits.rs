@@ -1,8 +1,8 @@
 //! The waits for keys of one server, and what each event of its connections means for them.
 
-use crate::cluster::{Redirect, Redirected, Told};
+use crate::cluster::{Migrations, Redirect, Redirected, Told};
 use crate::connection::{Flight, Operation, Reader};
-use crate::digest::digest_of;
+use crate::digest::{MISSING, TOO_LARGE, digest_of};
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
 use crate::pace::Pace;
@@ -11,11 +11,11 @@ use crate::swap::SwapOption;
 use crate::table::TrackingTable;
 use crate::waited::HoldEvent;
 use crate::{
-    Announced, ClientOptions, Completion, Error, Failure, Outcome, PushKind, RedirectKind,
-    ResyncReason, TopologyRead, UnusableValue,
+    Announced, ClientOptions, Completion, Failure, Outcome, PushKind, RedirectKind, ResyncReason,
+    TopologyRead, UnusableValue,
 };
 use dwell_evloop::{Context, Token};
-use dwell_proto::resp::{Items, Message, Value, command};
+use dwell_proto::resp::{Items, Message, Value};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Waits {
     /// The index of the server.
-    server: usize,
+    pub(crate) server: usize,
     /// Its part in a cluster, if it is one of a cluster.
     pub(crate) member: Option<Member>,
     /// The server is asked to track.
@@ -44,6 +44,8 @@ pub(crate) struct Waits {
     demoted_until: Option<Instant>,
     /// The option of writes that the server is known, or taken, to know.
     pub(crate) swap_option: SwapOption,
+    /// The slots that are about to move away.
+    pub(crate) migrations: Migrations,
     /// Since when no key was waited for.
     pub(crate) idle_since: Option<Instant>,
 }
@@ -54,74 +56,6 @@ pub(crate) struct Member {
     pub(crate) address: SocketAddr,
     /// It has none any more: what it was asked is asked of another one.
     pub(crate) is_retired: bool,
-}
-
-/// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
-/// too short costs a read, one that is too long a wait.
-pub(crate) fn send_read(
-    tracked: &mut Link,
-    (waits, shared): (&Waits, &mut Shared),
-    context: &mut Context,
-    options: &ClientOptions,
-    name: &[u8],
-    operation: Operation,
-) -> Result<(), Error> {
-    let Some(key) = shared.waited.enter(name, waits.server) else {
-        return Ok(());
-    };
-    let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
-    if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
-        // It is read later, or dropped again where nobody waits for it.
-        shared.waited.put_back(name);
-        return Err(error);
-    }
-    let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
-    let flight = Flight::Read {
-        key,
-        name: name.into(),
-        by: Reader::Operation(operation),
-    };
-    tracked.push_behind(context, flight, options, read);
-    shared.waited.happens(key, HoldEvent::Sent);
-    Ok(())
-}
-
-/// Adds the reads of keys that are to be read again, as many as may be under way. They have room of
-/// their own, so that a flood of lookups leaves them theirs.
-pub(crate) fn send_rereads(
-    (plain, tracked): (&mut Link, &mut Link),
-    (waits, shared): (&mut Waits, &mut Shared),
-    context: &mut Context,
-    options: &ClientOptions,
-) {
-    let is_told = !waits.is_refused(context) && tracked.is_up();
-    if !is_told && !plain.is_up() {
-        return;
-    }
-    let (now, waited) = (context.now(), shared.waited.waited(waits.server));
-    let (room, mut count) = (waits.pace.room(now, waited), 0);
-    while count < room
-        && let Some((key, name)) = shared.waited.next(waits.server, is_told)
-    {
-        count += 1;
-        let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", &*name]);
-        if is_told {
-            let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", &*name]);
-            tracked.push_behind(context, Flight::Lifetime, options, lifetime);
-            let flight = Flight::Read {
-                key,
-                name: Arc::clone(&name),
-                by: Reader::Waits,
-            };
-            tracked.push_behind(context, flight, options, read);
-            shared.waited.happens(key, HoldEvent::Sent);
-        } else {
-            let is_asking = false;
-            plain.push_behind(context, Flight::Sweep { key, is_asking }, options, read);
-        }
-    }
-    waits.pace.sent(count, now);
-    shared.metrics.rereads.add(count as u64);
 }
 
 impl Waits {
@@ -143,6 +77,7 @@ impl Waits {
             is_demoted: false,
             demoted_until: None,
             swap_option: SwapOption::Get,
+            migrations: Migrations::default(),
             idle_since: None,
         }
     }
@@ -204,7 +139,7 @@ impl Waits {
             LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
             LinkEvent::Down if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
             LinkEvent::Down => shared.want_topology(),
-            LinkEvent::Up => {}
+            LinkEvent::Up => self.migrations.connected(),
             LinkEvent::Push(items) => self.pushed(shared, items),
             LinkEvent::Failed(flight, failure) => {
                 self.failed(context, flight, failure, shared, sink);
@@ -222,7 +157,10 @@ impl Waits {
                         self.redirected(flight, redirect, shared);
                         return Ok(());
                     }
-                    let is_told = matches!(flight, Flight::Table(_) | Flight::ClusterInfo);
+                    let is_told = matches!(
+                        flight,
+                        Flight::Table(_) | Flight::ClusterInfo | Flight::Migrations
+                    );
                     if !text.starts_with(WRONG_TYPE) && !is_told {
                         shared.error_reply = Some(words(text));
                     }
@@ -333,6 +271,10 @@ impl Waits {
                 }
             }
             Flight::ClusterSlots => self.follow_topology(message, shared),
+            Flight::Migrations => {
+                let leaving = self.migrations.replied(message);
+                shared.waited.may_be_elsewhere(self.server, &leaving);
+            }
             Flight::Table(asked) => self.table.replied(asked, message),
             Flight::Lifetime => {
                 self.lifetime = match message {
@@ -471,7 +413,8 @@ impl Waits {
     ) {
         self.follow_refusal_of_all(context, outcome);
         let digest = match outcome {
-            Outcome::Failed(Failure::TooLarge) | Outcome::Missing => 0,
+            Outcome::Missing => MISSING,
+            Outcome::Failed(Failure::TooLarge) => TOO_LARGE,
             Outcome::Value(value) => digest_of(value),
             Outcome::Failed(failure) if failure.is_of_all_reads() => {
                 return shared.waited.happens(key, HoldEvent::Deferred);

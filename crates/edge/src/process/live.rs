@@ -322,6 +322,11 @@ fn effect_of(right: Right) -> (&'static str, Severity, &'static str) {
             Warning,
             "a server that was cut off from the others is not told from them",
         ),
+        Right::Migrations => (
+            "CLUSTER NODES",
+            Warning,
+            "the first value of a key is found late while its slot moves",
+        ),
         Right::Script => ("EVAL", Warning, "publishing with If-Match fails"),
         Right::TableBound => (
             "CONFIG GET",

@@ -5,10 +5,12 @@
 //! command that goes to the wrong server costs a round trip, and nothing more. The topology is
 //! asked for all the same, as no server announces that a key without a value has moved.
 
+mod migrations;
 mod redirect;
 mod redirections;
 mod slots;
 
+pub(crate) use migrations::Migrations;
 pub(crate) use redirect::{Redirect, Redirected, Repeat};
 pub(crate) use redirections::{Candidates, Redirections, Step};
 pub(crate) use slots::{Topology, slot_of};

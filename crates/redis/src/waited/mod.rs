@@ -17,6 +17,8 @@ mod kept;
 pub(crate) use hold::{Hold, HoldEvent};
 pub(crate) use kept::{Kept, KeptBytes};
 
+use crate::cluster::slot_of;
+use crate::digest::MISSING;
 use crate::{Announced, Outcome};
 use dwell_evloop::{Slab, Token};
 use std::collections::{HashMap, VecDeque};
@@ -336,6 +338,24 @@ impl WaitedKeys {
         self.happens(token, HoldEvent::Lost);
         if let Some(key) = self.keys.get_mut(token) {
             key.redirects = redirects;
+        }
+    }
+
+    /// These slots of a server, in order, are about to move. Keys of them without a value may be created at another
+    /// server, of which nobody tells: they are to be read.
+    pub(crate) fn may_be_elsewhere(&mut self, server: usize, leaving: &[u16]) {
+        if leaving.is_empty() {
+            return;
+        }
+        for token in self.keys.tokens().collect::<Vec<_>>() {
+            if let Some(key) = self.keys.get(token)
+                && key.server == server
+                && key.hold == Hold::Armed
+                && key.digest == MISSING
+                && leaving.binary_search(&slot_of(&key.name)).is_ok()
+            {
+                self.happens(token, HoldEvent::Invalidated);
+            }
         }
     }
 

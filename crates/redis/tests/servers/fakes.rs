@@ -5,9 +5,10 @@ use dwell_proto::resp::{Decoded, Decoder, Limits, Message, Value};
 use dwell_redis::{ClientOptions, Endpoint};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A server on a port of its own.
 struct Fake {
@@ -81,6 +82,28 @@ fn all_slots(of: SocketAddr) -> String {
     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{host}:{port}\r\n")
 }
 
+/// A word of the test that a server waits for before it replies.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        let (is_open, has_changed) = &*self.0;
+        *is_open.lock().unwrap() = true;
+        has_changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let (is_open, has_changed) = &*self.0;
+        let is_open = is_open.lock().unwrap();
+        drop(
+            has_changed
+                .wait_while(is_open, |is_open| !*is_open)
+                .unwrap(),
+        );
+    }
+}
+
 #[test]
 fn a_primary_that_refuses_to_be_followed_is_left_by_both_connections() {
     let is_demoted = Arc::new(AtomicBool::new(false));
@@ -148,4 +171,112 @@ fn a_write_that_an_old_server_redirects_is_told_by_what_was_sent() {
     };
     assert_eq!(swap(), "Unmet", "the old server is known from now on");
     assert_eq!(swap(), "Unmet", "nothing was stored");
+}
+
+#[test]
+fn an_operation_that_is_redirected_ends_in_time_and_its_connection_does_not() {
+    for is_read in [false, true] {
+        let (to_redirect, to_reply) = (Gate::default(), Gate::default());
+        let (may_reply, greetings) = (to_reply.clone(), Arc::new(AtomicUsize::new(0)));
+        let greeted_by = Arc::clone(&greetings);
+        let after = Fake::start(move |words, address| {
+            if words.starts_with("HELLO") {
+                greeted_by.fetch_add(1, Ordering::SeqCst);
+            }
+            greeted(words, "master").unwrap_or_else(|| match words {
+                "GET a" => {
+                    may_reply.wait();
+                    bulk("late")
+                }
+                "CLUSTER SLOTS" => all_slots(address),
+                _ => bulk("after"),
+            })
+        });
+        let (after, may_redirect) = (after.address, to_redirect.clone());
+        let before = Fake::start(move |words, address| {
+            greeted(words, "master").unwrap_or_else(|| match words {
+                "GET a" => {
+                    may_redirect.wait();
+                    format!("-MOVED 15495 {after}\r\n")
+                }
+                "GET b" => format!("-MOVED 3300 {after}\r\n"),
+                "CLUSTER SLOTS" => all_slots(address),
+                _ => bulk("before"),
+            })
+        });
+        let timeout = Duration::from_secs(1);
+        let options = ClientOptions {
+            timeout,
+            topology_interval: PATIENCE,
+            ..options()
+        };
+        let mut harness = Harness::of(Endpoint::Cluster(vec![before.address]), options);
+        assert_eq!(harness.get("c"), "before");
+        let ask = |harness: &mut Harness, key: &[u8], tag| {
+            let context = harness.event_loop.context();
+            let client = &mut harness.app.client;
+            let asked = if is_read {
+                client.read(context, key, tag)
+            } else {
+                client.get(context, key, tag)
+            };
+            asked.unwrap();
+        };
+        if is_read {
+            harness.app.client.wait(b"a", 7);
+        }
+        ask(&mut harness, b"a", 1);
+        let half = Instant::now() + timeout / 2;
+        harness.turn_until(|_| Instant::now() >= half);
+        to_redirect.open();
+        ask(&mut harness, b"b", 2);
+        harness.turn_until(|app| app.count(1) > 0);
+        assert_eq!(harness.app.last(1), Some("Failed(Timeout)"));
+        // The server has been asked late, and has time left.
+        to_reply.open();
+        harness.turn_until(|app| app.count(2) > 0);
+        assert_eq!(harness.app.last(2), Some("after"));
+        assert_eq!(harness.app.count(1), 1, "it has ended once");
+        if is_read {
+            harness.turn_until_last(7, "late");
+        }
+        let connections = if is_read { 2 } else { 1 };
+        assert_eq!(greetings.load(Ordering::SeqCst), connections);
+    }
+}
+
+#[test]
+fn a_first_value_is_found_at_the_server_to_which_its_slot_is_about_to_move() {
+    let after = Fake::start(|words, _| {
+        let reply = match words {
+            "ASKING" => "+OK\r\n".to_owned(),
+            "GET a" => bulk("first"),
+            _ => "-ERR unknown\r\n".to_owned(),
+        };
+        greeted(words, "master").unwrap_or(reply)
+    });
+    let (after, is_moving) = (after.address, Arc::new(AtomicBool::new(false)));
+    let has_begun = Arc::clone(&is_moving);
+    let before = Fake::start(move |words, address| {
+        let is_moving = has_begun.load(Ordering::SeqCst);
+        let moving = if is_moving { "[15495->-b]" } else { "" };
+        greeted(words, "master").unwrap_or_else(|| match words {
+            "GET a" if is_moving => format!("-ASK 15495 {after}\r\n"),
+            "CLUSTER SLOTS" => all_slots(address),
+            "CLUSTER NODES" => bulk(&format!(
+                "a {address} myself,master - 0 0 1 connected 0-16383 {moving}\n"
+            )),
+            _ => "_\r\n".to_owned(),
+        })
+    });
+    let options = ClientOptions {
+        topology_interval: Duration::from_millis(20),
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Cluster(vec![before.address]), options);
+    harness.wait("a", 7);
+    harness.turn_until(|app| app.client.is_armed(b"a") == Some(true));
+    // The key is created at the other server, and nobody tells.
+    is_moving.store(true, Ordering::SeqCst);
+    harness.turn_until_last(7, "first");
 }

@@ -1,0 +1,79 @@
+//! Reads of keys over the tracking connection, which registers them with the server.
+
+use crate::connection::{Flight, Operation, Reader};
+use crate::link::Link;
+use crate::shared::Shared;
+use crate::waited::HoldEvent;
+use crate::waits::Waits;
+use crate::{ClientOptions, Error};
+use dwell_evloop::Context;
+use dwell_proto::resp::command;
+use std::sync::Arc;
+
+/// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
+/// too short costs a read, one that is too long a wait.
+pub(crate) fn send_read(
+    tracked: &mut Link,
+    (waits, shared): (&Waits, &mut Shared),
+    context: &mut Context,
+    options: &ClientOptions,
+    name: &[u8],
+    operation: Operation,
+) -> Result<(), Error> {
+    let Some(key) = shared.waited.enter(name, waits.server) else {
+        return Ok(());
+    };
+    let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
+    if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
+        // It is read later, or dropped again where nobody waits for it.
+        shared.waited.put_back(name);
+        return Err(error);
+    }
+    let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
+    let flight = Flight::Read {
+        key,
+        name: name.into(),
+        by: Reader::Operation(operation),
+    };
+    tracked.push_behind(context, flight, options, read);
+    shared.waited.happens(key, HoldEvent::Sent);
+    Ok(())
+}
+
+/// Adds the reads of keys that are to be read again, as many as may be under way. They have room of
+/// their own, so that a flood of lookups leaves them theirs.
+pub(crate) fn send_rereads(
+    (plain, tracked): (&mut Link, &mut Link),
+    (waits, shared): (&mut Waits, &mut Shared),
+    context: &mut Context,
+    options: &ClientOptions,
+) {
+    let is_told = !waits.is_refused(context) && tracked.is_up();
+    if !is_told && !plain.is_up() {
+        return;
+    }
+    let (now, waited) = (context.now(), shared.waited.waited(waits.server));
+    let (room, mut count) = (waits.pace.room(now, waited), 0);
+    while count < room
+        && let Some((key, name)) = shared.waited.next(waits.server, is_told)
+    {
+        count += 1;
+        let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", &*name]);
+        if is_told {
+            let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", &*name]);
+            tracked.push_behind(context, Flight::Lifetime, options, lifetime);
+            let flight = Flight::Read {
+                key,
+                name: Arc::clone(&name),
+                by: Reader::Waits,
+            };
+            tracked.push_behind(context, flight, options, read);
+            shared.waited.happens(key, HoldEvent::Sent);
+        } else {
+            let is_asking = false;
+            plain.push_behind(context, Flight::Sweep { key, is_asking }, options, read);
+        }
+    }
+    waits.pace.sent(count, now);
+    shared.metrics.rereads.add(count as u64);
+}
