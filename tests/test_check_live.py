@@ -305,3 +305,24 @@ def test_a_server_without_a_cluster_is_a_fault(start_server, check):
     ended = check(section("redis", {"cluster": [start_server().url]}))
     assert ended.returncode == 1
     assert "refuses CLUSTER SLOTS: ERR This instance has cluster support disabled" in ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["cluster", "sentinels"])
+def test_a_server_without_an_address_is_told(check, tmp_path, cleanup, start_redis, kind):
+    gone = "redis://server.invalid:1"
+    if kind == "cluster":
+        known = Cluster(tmp_path, cleanup, REDIS, replicas=0).urls[0]
+        text = section("redis", {"cluster": [gone, known], "timeout": "5s"})
+    else:
+        sentinel = Sentinel(tmp_path, REDIS, start_redis().address, 1).start_ready()
+        cleanup.callback(sentinel.stop)
+        text = sentinels_section([gone, sentinel.url])
+    ended = check(text)
+    assert ended.returncode == 0, ended.stderr
+    told = f"a server is left out: cannot resolve server.invalid:1 (redis.{kind}): "
+    assert "warning: Redis " in ended.stderr
+    assert told in ended.stderr
+    # Where none has an address, nothing starts.
+    ended = check(text.replace("127.0.0.1", "other.invalid"))
+    assert ended.returncode == 1
+    assert f"(redis.{kind})" in ended.stderr

@@ -1,5 +1,6 @@
 //! Checks that ask the servers of a configuration.
 
+use super::lookups::within;
 use super::plans::resolve;
 use super::redis::redis_server;
 use crate::config::{Config, PeerAddress};
@@ -8,8 +9,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// A finding about one server.
@@ -153,10 +152,18 @@ impl LiveCheck {
         };
         let of_lookup = config.clone();
         let server = self.look_up(&format!("Redis {place}"), move || redis_server(&of_lookup));
-        // What keeps a start from succeeding is another check.
-        let Some(Ok(Some(server))) = server else {
-            return;
+        let server = match server {
+            Some(Ok(Some(server))) => server,
+            Some(Err(error)) => {
+                let text = error.to_string();
+                return self.note(&format!("Redis {place}"), Severity::Fault, text);
+            }
+            Some(Ok(None)) | None => return,
         };
+        for left_out in &server.left_out {
+            let text = format!("a server is left out: {left_out}");
+            self.note(&format!("Redis {place}"), Severity::Warning, text);
+        }
         let samples = Samples::of(config);
         if samples.left_out > 0 {
             let text = format!("the keys of {} routes were not tried", samples.left_out);
@@ -394,17 +401,6 @@ impl Samples {
     }
 }
 
-/// The result of `work`, if it does not take longer; then its thread is left behind.
-fn within<T: Send + 'static>(
-    limit: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let work = move || drop(sender.send(work()));
-    thread::Builder::new().spawn(work).ok()?;
-    receiver.recv_timeout(limit).ok()
-}
-
 /// The time until `end`.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
@@ -493,15 +489,6 @@ mod tests {
         let same = (0..100)
             .map(|number| format!("[[route]]\nprefix = \"/{number}/\"\nkey = \"a{{query.a}}\"\n"));
         assert_eq!(samples(&same.collect::<String>()).left_out, 0);
-    }
-
-    #[test]
-    fn what_takes_too_long_is_left_behind() {
-        let (release, gate) = mpsc::channel::<()>();
-        let late = within(Duration::from_millis(1), move || gate.recv().is_ok());
-        assert_eq!(late, None);
-        drop(release);
-        assert_eq!(within(SERVER_LIMIT, || 7), Some(7));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod error;
 mod inherited;
 mod listeners;
 mod live;
+mod lookups;
 mod notify;
 mod outward;
 mod parts;

@@ -1,6 +1,7 @@
 //! Checks that find errors of a start without starting.
 
 use super::error::RunError;
+use super::lookups::LookupTime;
 use super::plans::resolve;
 use super::redis::redis_server;
 use super::{outward, privileges, store, tls};
@@ -12,12 +13,12 @@ use nix::unistd::{AccessFlags, access};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Returns the errors with which `dwell serve` would end under this configuration.
 ///
-/// Shape: names are resolved, and files are read or checked, as at the start. Nothing is bound,
-/// created or changed. So a port in use is not found, nor missing rights of another user.
+/// Shape: names are resolved, each in ten seconds and all in a minute, and files are read or
+/// checked, as at the start. Nothing is bound, created or changed. So a port in use is not found, nor missing rights of another user.
 pub fn preflight(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     found.extend(store::limits(config).err());
@@ -26,9 +27,18 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found.extend(outward::check(config));
     found.extend(tls::acceptor(config, &[], 1).err());
     found.extend(tls::read_tickets(config).err());
-    found.extend(redis_server(config).err());
+    let time = LookupTime::new(LOOKUPS_LIMIT);
+    if let Some(place) = config.redis.place() {
+        let of_lookup = config.clone();
+        let server = time.look_up((place, "[redis]"), move || redis_server(&of_lookup));
+        found.extend(server.err());
+    }
     for (name, option) in names(config) {
-        found.extend(resolve(name, option).err());
+        let of_lookup = name.clone();
+        let address = time.look_up((name.to_string(), option), move || {
+            resolve(&of_lookup, option)
+        });
+        found.extend(address.err());
     }
     if let Some(name) = &config.server.user {
         found.extend(privileges::user(name).err().map(RunError::Privileges));
@@ -107,3 +117,6 @@ fn appendable(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
     }
 }
+
+/// The time for all names.
+const LOOKUPS_LIMIT: Duration = Duration::from_secs(60);

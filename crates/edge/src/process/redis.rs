@@ -14,6 +14,8 @@ use std::path::Path;
 pub(super) struct RedisServer {
     pub(super) endpoint: Endpoint,
     pub(super) options: ClientOptions,
+    /// The reasons why others of the configuration are not asked.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Reads what belongs to the server; `None` if values come from elsewhere.
@@ -22,7 +24,8 @@ pub(super) struct RedisServer {
 /// A name that is not found, or a file that cannot be used.
 pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunError> {
     let redis = &config.redis;
-    let Some(endpoint) = endpoint(redis)? else {
+    let mut left_out = Vec::new();
+    let Some(endpoint) = endpoint(redis, &mut left_out)? else {
         return Ok(None);
     };
     let default = ClientOptions::default();
@@ -44,7 +47,23 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
         kept_bytes_max: redis.kept_bytes_max,
         ..default
     };
-    Ok(Some(RedisServer { endpoint, options }))
+    Ok(Some(RedisServer {
+        endpoint,
+        options,
+        left_out,
+    }))
+}
+
+/// As [`redis_server`], for a start, which logs what is left out.
+///
+/// # Errors
+/// As [`redis_server`].
+pub(super) fn redis_at_start(config: &Config) -> Result<Option<RedisServer>, RunError> {
+    let server = redis_server(config)?;
+    for reason in server.iter().flat_map(|server| &server.left_out) {
+        tracing::warn!("a server of Redis is left out: {reason}");
+    }
+    Ok(server)
 }
 
 /// The changes that the server is asked to announce.
@@ -60,9 +79,9 @@ fn announced(redis: &RedisConfig) -> Announced {
 }
 
 /// The server, the Sentinels that know it, or servers of the cluster.
-fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
-    let sentinels = several(&redis.sentinels, "redis.sentinels")?;
-    let cluster = several(&redis.cluster, "redis.cluster")?;
+fn endpoint(redis: &RedisConfig, left_out: &mut Vec<String>) -> Result<Option<Endpoint>, RunError> {
+    let sentinels = several(&redis.sentinels, "redis.sentinels", left_out)?;
+    let cluster = several(&redis.cluster, "redis.cluster", left_out)?;
     Ok(match (&redis.url, &redis.sentinel_name) {
         (Some(RedisUrl::Tcp(address) | RedisUrl::Secure(address)), _) => {
             Some(Endpoint::Tcp(resolve(address, "--redis")?))
@@ -76,24 +95,30 @@ fn endpoint(redis: &RedisConfig) -> Result<Option<Endpoint>, RunError> {
     })
 }
 
-/// The addresses of servers of which one may be missing.
-fn several(urls: &[RedisUrl], option: &'static str) -> Result<Vec<SocketAddr>, RunError> {
+/// The addresses of servers, of which one that is found is enough; the errors of others are left
+/// out.
+fn several(
+    urls: &[RedisUrl],
+    option: &'static str,
+    left_out: &mut Vec<String>,
+) -> Result<Vec<SocketAddr>, RunError> {
     let (mut found, mut unknown) = (Vec::new(), None);
     for url in urls {
         if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
             match resolve(address, option) {
                 Ok(address) if found.contains(&address) => {}
                 Ok(address) => found.push(address),
-                Err(error) => unknown = Some(error),
+                Err(error) => {
+                    left_out.push(error.to_string());
+                    unknown = Some(error);
+                }
             }
         }
     }
     match unknown {
-        Some(error) if found.is_empty() => return Err(error),
-        Some(error) => tracing::warn!("a server of {option} is left out: {error}"),
-        None => {}
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
     }
-    Ok(found)
 }
 
 /// The first line of a file.

@@ -6,7 +6,7 @@ use super::inherited::Inherited;
 use super::listeners::Bound;
 use super::parts::{LoopParts, memcached_servers};
 use super::plans::upstream_plan;
-use super::redis::redis_server;
+use super::redis::redis_at_start;
 use super::reload::ConfigSource;
 use super::run_lines::RunLines;
 use super::tls::Certificates;
@@ -154,7 +154,7 @@ impl EdgeServer {
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),
             memcached: memcached_servers(&config)?,
-            redis: redis_server(&config)?,
+            redis: redis_at_start(&config)?,
             config,
             metrics,
             service,
