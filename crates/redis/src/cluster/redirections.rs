@@ -2,7 +2,7 @@
 
 use super::{Cluster, Redirect, Redirected, Repeat, slot_of};
 use crate::Failure;
-use crate::connection::{Flight, Operation, Reader};
+use crate::connection::{Flight, Operation};
 use crate::waited::{HoldEvent, WaitedKeys};
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::command;
