@@ -420,8 +420,8 @@ impl Server {
         }
     }
 
-    /// Ends the plain connection if the tracking one, which follows it, was just refused by a server
-    /// that is the primary no more.
+    /// Ends the plain connection if the tracking one, which follows it, was just refused by a
+    /// server that is the primary no more.
     fn leave_replica(
         &mut self,
         context: &mut Context,

@@ -18,7 +18,8 @@ use std::time::{Duration, SystemTime};
 /// Returns the errors with which `dwell serve` would end under this configuration.
 ///
 /// Shape: names are resolved, each in ten seconds and all in a minute, and files are read or
-/// checked, as at the start. Nothing is bound, created or changed. So a port in use is not found, nor missing rights of another user.
+/// checked, as at the start. Nothing is bound, created or changed. So a port in use is not found,
+/// nor missing rights of another user.
 pub fn preflight(config: &Config) -> Vec<RunError> {
     let mut found = Vec::new();
     found.extend(store::limits(config).err());

@@ -341,8 +341,8 @@ impl WaitedKeys {
         }
     }
 
-    /// These slots of a server, in order, are about to move. Keys of them without a value may be created at another
-    /// server, of which nobody tells: they are to be read.
+    /// These slots of a server, in order, are about to move. Keys of them without a value may be
+    /// created at another server, of which nobody tells: they are to be read.
     pub(crate) fn may_be_elsewhere(&mut self, server: usize, leaving: &[u16]) {
         if leaving.is_empty() {
             return;
