@@ -277,6 +277,9 @@ fn a_first_value_is_found_at_the_server_to_which_its_slot_is_about_to_move() {
         ..options()
     };
     let mut harness = Harness::of(Endpoint::Cluster(vec![before.address]), options);
+    // A key moves when its server becomes known, after which it is read.
+    assert_eq!(harness.get("b"), "Missing");
+    harness.turn_until(|app| app.client.cluster().is_some_and(|it| it.primaries == 1));
     harness.wait("a", 7);
     harness.turn_until(|app| app.client.is_armed(b"a") == Some(true));
     // The key is created at the other server, and nobody tells.
