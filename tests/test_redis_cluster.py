@@ -5,6 +5,7 @@ The sweep is set so far apart here that it wakes nobody while the servers announ
 
 import contextlib
 import itertools
+import json
 import socket
 import tempfile
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import ports
+from support.events import EventStream
 from support.redis import REDIS, VALKEY
 from support.redis_cluster import SLOTS, Cluster, slot_of
 from support.wait import until
@@ -83,6 +85,14 @@ def test_polls_are_woken_by_a_client_of_the_cluster(cluster, start_edge, cleanup
         cluster.set(key, f"news of {key}")
         assert poll.answer().body == f"news of {key}".encode()
     assert edge.metric("dwell_redis_primaries") == 3
+    with EventStream(edge.admin_address, "/-/dashboard/events").begin() as stream:
+        stream.event()
+        shown = json.loads(stream.event().data)["servers"]
+    assert len(shown) == 3
+    for node in cluster.primaries():
+        server = ports.text(node.address)
+        assert edge.metric("dwell_redis_primary_up", server=server) == 1
+        assert {"name": server, "state": "up"} in shown
     assert edge.metric("dwell_redis_missing_slots") == 0
     assert edge.metric("dwell_redis_redirects_total", kind="moved") == 0
     assert '"state":"up"' in edge.admin("/-/health").body.decode()

@@ -22,6 +22,8 @@ pub(crate) struct RedisCache {
     /// The servers, by their places in the client.
     followed: Vec<Followed>,
     cluster: ClusterNotices,
+    /// The primaries of the cluster, as the metrics have them.
+    primaries: Vec<(Endpoint, ServerState)>,
     /// The time of the last sweep over the keys of all servers.
     swept_at: Option<Instant>,
     /// The code of the last error reply.
@@ -65,6 +67,7 @@ impl RedisCache {
             server,
             followed: Vec::new(),
             cluster: ClusterNotices::default(),
+            primaries: Vec::new(),
             swept_at: None,
             refused: Box::default(),
             metrics,
@@ -241,6 +244,7 @@ impl RedisCache {
         }
         if let Some(status) = self.client.cluster() {
             state = worse(state, self.cluster.follow(&status));
+            self.keep_primaries(status.primaries);
         }
         if let Some(cell) = self.metrics.servers.first()
             && cell.state() != state
@@ -260,6 +264,30 @@ impl RedisCache {
             self.refused = code.into();
             let server = &self.server;
             tracing::warn!(%server, reply, "Redis refuses a command");
+        }
+    }
+
+    /// Copies the states of so many primaries to the metrics, if one has changed.
+    fn keep_primaries(&mut self, count: usize) {
+        let mut has_changed = self.primaries.len() != count;
+        self.primaries.truncate(count);
+        // Before they are known, the servers are those of the configuration.
+        for (place, known) in self.client.servers().take(count).enumerate() {
+            let state = self.followed[known.index].state;
+            let is_same = |(server, of_server): &(Endpoint, ServerState)| {
+                server == known.endpoint && *of_server == state
+            };
+            if self.primaries.get(place).is_some_and(is_same) {
+                continue;
+            }
+            has_changed = true;
+            self.primaries.truncate(place);
+            self.primaries.push((known.endpoint.clone(), state));
+        }
+        if has_changed {
+            let named = |(server, state): &(Endpoint, ServerState)| (server.to_string(), *state);
+            let named = self.primaries.iter().map(named);
+            self.metrics.redis_primaries.set(named.collect());
         }
     }
 

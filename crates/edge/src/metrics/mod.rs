@@ -8,6 +8,7 @@ mod health;
 mod labels;
 mod process;
 mod reference;
+mod server_states;
 mod table;
 mod upstream_outcome;
 
@@ -21,6 +22,7 @@ pub(crate) use labels::{
 };
 pub(crate) use process::ProcessFigures;
 pub use reference::metrics_page;
+pub(crate) use server_states::{NamedServers, ServerCell, ServerState};
 pub(crate) use table::LoopMetrics;
 
 use crate::config::UpstreamUrl;
@@ -140,6 +142,24 @@ impl Metrics {
         } else {
             Vec::new()
         }
+    }
+
+    /// States of the primaries of a Redis cluster, if values come from there and they are known.
+    pub(crate) fn redis_primaries(&self) -> Vec<(String, ServerState)> {
+        NamedServers::of_loops(self.loops.iter().map(|cells| &cells.redis_primaries))
+    }
+
+    /// States of the servers one by one: the primaries of a cluster stand for it, unless it is down
+    /// and none of them is.
+    pub(crate) fn shown_servers(&self) -> Vec<(String, ServerState)> {
+        let (mut servers, primaries) = (self.servers(), self.redis_primaries());
+        if !primaries.is_empty() {
+            let is_down = |(_, state): &(String, ServerState)| *state == ServerState::Down;
+            let is_told = primaries.iter().any(is_down);
+            servers.retain(|server| is_down(server) && !is_told);
+        }
+        servers.extend(primaries);
+        servers
     }
 
     /// States of the external servers that have the values.
@@ -348,47 +368,6 @@ impl Reloads {
 /// Converts a count to the value of a gauge.
 pub(crate) fn figure(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
-}
-
-/// State of one server on one loop.
-#[derive(Debug, Default)]
-pub(crate) struct ServerCell(Gauge);
-
-impl ServerCell {
-    /// Sets the state.
-    pub(crate) fn set(&self, state: ServerState) {
-        self.0.set(state as i64);
-    }
-
-    /// The state that was set last.
-    pub(crate) fn state(&self) -> ServerState {
-        [ServerState::Up, ServerState::Down]
-            .into_iter()
-            .find(|state| *state as i64 == self.0.value())
-            .unwrap_or(ServerState::Unknown)
-    }
-}
-
-/// State of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerState {
-    /// No request was sent to it yet.
-    Unknown = 0,
-    /// It does not respond.
-    Down = 1,
-    /// It responds.
-    Up = 2,
-}
-
-impl ServerState {
-    /// The state as text, for the health response.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Down => "down",
-            Self::Up => "up",
-        }
-    }
 }
 
 /// Figures of the embedded store at one scrape.

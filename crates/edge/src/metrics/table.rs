@@ -12,7 +12,7 @@ use super::labels::{
     ReloadOutcome, StatusClass, StreamEnd, StreamRefusal, UpstreamOutcome, WakeOutcome,
     WebhookOutcome,
 };
-use super::{ServerCell, ServerState, figure};
+use super::{NamedServers, ServerCell, ServerState, figure};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet};
 use dwell_redis::{
@@ -96,6 +96,8 @@ metrics! {
         pub redis: Arc<RedisMetrics>,
         /// Figures of the embedded store's server, and the most read keys of the store.
         pub store: Arc<StoreMetrics>,
+        /// The primaries of the Redis cluster that this loop knows.
+        pub redis_primaries: NamedServers,
         /// State of each memcached server, in the order of the configuration.
         pub servers: Box<[ServerCell]>,
         /// State of the watch of each of them; only the loop that listens writes it.
@@ -236,6 +238,9 @@ metrics! {
     "dwell_redis_server_up": ByServer<Gauge> =
         "1 if the server responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.redis_servers());
+    "dwell_redis_primary_up": ByServer<Gauge> =
+        "1 if the primary of the cluster responded last, 0 if not; absent before the first request"
+        => |of| ups(of.metrics.redis_primaries());
     "dwell_redis_tracking_loops": Gauge = "Event loops that the server announces changes to"
         => |of| of.metrics.total(|cells| &cells.redis.tracking_loops);
     "dwell_redis_refused_loops": Gauge =

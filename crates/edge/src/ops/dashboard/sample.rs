@@ -153,7 +153,7 @@ impl<'a> Sample<'a> {
             draining: now.draining,
             setting,
             values,
-            servers: (metrics.servers().into_iter())
+            servers: (metrics.shown_servers().into_iter())
                 .map(ServerSample::from)
                 .collect(),
             upstreams: metrics
