@@ -47,7 +47,7 @@ def test_every_script_can_be_read(path):
 def test_the_page_names_every_artefact_and_no_other_file():
     named = set(
         re.findall(
-            rf"\bdwell(?:-client)?[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*(?:\.zst|\.gz)?", INSTALL
+            rf"\bdwell(?:-client|-c|-go|-crates)?[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*(?:\.zst|\.gz)?", INSTALL
         )
     )
     assert named == set(ARTEFACTS)
@@ -69,3 +69,26 @@ def test_the_commands_of_the_page_are_run():
     tests = "".join(path.read_text() for path in (DIST / "tests").iterdir() if path.is_file())
     assert [heading for heading in blocks if f"page '{heading}'" not in tests] == []
     assert INSTALL.count("```sh\n") == len(blocks), "two blocks under a heading: one is not run"
+
+
+def test_the_chart_has_the_version_of_the_project():
+    chart = (DIST / "chart.d" / "Chart.yaml").read_text()
+    assert re.findall(r"^(?:appV|v)ersion: (.*)$", chart, re.MULTILINE) == [VERSION, VERSION]
+
+
+def test_the_variables_of_the_chart_are_options():
+    options = tomllib.loads((ROOT / "docs" / "dwell.example.toml").read_text())
+    known = {
+        f"DWELL_{section}_{option}".upper()
+        for section, table in options.items()
+        if isinstance(table, dict)
+        for option in table
+    }
+    named = set()
+    for path in (DIST / "chart.d" / "templates").iterdir():
+        text = path.read_text()
+        named |= set(re.findall(r"\bDWELL_[A-Z_]+[A-Z]\b", text))
+        for group in re.findall(r"\bDWELL_\(([A-Z_|]+)\)", text):
+            named |= {f"DWELL_{name}" for name in group.split("|")}
+    assert len(named) > 4
+    assert named - known == set()

@@ -24,8 +24,7 @@ BESIDE = [
     "bindings/python/README.md",
     "clients/javascript/README.md",
     "conformance/README.md",
-    "crates/memcache/README.md",
-    "crates/timers/README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("crates/*/README.md")),
     "tests/README.md",
 ]
 BOOK = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))

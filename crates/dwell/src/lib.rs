@@ -238,6 +238,8 @@ pub use dwell_timers as timers;
 /// The pages about the parts, whose examples are compiled as they stand.
 #[cfg(all(doctest, feature = "manager", feature = "axum", feature = "tls"))]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../../../docs/manager.md")]
     mod manager {}
     #[doc = include_str!("../../../docs/server.md")]

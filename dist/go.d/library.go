@@ -1,0 +1,7 @@
+//go:build cgo && linux && amd64
+
+// Package prebuilt links the library of package dwell, which is built for glibc 2.17 and newer.
+package prebuilt
+
+// #cgo LDFLAGS: ${SRCDIR}/libdwell.a -lm -lpthread -ldl
+import "C"
