@@ -199,6 +199,16 @@ def test_an_exit_status_means_the_same_in_each_command(closed, tmp_path):
     }
 
 
+def test_the_long_version_names_what_is_built_in():
+    first, *lines = run("--version").stdout.splitlines()
+    built = dict(line.split(": ", 1) for line in lines)
+    assert list(built) == ["target", "features", "allocator", "tls"]
+    assert first.startswith(run("-V").stdout.strip())
+    assert built["allocator"] == ("mimalloc" if "musl" in built["target"] else "system")
+    assert built["tls"] == "rustls, aws-lc-rs"
+    assert run("version").stdout == run("--version").stdout
+
+
 def test_an_absent_key_is_one(start_dwell):
     dwell = start_dwell()
     store = ports.text(dwell.store_address)
