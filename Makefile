@@ -239,6 +239,10 @@ test-dist: ## install each artefact of `make dist` where it belongs, and poll it
 	@for artefact in $(ARTEFACTS); do echo "dist/tests/$$artefact"; dist/tests/$$artefact; done
 	@echo "every artefact was installed and polled"
 
+.PHONY: test-reproducible
+test-reproducible: ## after `make dist`: build a clone in another folder, and compare the bytes, 10 minutes
+	dist/tests/reproducible
+
 .PHONY: chaos
 chaos: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
 	$(CARGO) build --locked --release --bin dwell
