@@ -47,7 +47,9 @@ def test_every_script_can_be_read(path):
 def test_the_page_names_every_artefact_and_no_other_file():
     named = set(
         re.findall(
-            rf"\bdwell(?:-client|-c|-go|-crates)?[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*(?:\.zst|\.gz)?", INSTALL
+            rf"\bdwell(?:-client|-c|-go|-crates)?[_-]{re.escape(VERSION)}[\w.-]*\.[a-z]\w*"
+            r"(?:\.zst|\.gz)?",
+            INSTALL,
         )
     )
     assert named == set(ARTEFACTS)
