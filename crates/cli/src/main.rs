@@ -32,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
 
-
 fn main() -> ExitCode {
     // A link with the name of another program acts as that program.
     let mut words: Vec<_> = env::args_os().collect();
