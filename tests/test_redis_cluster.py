@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from support import ports
+from support.certificates import make_certificate
 from support.events import EventStream
 from support.redis import REDIS, VALKEY
 from support.redis_cluster import SLOTS, Cluster, slot_of
@@ -328,6 +329,70 @@ def raw_server(cleanup):
 
     threading.Thread(target=accept, daemon=True).start()
     return listener.getsockname()
+
+
+RIGHTS = ["+hello", "+get", "+pttl", "+ping", "+client|tracking", "+set", "+del"]
+RIGHTS += ["+info", "+config|get", "+cluster|slots", "+cluster|info", "+cluster|nodes", "+asking"]
+
+
+def with_user(nodes, folder):
+    """The options of a user of all servers, who has the rights that are documented."""
+    for node in nodes:
+        node.client().ask("ACL", "SETUSER", "edge", "on", ">se cret", "~*", *RIGHTS)
+        node.client().ask("ACL", "LOG", "RESET")
+    (folder / "password").write_text("se cret\n")
+    return {"username": "edge", "password_file": str(folder / "password")}
+
+
+def users(node):
+    """The users of the connections of edges to a server."""
+    clients = node.client().ask("CLIENT", "LIST").decode().splitlines()
+    facts = [dict(fact.split("=", 1) for fact in line.split() if "=" in fact) for line in clients]
+    return {each["user"] for each in facts if each["name"] == "dwell"}
+
+
+def test_the_rights_that_are_documented_are_enough(cluster, start_edge, cleanup, tmp_path):
+    edge = start_edge(cluster.urls, **with_user(cluster.nodes, tmp_path))
+    polls = hold_all(edge, cleanup, KEYS)
+    for key, poll in polls.items():
+        assert edge.get(key, "PUT", FIELDS, b"1").status == 201
+        assert poll.answer().body == b"1"
+    # Half a move has a server ask another one.
+    source = cluster.primary_of(KEYS[0])
+    target = cluster.other_primary(source)
+    cluster.begin_move(KEYS[0], source, target)
+    cluster.move_keys(KEYS[0], source, target)
+    assert edge.get(KEYS[0]).body == b"1"
+    assert edge.get(KEYS[0], "DELETE", FIELDS).status == 204
+    assert edge.metric("dwell_redis_redirects_total", kind="ask") > 0
+    for node in cluster.primaries():
+        assert users(node) == {"edge"}
+        assert node.client().ask("ACL", "LOG") == []
+
+
+def test_a_cluster_under_tls_with_a_user(start_edge, cleanup, tmp_path):
+    # The Valkey of the tests was built without TLS.
+    pair = make_certificate(tmp_path, "redis", "redis.test")
+    cluster = Cluster(tmp_path, cleanup, REDIS, replicas=0, pair=pair)
+    user = with_user(cluster.nodes, tmp_path)
+    for node in cluster.nodes:
+        node.client().ask("CONFIG", "SET", "port", 0)
+    urls = [node.tls_url for node in cluster.nodes]
+    trust = {"tls_ca": str(pair[0]), "tls_server_name": "redis.test"}
+    edge = start_edge(urls[:1], **trust, **user)
+    polls = hold_all(edge, cleanup, KEYS)
+    for key, poll in polls.items():
+        assert edge.get(key, "PUT", FIELDS, b"1").status == 201
+        assert poll.answer().body == b"1"
+    # Two connections of each of two loops to each primary.
+    edge.await_metric(12, "dwell_redis_handshakes_total", outcome="done")
+    for url in urls:
+        server = url.removeprefix("rediss://")
+        assert edge.metric("dwell_redis_primary_up", server=server) == 1
+    assert "Redis does not" not in edge.output()
+    other = start_edge(urls, **{**trust, "tls_server_name": "other.test"}, **user)
+    assert other.get(KEYS[0]).status == 503
+    other.await_output("other.test is refused: it is for other names: redis.test")
 
 
 def test_a_server_without_a_cluster_is_told(start_redis, start_edge):

@@ -22,14 +22,24 @@ def slot_of(key):
 class Node(Redis):
     """One server of a cluster."""
 
-    def __init__(self, folder, server, *extra):
-        self.bus_port = ports.free_address()[1]
+    def __init__(self, folder, server, pair=None):
+        """With the `pair` of a certificate and its key, it speaks TLS on one more port."""
+        self.bus_port, self.tls_port = ports.free_address()[1], None
         options = ["--cluster-enabled", "yes", "--cluster-port", self.bus_port]
         options += ["--cluster-config-file", f"nodes-{self.bus_port}.conf"]
         options += ["--cluster-node-timeout", NODE_TIMEOUT_MS, "--repl-diskless-sync-delay", 0]
         options += ["--cluster-require-full-coverage", "no"]
         options += ["--cluster-replica-validity-factor", 0]
-        super().__init__(folder, *options, *extra, server=server)
+        if pair:
+            self.tls_port = ports.free_address()[1]
+            options += ["--tls-cluster", "yes", "--tls-port", self.tls_port]
+            options += ["--tls-cert-file", pair[0], "--tls-key-file", pair[1]]
+            options += ["--tls-ca-cert-file", pair[0], "--tls-auth-clients", "no"]
+        super().__init__(folder, *options, server=server)
+
+    @property
+    def tls_url(self):
+        return f"rediss://{ports.text((ports.HOST, self.tls_port))}"
 
     @property
     def id(self):
@@ -52,9 +62,9 @@ class Node(Redis):
 class Cluster:
     """Three primaries, each with a replica."""
 
-    def __init__(self, folder, cleanup, server, replicas=1):
+    def __init__(self, folder, cleanup, server, replicas=1, pair=None):
         count = PRIMARIES * (1 + replicas)
-        self.nodes = [Node(folder, server) for _ in range(count)]
+        self.nodes = [Node(folder, server, pair) for _ in range(count)]
         for node in self.nodes:
             cleanup.callback(node.stop)
             node.start_ready()

@@ -78,9 +78,10 @@ pub(crate) struct ServeArguments {
     /// A memcached server to read values from; repeat it for several [default: the embedded store]
     #[arg(long, value_name = "HOST:PORT[=WEIGHT]")]
     pub(crate) memcached: Vec<String>,
-    /// The Redis or Valkey server to read values from [default: the embedded store]
+    /// The Redis or Valkey server to read values from; repeat it for servers of a cluster [default:
+    /// the embedded store]
     #[arg(long, value_name = "URL")]
-    pub(crate) redis: Option<String>,
+    pub(crate) redis: Vec<String>,
     /// Requests under this path are polls; repeat it for several [default: /poll/]
     #[arg(long, value_name = "PATH")]
     pub(crate) poll_prefix: Vec<String>,
@@ -245,7 +246,11 @@ impl ServeArguments {
             "memcached.servers",
             &self.memcached,
         );
-        push(&mut flags, "--redis", "redis.url", self.redis.as_slice());
+        let redis = match self.redis.len() {
+            0 | 1 => "redis.url",
+            _ => "redis.cluster",
+        };
+        push(&mut flags, "--redis", redis, &self.redis);
         push(
             &mut flags,
             "--poll-prefix",
@@ -561,6 +566,26 @@ mod tests {
             assert!(help.contains("Examples:"), "{help}");
             assert!(help.lines().all(|line| line.len() <= 100), "{help}");
         }
+    }
+
+    #[test]
+    fn one_redis_is_a_server_and_several_are_of_a_cluster() {
+        let config = |words: &[&str], file: &str| {
+            let parsed = parse("dwell.toml", file, &serve(words).flags());
+            parsed.map(|config| config.redis.place().unwrap_or_default())
+        };
+        let (one, other) = ("--redis=redis://a", "--redis=redis://b:7");
+        assert_eq!(config(&[one], "").unwrap(), "redis://a:6379");
+        let cluster = config(&[one, other], "").unwrap();
+        assert_eq!(cluster, "cluster of redis://a:6379, redis://b:7");
+        let refused = |words: &[&str], file: &str| config(words, file).unwrap_err().to_string();
+        let twice = refused(&[one, other], "redis.url = \"redis://c\"\n");
+        assert!(
+            twice.contains("named twice: redis.url and redis.cluster"),
+            "{twice}"
+        );
+        let socket = refused(&[one, "--redis=unix:///a"], "");
+        assert!(socket.contains("and no unix socket"), "{socket}");
     }
 
     #[test]

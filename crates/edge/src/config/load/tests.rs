@@ -369,6 +369,41 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "unknown value: `verbose`",
         "\"debug\"",
     ),
+    (
+        "[redis]\ncluster = \"redis://a\"\nurl = \"redis://a\"",
+        "redis.url and redis.cluster exclude one another",
+        "remove one of them",
+    ),
+    (
+        "[redis]\ncluster = \"redis://a\"\nurl = \"unix:///a\"",
+        "redis.url and redis.cluster exclude one another",
+        "remove one of them",
+    ),
+    (
+        "[redis]\ncluster = \"redis://a\"\nsentinels = \"redis://b\"\nsentinel_name = \"m\"",
+        "redis.sentinels and redis.cluster exclude one another",
+        "remove one of them",
+    ),
+    (
+        "[redis]\ncluster = [\"redis://a\", \"unix:///a\"]",
+        "no unix socket",
+        "write a url such as",
+    ),
+    (
+        "[redis]\ncluster = \"redis://a\"\ndatabase = 3",
+        "a cluster has database 0 alone, not 3",
+        "remove redis.database",
+    ),
+    (
+        "[redis]\ncluster = [\"redis://a\", \"rediss://b\"]",
+        "some servers of redis.cluster are reached under TLS",
+        "rediss:// for all",
+    ),
+    (
+        "[redis]\ncluster = \"rediss://a\"",
+        "under TLS `redis.cluster` needs `redis.tls_server_name`",
+        "name what the certificates",
+    ),
     ("[log]\naccess = \"\"", "the path is empty", "\"off\""),
 ];
 
