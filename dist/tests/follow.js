@@ -1,4 +1,4 @@
-// Starts the program that is given, and follows a key of it with the installed client, over each
+// Starts the program that is given, and follows a key of it with the client that is given, over each
 // transport in turn that every supported Node has.
 const { spawn } = require("node:child_process");
 const { once } = require("node:events");
@@ -32,7 +32,7 @@ function follow(Dwell, url, key, transport, store) {
 }
 
 async function main() {
-  const { Dwell } = await import("dwell-client");
+  const { Dwell } = await import(process.argv[3]);
   const [listen, store] = [await freePort(), await freePort()];
   const program = spawn(
     process.argv[2],
@@ -45,7 +45,7 @@ async function main() {
       const key = `score-${transport}`;
       await set(store, `/poll/${key}`, "0:0");
       await follow(Dwell, `http://127.0.0.1:${listen}/poll/`, key, transport, store);
-      console.log(`followed over ${transport}`);
+      console.log(`${process.argv[3]} followed over ${transport}`);
     }
   } finally {
     program.kill();
