@@ -239,3 +239,95 @@ impl Read {
 const REDIRECTS_MAX: u8 = 5;
 /// The time after which a key that is on no server, or on two, is read again.
 const HELD_BACK: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Announced;
+    use crate::connection::Reader;
+    use dwell_evloop::EventLoop;
+
+    const FROM: usize = 0;
+    const TO: usize = 1;
+
+    /// The steps of a read of one key that is waited for, which the server `FROM` has sent to `TO`
+    /// by these replies, one after the other.
+    fn steps(replies: &[Redirect], left: Duration) -> (Vec<Option<Step>>, WaitedKeys) {
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let mut waited = WaitedKeys::new(2, Announced::Keys, 0);
+        waited.add_server();
+        waited.wait(b"a", 7, FROM);
+        let key = waited.find(b"a").unwrap();
+        let deadline = context.now() + left;
+        let steps = replies.iter().map(|redirect| {
+            waited.happens(key, HoldEvent::Sent);
+            let by = Reader::Operation(Operation { tag: 1, deadline });
+            let from = waited.server(key).unwrap();
+            let redirected = Redirected {
+                flight: Flight::Read {
+                    key,
+                    name: b"a".as_slice().into(),
+                    by,
+                },
+                from,
+                redirect: *redirect,
+            };
+            let candidates = Candidates {
+                cluster: None,
+                from,
+                is_from_retired: false,
+                named: Some(if from == FROM { TO } else { FROM }),
+            };
+            redirected.step(context, &mut waited, candidates)
+        });
+        let steps = steps.collect();
+        (steps, waited)
+    }
+
+    const MOVED: Redirect = Redirect::Moved(None);
+    const IN_TIME: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_read_follows_its_key_five_times_with_one_deadline() {
+        let (steps, _) = steps(&[MOVED; 6], IN_TIME);
+        let mut deadlines = Vec::new();
+        for step in &steps[..5] {
+            let Some(Step::Read { operation, .. }) = step else {
+                panic!("{step:?}");
+            };
+            deadlines.push(operation.deadline);
+        }
+        deadlines.dedup();
+        assert_eq!(deadlines.len(), 1);
+        let failure = Failure::NotReady;
+        let is_over =
+            matches!(&steps[5], Some(Step::End { tag: 1, failure: it }) if *it == failure);
+        assert!(is_over, "{:?}", steps[5]);
+    }
+
+    #[test]
+    fn a_read_without_time_ends_and_its_key_has_moved_all_the_same() {
+        let (steps, waited) = steps(&[MOVED], Duration::ZERO);
+        let failure = Failure::Timeout;
+        let is_over =
+            matches!(&steps[0], Some(Step::End { tag: 1, failure: it }) if *it == failure);
+        assert!(is_over, "{:?}", steps[0]);
+        assert_eq!(waited.waited(TO), 1);
+    }
+
+    #[test]
+    fn a_key_of_a_slot_that_moves_is_asked_for_once_and_stays() {
+        let (steps, waited) = steps(&[Redirect::Ask(None)], IN_TIME);
+        let Some(Step::Send {
+            to: TO,
+            flight: Flight::Get { tag: 1, .. },
+            is_asking: true,
+            ..
+        }) = &steps[0]
+        else {
+            panic!("{:?}", steps[0]);
+        };
+        assert_eq!(waited.waited(FROM), 1);
+    }
+}
