@@ -39,6 +39,9 @@ impl FromStr for PeerAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
+        if text.contains('@') {
+            return Err(AddressError::UserInfo);
+        }
         let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
         let port = port
             .parse()
@@ -85,11 +88,11 @@ impl FromStr for UpstreamUrl {
             });
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
-        if authority.contains(['/', '?', '#']) {
-            return Err(AddressError::UrlPath);
-        }
         if authority.contains('@') {
             return Err(AddressError::UserInfo);
+        }
+        if authority.contains(['/', '?', '#']) {
+            return Err(AddressError::UrlPath);
         }
         let has_port = authority
             .rsplit_once(':')
@@ -129,7 +132,7 @@ pub enum AddressError {
     Scheme(String),
     /// The URL has a path, a query or a fragment.
     UrlPath,
-    /// The URL has a user name.
+    /// There is a user name.
     UserInfo,
 }
 
@@ -144,7 +147,7 @@ impl fmt::Display for AddressError {
             Self::UrlPath => {
                 f.write_str("the upstream url ends after the port: requests keep their own path")
             }
-            Self::UserInfo => f.write_str("the upstream url cannot carry a user name"),
+            Self::UserInfo => f.write_str("an address cannot carry a user name"),
         }
     }
 }
@@ -204,6 +207,9 @@ mod tests {
         assert_eq!(peer(":1"), Err(AddressError::Host(String::new())));
         assert_eq!(peer("::1:2"), Err(AddressError::Host("::1".to_owned())));
         assert_eq!(peer("[::x]:2"), Err(AddressError::Host("[::x]".to_owned())));
+        for text in ["user:password@cache", "user@cache:1", ":password@cache:1"] {
+            assert_eq!(peer(text), Err(AddressError::UserInfo));
+        }
         assert_eq!(peer("a b:2"), Err(AddressError::Host("a b".to_owned())));
     }
 

@@ -61,6 +61,8 @@ pub(super) enum Shape {
 pub(super) trait Codec<T> {
     /// Conversion of a flag's text.
     const SHAPE: Shape = Shape::Text;
+    /// True for values that no message shows.
+    const IS_SECRET: bool = false;
     /// Reads a value.
     fn read(&self, value: &Value<'_>) -> Result<T, Fault>;
     /// Writes a value as TOML.
@@ -193,6 +195,8 @@ impl Codec<bool> for Truth {
 pub(super) struct OrOff<C>(pub(super) C);
 
 impl<T, C: Codec<T>> Codec<Option<T>> for OrOff<C> {
+    const IS_SECRET: bool = C::IS_SECRET;
+
     fn read(&self, value: &Value<'_>) -> Result<Option<T>, Fault> {
         match value.get_ref().as_str() {
             Some("off") => Ok(None),
@@ -216,6 +220,7 @@ pub(super) struct OneOrMany<C>(pub(super) C, pub(super) usize);
 
 impl<T, C: Codec<T>> Codec<Vec<T>> for OneOrMany<C> {
     const SHAPE: Shape = Shape::List;
+    const IS_SECRET: bool = C::IS_SECRET;
 
     fn read(&self, value: &Value<'_>) -> Result<Vec<T>, Fault> {
         let DeValue::Array(array) = value.get_ref() else {
@@ -247,6 +252,7 @@ pub(super) struct ManyOrOff<C>(pub(super) C);
 
 impl<T, C: Codec<T>> Codec<Vec<T>> for ManyOrOff<C> {
     const SHAPE: Shape = Shape::List;
+    const IS_SECRET: bool = C::IS_SECRET;
 
     fn read(&self, value: &Value<'_>) -> Result<Vec<T>, Fault> {
         let alone = match value.get_ref() {
@@ -274,6 +280,7 @@ impl<T, C: Codec<T>> Codec<Vec<T>> for ManyOrOff<C> {
 
 impl<T, C: Codec<T>> Codec<T> for &C {
     const SHAPE: Shape = C::SHAPE;
+    const IS_SECRET: bool = C::IS_SECRET;
 
     fn read(&self, value: &Value<'_>) -> Result<T, Fault> {
         (**self).read(value)

@@ -2,6 +2,7 @@
 
 use super::check;
 use super::codec::{Fault, Shape, Value};
+use super::hidden::{HIDDEN, HiddenParts, is_public, without_passwords};
 use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
@@ -27,7 +28,17 @@ pub struct FlagValue {
 
 impl FlagValue {
     fn shown(&self) -> String {
-        let values = self.values.join(" ");
+        let name = self.option.rsplit('.').next().unwrap_or(&self.option);
+        let values = if is_public(name) {
+            let values: Vec<_> = self
+                .values
+                .iter()
+                .map(|one| without_passwords(one))
+                .collect();
+            values.join(" ")
+        } else {
+            HIDDEN.to_owned()
+        };
         match self.flag.as_str() {
             "--set" => format!("--set {}={values}", self.option),
             // Variables often have secrets.
@@ -78,6 +89,8 @@ pub fn parse(name: &str, text: &str, flags: &[FlagValue]) -> Result<Config, Conf
 pub(super) struct Draft {
     pub(super) config: Config,
     problems: Vec<Problem>,
+    /// Parts of the file that no report shows.
+    hidden: HiddenParts,
     /// Places where options were written; defaults have none.
     origins: HashMap<String, WrittenOption>,
 }
@@ -105,7 +118,7 @@ impl Draft {
         if draft.problems.is_empty() {
             Ok(draft)
         } else {
-            Err(ConfigError::new(source, draft.problems))
+            Err(ConfigError::new(source, draft.hidden, draft.problems))
         }
     }
 
@@ -148,6 +161,10 @@ impl Draft {
             .iter()
             .filter_map(|error| Some(lines_of(error.span()?, text)))
             .collect();
+        // What is broken in one line may be the rest of a value in another.
+        if !errors.is_empty() {
+            self.hidden.hide_broken(text);
+        }
         self.problems.retain(|problem| match &problem.origin {
             ValuePlace::File(span) => !broken.iter().any(|lines| touch(lines, span)),
             ValuePlace::Flag(_) | ValuePlace::Nowhere => true,
@@ -162,10 +179,11 @@ impl Draft {
         if name.get_ref() == "route" {
             return self.read_routes(value);
         }
-        if !SECTIONS
-            .iter()
-            .any(|section| section.name == name.get_ref())
-        {
+        let is_known = SECTIONS.iter().any(|it| it.name == name.get_ref());
+        if !is_known || !value.get_ref().is_table() {
+            self.hidden.hide_in_unknown(name.get_ref(), value);
+        }
+        if !is_known {
             let help = unknown_section_help(name.get_ref());
             let message = format!("unknown section: `{}`", name.get_ref());
             return self.problem(ValuePlace::File(name.span()), message, Some(help));
@@ -179,9 +197,10 @@ impl Draft {
             let full_name = format!("{}.{}", name.get_ref(), option.get_ref());
             let spec = single_options().find(|spec| spec.full_name() == full_name);
             let Some(spec) = spec else {
-                self.unknown_option(name.get_ref(), option);
+                self.unknown_option(name.get_ref(), option, value);
                 continue;
             };
+            self.hide(spec.is_secret, value);
             let result = (spec.set)(&mut self.config, value);
             self.written(&full_name, value.span(), result);
         }
@@ -192,6 +211,7 @@ impl Draft {
         let tables = value.get_ref().as_array().filter(|array| !array.is_empty());
         let Some(tables) = tables.filter(|array| array.iter().all(|one| one.get_ref().is_table()))
         else {
+            self.hidden.hide_in_unknown("route", value);
             let message = "`route` is a list of tables".to_owned();
             return self.problem(
                 ValuePlace::File(value.span()),
@@ -212,9 +232,10 @@ impl Draft {
         for (option, value) in value.get_ref().as_table().into_iter().flatten() {
             let name = option.get_ref().as_ref();
             let Some(spec) = ROUTE_OPTIONS.iter().find(|spec| spec.name == name) else {
-                self.unknown_option("route", option);
+                self.unknown_option("route", option, value);
                 continue;
             };
+            self.hide(spec.is_secret, value);
             has_prefix |= name == "prefix";
             let result = (spec.set)(&mut route, value);
             self.written(&route_option(index, name), value.span(), result);
@@ -245,8 +266,18 @@ impl Draft {
         }
     }
 
-    fn unknown_option(&mut self, section: &str, option: &Spanned<Cow<'_, str>>) {
+    /// Hides the value of a known option if it is a secret, else what may be one in it.
+    fn hide(&mut self, is_secret: bool, value: &Value<'_>) {
+        if is_secret {
+            self.hidden.hide(value);
+        } else {
+            self.hidden.hide_in_known(value);
+        }
+    }
+
+    fn unknown_option(&mut self, section: &str, option: &Spanned<Cow<'_, str>>, value: &Value<'_>) {
         let name = option.get_ref();
+        self.hidden.hide_in_unknown(name, value);
         let message = format!("unknown option: `{section}.{name}`");
         self.problem(
             ValuePlace::File(option.span()),
@@ -386,7 +417,7 @@ pub(super) fn unknown_help(section: &str, name: &str, full: bool) -> String {
 
 /// The help text with the sections that have this option, or the most similar one.
 fn elsewhere(name: &str) -> Option<String> {
-    let near = nearest(name, names().map(|(_, name)| name))?;
+    let near = nearest_option(name)?;
     let full: Vec<String> = names()
         .filter(|(_, name)| *name == near)
         .map(|(section, name)| format!("`{section}.{name}`"))
@@ -397,6 +428,11 @@ fn elsewhere(name: &str) -> Option<String> {
 fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     let once = single_options().map(|spec| (spec.section, spec.name));
     once.chain(ROUTE_OPTIONS.iter().map(|spec| (spec.section, spec.name)))
+}
+
+/// The option whose name is most similar to `name`, if one is similar enough.
+pub(super) fn nearest_option(name: &str) -> Option<&'static str> {
+    nearest(name, names().map(|(_, name)| name))
 }
 
 /// The candidate most similar to `name`, if it is similar enough.

@@ -9,6 +9,7 @@ mod check;
 mod codec;
 mod effective;
 mod environment;
+mod hidden;
 mod live;
 mod load;
 mod options;

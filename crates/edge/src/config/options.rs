@@ -17,6 +17,8 @@ pub(super) struct OptionSpec<T> {
     pub(super) flag: Option<&'static str>,
     /// Conversion of a flag's text.
     pub(super) shape: Shape,
+    /// True if no message shows its value.
+    pub(super) is_secret: bool,
     /// Reads a value into the target.
     pub(super) set: fn(&mut T, &Value<'_>) -> Result<(), Fault>,
     /// Writes the value as TOML.
@@ -54,6 +56,10 @@ macro_rules! options {
                 about: $about,
                 flag: options!(@flag $($flag)?),
                 shape: $crate::config::options::shape_of(
+                    &$codec,
+                    |target: &$target| &target.$($field).+,
+                ),
+                is_secret: $crate::config::options::is_secret(
                     &$codec,
                     |target: &$target| &target.$($field).+,
                 ),
@@ -116,6 +122,10 @@ const ONCE: &[&[OptionSpec<Config>]] = &[
 // The field only tells the compiler the type of the codec's values.
 const fn shape_of<S, T, C: Codec<T>>(_: &C, _: fn(&S) -> &T) -> Shape {
     C::SHAPE
+}
+
+const fn is_secret<S, T, C: Codec<T>>(_: &C, _: fn(&S) -> &T) -> bool {
+    C::IS_SECRET
 }
 
 fn describe<S, T, C: Codec<T>>(codec: &C, _: fn(&S) -> &T) -> String {

@@ -209,6 +209,9 @@ impl RedisUrl {
 
     fn with_port(text: &str, port: u16) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix://") {
+            if path.contains('@') && !path.starts_with('/') {
+                return Err("a unix socket has neither a user nor a password".to_owned());
+            }
             if !path.starts_with('/') {
                 return Err(format!("not the absolute path of a unix socket: `{path}`"));
             }
@@ -304,6 +307,7 @@ mod tests {
             ("http://cache", "neither redis, rediss nor unix: `http`"),
             ("rediss://cache/3", "redis.database"),
             ("redis://user:secret@cache", "redis.password_file"),
+            ("unix://user:secret@/run/redis.sock", "neither a user"),
             ("redis://cache/3", "redis.database"),
             ("redis://cache:0", "port is not a number"),
             ("redis://", "not a host name"),

@@ -1,6 +1,8 @@
 //! Reports of mistakes in a configuration.
 
+use super::hidden::{HiddenParts, without_passwords};
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -12,6 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: Option<SourceFile>,
+    hidden: HiddenParts,
     problems: Vec<Problem>,
 }
 
@@ -46,7 +49,8 @@ impl SourceFile {
             message: format!("cannot read {name}: {error}"),
             help: None,
         };
-        let text = read().map_err(|error| ConfigError::new(None, vec![unread(error)]))?;
+        let text = read()
+            .map_err(|error| ConfigError::new(None, HiddenParts::default(), vec![unread(error)]))?;
         Ok(Self {
             name: name.to_owned(),
             text,
@@ -88,7 +92,7 @@ pub(super) struct Problem {
 pub(super) enum ValuePlace {
     /// The file, at these bytes.
     File(Range<usize>),
-    /// The command line: the flag with its value.
+    /// The command line: the flag with its value, unless that is a secret.
     Flag(String),
     /// No place: a default, or a file that could not be read.
     Nowhere,
@@ -96,13 +100,30 @@ pub(super) enum ValuePlace {
 
 impl ConfigError {
     /// Collects the problems: those of the file first, in the order of its lines.
-    pub(super) fn new(file: Option<SourceFile>, mut problems: Vec<Problem>) -> Self {
+    ///
+    /// Shape: no report shows the hidden parts of the file, nor the password of a URL anywhere.
+    pub(super) fn new(
+        file: Option<SourceFile>,
+        mut hidden: HiddenParts,
+        mut problems: Vec<Problem>,
+    ) -> Self {
+        if let Some(file) = &file {
+            hidden.hide_passwords(&file.text);
+        }
+        for problem in &mut problems {
+            problem.message = without_passwords(&problem.message);
+            problem.help = problem.help.as_deref().map(without_passwords);
+        }
         problems.sort_by_key(|problem| match &problem.origin {
             ValuePlace::File(span) => (0, span.start),
             ValuePlace::Flag(_) => (1, 0),
             ValuePlace::Nowhere => (2, 0),
         });
-        Self { file, problems }
+        Self {
+            file,
+            hidden,
+            problems,
+        }
     }
 
     /// The number of mistakes; at least 1.
@@ -156,12 +177,14 @@ impl ConfigError {
         let title = Level::ERROR.primary_title(message);
         let snippet = match (&problem.origin, &self.file) {
             (ValuePlace::File(span), Some(file)) => {
-                let mark = AnnotationKind::Primary.span(inside(span, &file.text));
-                Some(
-                    Snippet::source(&file.text)
-                        .path(&file.name)
-                        .annotation(mark),
-                )
+                let span = inside(span, &file.text);
+                let (source, number, mark) = match self.hidden.line(&file.text, &span) {
+                    Some(line) => (Cow::Owned(line.text), line.number, line.mark),
+                    None => (Cow::Borrowed(file.text.as_str()), 1, span),
+                };
+                let mark = AnnotationKind::Primary.span(mark);
+                let snippet = Snippet::source(source).line_start(number);
+                Some(snippet.path(&file.name).annotation(mark))
             }
             _ => None,
         };

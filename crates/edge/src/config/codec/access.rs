@@ -1,13 +1,13 @@
 //! Codecs of values about access.
 
-use super::{Codec, Fault, Shape, Value, quoted, text};
+use super::{Codec, Fault, Value, quoted, text};
 use crate::config::access::check_token;
 
 /// A token for an `Authorization` field.
 pub(in crate::config) struct BearerToken;
 
 impl Codec<String> for BearerToken {
-    const SHAPE: Shape = Shape::Text;
+    const IS_SECRET: bool = true;
 
     fn read(&self, value: &Value<'_>) -> Result<String, Fault> {
         let token = text(value, "a token")?;
