@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import http.server
+import importlib
 import json
 import os
 import re
@@ -209,9 +210,57 @@ def test_a_server_that_does_not_answer_keeps_no_rule():
     assert "TimeoutError" in next(iter(unanswered.values()))
 
 
+class Heartbeats(http.server.BaseHTTPRequestHandler):
+    """An event stream that sends the same for ever."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):  # noqa: N802
+        self.send_response_only(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while not self.server.ends.wait(0.02):
+                self.wfile.write(self.piece)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("piece", [b":\n\n", b"data: more\n", b"data"])
+def test_heartbeats_and_pieces_give_an_event_no_more_time(cleanup, monkeypatch, piece):
+    monkeypatch.syspath_prepend(str(SUITE))
+    rule = importlib.import_module("dwell_conformance.rule")
+    tested = importlib.import_module("dwell_conformance.server")
+    handler = type("Endless", (Heartbeats,), {"piece": piece})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    server.ends = threading.Event()
+    cleanup.callback(server.server_close)
+    cleanup.callback(server.shutdown)
+    cleanup.callback(server.ends.set)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://{ports.text(server.server_address)}"
+    client = tested.Server(url, ("127.0.0.1", 1), timeout=0.3)
+    broken = pytest.raises(rule.Broken, match=r"no event has come whole within 0\.3 s")
+    with client.events("/poll/a") as stream, broken:
+        stream.event()
+
+
 @pytest.mark.parametrize(
     "words",
-    [[], ["ftp://127.0.0.1"], ["http://127.0.0.1/path"], ["--rule", "nonsense", "http://a"]],
+    [
+        [],
+        ["ftp://127.0.0.1"],
+        ["http://127.0.0.1/path"],
+        ["--rule", "nonsense", "http://a"],
+        ["--store", "localhost:99999", "http://a"],
+        ["--store", "localhost:0", "http://a"],
+        ["http://a:99999"],
+    ],
 )
 def test_wrong_flags_are_two(words):
-    assert run(*words).returncode == 2
+    result = run(*words)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr

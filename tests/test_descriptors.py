@@ -3,10 +3,11 @@
 import contextlib
 import select
 import socket
+import subprocess
 
 import pytest
 
-from support.dwell import Dwell
+from support.dwell import BINARY, Dwell
 from support.http import request
 from support.store import Store
 from support.wait import PATIENCE_S, Stopwatch, until
@@ -79,6 +80,15 @@ def test_clients_are_refused_and_operation_goes_on(limited, tmp_path, app, clean
     assert dwell.output().count(REFUSED) in (1, 2), "once in ten seconds"
     dwell.await_connections(0)
     assert dwell.get(KEY).body == b"new"
+
+
+def test_a_check_that_reads_no_other_file_warns_of_it(tmp_path):
+    file = tmp_path / "dwell.toml"
+    file.write_text("")
+    limit = ["prlimit", f"--nofile={LIMIT}:{LIMIT}"]
+    command = [*limit, BINARY, "check", "--offline", file]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (found.returncode, found.stderr.count(WARNING)) == (0, 1), found.stderr
 
 
 def test_memcached_clients_are_refused_as_memcached_does(limited, tmp_path, cleanup):

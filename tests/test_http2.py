@@ -146,6 +146,15 @@ def test_an_event_stream(alone, client):
     assert [data_of(block) for block in events(stream)[:2]] == ["one", "two"]
 
 
+def test_a_stream_of_several_keys_has_no_comments_before_it_is_quiet(alone, client):
+    asked = client.ask("/poll/?k=alice&k=bob", fields={"accept": "text/event-stream"})
+    for number in range(5):
+        alone.store().set(KEY, b"value %d." % number)
+        wanted = b"value %d." % number
+        stream = client.until(asked, lambda stream, wanted=wanted: wanted in stream.body)
+    assert not re.search(rb"(?m)^:", stream.body), stream.body
+
+
 def test_a_quiet_stream_has_comments(start_dwell):
     dwell = start_dwell(server={"h2c": True}, limits={"stream_heartbeat": "1s"})
     with Http2Connection(dwell.address) as client:

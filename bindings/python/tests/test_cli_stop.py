@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
 
-from dwell._processes import SignalEvent
+from dwell import _processes
+from dwell._processes import SignalEvent, Stop
 from programs import Start
 from wire import TIMEOUT, Wire
 
@@ -219,6 +221,34 @@ def test_a_repetition_may_interrupt_the_first_wish_at_any_line() -> None:
     program = [sys.executable, "-c", REPEATED]
     done = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_repetition_moves_no_end_to_a_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    armed: list[float] = []
+    clock = types.SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    watchdog = types.SimpleNamespace(
+        dump_traceback_later=lambda seconds, **_: armed.append(round(seconds, 3)),
+        cancel_dump_traceback_later=lambda: None,
+    )
+    monkeypatch.setattr(_processes, "time", clock)
+    monkeypatch.setattr(_processes, "faulthandler", watchdog)
+    stop = Stop(patience=5.0)
+    stop.ask()
+    clock.now = 104.5
+    stop.ask()
+    stop.ask()
+    assert armed == [5.0, 0.5]
+    stop.beat(30.0)
+    assert armed[2:] == [30.0, 0.5]
+    clock.now = 106.0
+    stop.beat(30.0)
+    assert armed[4:] == [30.0, _processes.MOMENT]
+    stop.close()
+    patient = Stop(patience=60.0)
+    patient.ask()
+    patient.ask()
+    assert armed[6:] == [60.0, _processes.AT_ONCE]
+    patient.close()
 
 
 def test_a_signal_event_wakes_all_who_wait() -> None:

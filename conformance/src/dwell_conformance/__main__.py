@@ -10,11 +10,15 @@ from dwell_conformance.rule import Broken
 from dwell_conformance.rules import RULES
 from dwell_conformance.server import Server
 
+PORT_MAX = 65_535
+
 
 def address(text):
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"not HOST:PORT: {text}")
+    if not 1 <= int(port) <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"the port is not from 1 to {PORT_MAX}: {text}")
     return host.strip("[]"), int(port)
 
 

@@ -151,13 +151,18 @@ class EventStream:
 
     def __init__(self, server, target, fields):
         self.connection = http.client.HTTPConnection(*server.address, timeout=server.timeout)
+        self.timeout = server.timeout
         self.target = target
         self.fields = {"Accept": "text/event-stream", **fields}
         self.response = None
+        self.socket = None
+        self.is_cut = False
 
     def __enter__(self):
         try:
             self.connection.request("GET", self.target, headers=self.fields)
+            # The connection forgets it where the response ends with it.
+            self.socket = self.connection.sock
             self.response = self.connection.getresponse()
         except BaseException:
             self.connection.close()
@@ -168,7 +173,28 @@ class EventStream:
         self.connection.close()
 
     def event(self):
-        """The next event, as a dictionary of its fields; comments and `retry` are left out."""
+        """The next event, as a dictionary of its fields; comments and `retry` are left out.
+
+        It comes whole within the timeout: heartbeats, and pieces of it, give it no more time.
+        """
+        cut = threading.Timer(self.timeout, self._cut)
+        cut.daemon = True
+        cut.start()
+        try:
+            return self._event()
+        except Exception:
+            if self.is_cut:
+                raise Broken(f"no event has come whole within {self.timeout} s") from None
+            raise
+        finally:
+            cut.cancel()
+
+    def _cut(self):
+        self.is_cut = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def _event(self):
         fields, count = {}, 0
         while True:
             line = self.response.readline(BYTES_MAX).decode()

@@ -90,6 +90,7 @@ impl Found {
 
     fn of(config: &Config, arguments: &CheckArguments, mut warnings: Vec<String>) -> Self {
         warnings.extend(config.warnings());
+        warnings.extend(process::descriptor_warning(config));
         let mut errors = Vec::new();
         if !arguments.offline {
             warnings.extend(process::preflight_warnings(config));

@@ -26,6 +26,8 @@ HASTY = 1.0
 SLACK = 10.0
 # Seconds after which it is ended when it was asked again.
 AT_ONCE = 2.0
+# The watchdog takes no shorter time.
+MOMENT = 0.001
 # What the end is asked for by, in place of a signal's number.
 _WISH = b"\0"
 # Signs of life that a worker gives in each worker timeout.
@@ -85,6 +87,9 @@ class Stop:
         self._patience = patience
         self.signals = [signal.SIGINT, signal.SIGTERM]
         self._is_armed = False
+        # Times at which the watchdog ends the process, each set once: by the first wish, and by its
+        # repetition.
+        self._ends: dict[int, float] = {}
         self.asked = SignalEvent()
         self.at_once = False
         # One step counts, so a signal that interrupts another one is a repetition of it.
@@ -102,9 +107,12 @@ class Stop:
         repetitions = next(self._wishes)
         if repetitions:
             self.at_once = True
+        seconds = AT_ONCE if repetitions else self._patience
+        # Not at each further one: it would wind the watchdog up again.
+        if repetitions < 2 and seconds is not None:
+            self._ends[repetitions] = time.monotonic() + seconds
         self.asked.set()
         if repetitions < 2:
-            # Not at each further one: it would wind the watchdog up again.
             self._arm_end()
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker[1], _WISH)
@@ -169,13 +177,17 @@ class Stop:
         return requests, end
 
     def _arm_end(self) -> None:
-        self._arm(AT_ONCE if self.at_once else self._patience)
+        """Arms for the earliest end. A signal that interrupts this may add one."""
+        count = 0
+        while count != len(self._ends):
+            count = len(self._ends)
+            left = min(self._ends.copy().values()) - time.monotonic()
+            self._arm(max(left, MOMENT))
 
-    def _arm(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._is_armed = True
-            # Nothing of this needs the interpreter, which the application may hold for ever.
-            faulthandler.dump_traceback_later(min(seconds, 1e6), exit=True, file=2)
+    def _arm(self, seconds: float) -> None:
+        self._is_armed = True
+        # Nothing of this needs the interpreter, which the application may hold for ever.
+        faulthandler.dump_traceback_later(min(seconds, 1e6), exit=True, file=2)
 
     def close(self) -> None:
         """Gives its descriptors back.

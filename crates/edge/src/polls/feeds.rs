@@ -287,7 +287,7 @@ impl EventStreams<'_> {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let token = match stream.id() {
-            FeedOrSet::Set(set) => return self.catch_up(context, set, reply),
+            FeedOrSet::Set(set) => return self.catch_up(context, set, false, reply),
             FeedOrSet::Feed(feed) => feed,
         };
         let Some(feed) = self.waiters.feeds.get(token) else {
@@ -340,7 +340,7 @@ impl EventStreams<'_> {
             return self.close(stream, reply, RETRY, StreamEnd::Lifetime);
         }
         if let FeedOrSet::Set(set) = stream.id() {
-            return self.catch_up(context, set, reply);
+            return self.catch_up(context, set, true, reply);
         }
         let timeout = self.next_heartbeat(context, stream);
         sse::keep_alive(reply, stream.to_bits(), timeout)

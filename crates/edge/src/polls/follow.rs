@@ -167,16 +167,17 @@ impl EventStreams<'_> {
         exchange.hold(context, set.to_bits(), SOON)
     }
 
-    /// Writes what is new to a stream, or that there is nothing.
+    /// Writes what is new to a stream; if that is nothing and its heartbeat is due, this.
     pub(super) fn catch_up(
         &mut self,
         context: &mut Context,
         set: SetId,
+        is_due: bool,
         reply: &mut Reply<'_>,
     ) -> Outcome {
         let mut news = Parts::default();
         let is_all = self.gather(context, set, &mut news);
-        let written = if news.is_empty() && !is_all {
+        let written = if news.is_empty() && !(is_all && is_due) {
             Ok(())
         } else if news.is_empty() {
             sse::heartbeat(reply)

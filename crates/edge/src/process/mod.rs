@@ -26,7 +26,7 @@ pub use crate::descriptors::raise_limit as raise_descriptor_limit;
 pub use error::RunError;
 pub use inherited::InheritedError;
 pub use live::{LiveFinding, Severity, live};
-pub use preflight::{preflight, preflight_warnings};
+pub use preflight::{descriptor_warning, preflight, preflight_warnings};
 pub use reload::ConfigSource;
 #[cfg(test)]
 pub(crate) use server::single_loop;

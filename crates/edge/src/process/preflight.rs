@@ -66,21 +66,21 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     found
 }
 
-/// Returns warnings about what `dwell serve` starts with: certificates that clients refuse, because
-/// they have expired, are not valid yet, or name no host; a limit on open files that is too low.
-///
-/// Shape: the limit is that of this process, which a service manager may set differently.
+/// Returns warnings about certificates that clients refuse, because they have expired, are not
+/// valid yet, or name no host.
 pub fn preflight_warnings(config: &Config) -> Vec<String> {
     let pairs = tls::read(config).unwrap_or_default();
-    let mut warnings = tls::warnings(&pairs, SystemTime::now());
+    tls::warnings(&pairs, SystemTime::now())
+}
+
+/// Returns the warning about a limit on open files that is too low; it reads no file.
+///
+/// Shape: the limit is that of this process, which a service manager may set differently.
+pub fn descriptor_warning(config: &Config) -> Option<String> {
     // The start raises the soft limit to the hard one.
     let descriptors = Descriptors::measure(getrlimit(Resource::Nofile).maximum);
-    warnings.extend(
-        descriptors
-            .shortage(config)
-            .map(|shortage| shortage.to_string()),
-    );
-    warnings
+    let shortage = descriptors.shortage(config);
+    shortage.map(|shortage| shortage.to_string())
 }
 
 /// The servers in the configuration, with their options.

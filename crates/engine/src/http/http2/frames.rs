@@ -125,12 +125,12 @@ impl<A: App> Serve<'_, A> {
             section_bytes_max: self.limits.head.head_bytes_max,
             field_count_max: self.limits.head.field_count_max,
         };
-        let (kept, charge) = if is_first {
-            (self.tables.spare.take(), None)
+        let (kept, charge, is_new) = if is_first {
+            (self.tables.spare.take(), None, true)
         } else {
             let unfinished = self.session.section.take();
-            unfinished.map_or((None, None), |block| {
-                (Some(block.section), Some(block.charge))
+            unfinished.map_or((None, None, false), |block| {
+                (Some(block.section), Some(block.charge), block.is_new)
             })
         };
         let mut section = kept.unwrap_or_else(|| Box::new(FieldSection::new(limits)));
@@ -140,7 +140,7 @@ impl<A: App> Serve<'_, A> {
         let decoded = fields.decode(fragment, ends_block, &mut section);
         decoded.map_err(|_| ErrorCode::COMPRESSION_ERROR)?;
         if !ends_block {
-            return self.keep_block(section, charge);
+            return self.keep_block(section, charge, is_new);
         }
         let result = self.section(stream, &section, ends_stream);
         section.clear();
@@ -153,6 +153,7 @@ impl<A: App> Serve<'_, A> {
         &mut self,
         section: Box<FieldSection>,
         charge: Option<Charge>,
+        is_new: bool,
     ) -> Result<(), ErrorCode> {
         let (budget, max) = (&self.accounts.gathered, self.limits.gathered_bytes_max);
         let bytes = section.capacity_bytes();
@@ -162,7 +163,11 @@ impl<A: App> Serve<'_, A> {
         if !charge.grow(bytes.saturating_sub(charge.bytes()), max) {
             return Err(ErrorCode::ENHANCE_YOUR_CALM);
         }
-        self.session.section = Some(Box::new(Unfinished { section, charge }));
+        self.session.section = Some(Box::new(Unfinished {
+            section,
+            charge,
+            is_new,
+        }));
         Ok(())
     }
 

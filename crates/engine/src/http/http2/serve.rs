@@ -328,8 +328,8 @@ impl<A> Serve<'_, A> {
         } else {
             Wait::Streams
         };
-        // An idle connection has its time from its last answer on.
-        let is_anew = wait == Wait::Idle && self.served;
+        // An idle connection has its time from its last answer on, and each field block its own.
+        let is_anew = self.session.takes_new_block() || wait == Wait::Idle && self.served;
         let now = self.context.tick();
         let waiting = &mut self.session.waiting;
         if let Some(passed) = waiting.turn(wait, is_flushed, is_anew, now) {
@@ -338,7 +338,7 @@ impl<A> Serve<'_, A> {
                     self.context.disarm(self.token);
                     return Fate::Keep;
                 }
-                Wait::Idle => self.limits.idle_timeout,
+                Wait::Idle => self.idle_timeout(),
                 Wait::Block => self.limits.header_timeout,
                 Wait::Write => self.limits.write_timeout,
                 Wait::Leave => LEAVE_TIMEOUT,
@@ -346,6 +346,14 @@ impl<A> Serve<'_, A> {
             self.context.arm(self.token, timeout.saturating_sub(passed));
         }
         Fate::Keep
+    }
+
+    /// The time for the next request.
+    fn idle_timeout(&self) -> Duration {
+        let first = self.waits.first_request_timeout;
+        let is_first = self.session.open.requests == 0;
+        let first = first.filter(|_| is_first);
+        first.unwrap_or(self.limits.idle_timeout)
     }
 
     /// Notes what waits for the socket now.

@@ -58,6 +58,8 @@ pub(super) struct Unfinished {
     pub(super) section: Box<FieldSection>,
     /// Its part in what all connections keep.
     pub(super) charge: Charge,
+    /// It has begun since the connection was looked after last.
+    pub(super) is_new: bool,
 }
 
 /// A request whose head has come, and that is not handed over yet.
@@ -178,8 +180,14 @@ impl Session {
             work: Work::default(),
             put_off: None,
             going: Going::No,
-            waiting: Waiting::new(),
+            waiting: Waiting::new(now),
         }
+    }
+
+    /// Returns true if a field block has begun since the last call, and not ended.
+    pub(super) fn takes_new_block(&mut self) -> bool {
+        let block = self.section.as_mut();
+        block.is_some_and(|block| std::mem::take(&mut block.is_new))
     }
 
     /// The tokens of its streams.

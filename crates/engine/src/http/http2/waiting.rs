@@ -32,13 +32,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// A connection waits for its first request.
-    pub(super) fn new() -> Self {
+    /// A connection waits for its first request from now on, whose deadline is set.
+    pub(super) fn new(now: Tick) -> Self {
         Self {
             current: Wait::Idle,
             beneath: Wait::Idle,
-            has_begun: false,
-            since: Tick::new(0),
+            has_begun: true,
+            since: now,
         }
     }
 
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn output_moves_no_deadline_but_its_own() {
         for wait in [Wait::Idle, Wait::Block, Wait::Leave] {
-            let mut waiting = Waiting::new();
+            let mut waiting = Waiting::new(NOW);
             waiting.turn(Wait::Streams, true, false, NOW);
             assert_eq!(waiting.turn(wait, true, false, NOW), Some(Duration::ZERO));
             assert_eq!(waiting.turn(wait, true, false, NOW.plus(5)), None);
@@ -103,8 +103,31 @@ mod tests {
     }
 
     #[test]
+    fn output_gives_the_first_request_no_more_time() {
+        let mut waiting = Waiting::new(NOW);
+        let output = waiting.turn(Wait::Idle, false, false, NOW.plus(1));
+        assert_eq!(output, Some(Duration::ZERO));
+        let idle = waiting.turn(Wait::Idle, true, false, NOW.plus(4));
+        assert_eq!(idle, Some(TICK * 4));
+    }
+
+    #[test]
+    fn each_of_the_field_blocks_in_a_row_has_its_own_time() {
+        let mut waiting = Waiting::new(NOW);
+        waiting.turn(Wait::Block, true, true, NOW.plus(1));
+        assert_eq!(waiting.turn(Wait::Block, true, false, NOW.plus(5)), None);
+        let next = waiting.turn(Wait::Block, true, true, NOW.plus(6));
+        assert_eq!(next, Some(Duration::ZERO));
+        // One that begins while output waits has its time from then on.
+        waiting.turn(Wait::Block, false, false, NOW.plus(7));
+        assert_eq!(waiting.turn(Wait::Block, false, true, NOW.plus(9)), None);
+        let goes_on = waiting.turn(Wait::Block, true, false, NOW.plus(12));
+        assert_eq!(goes_on, Some(TICK * 3));
+    }
+
+    #[test]
     fn an_idle_connection_has_its_time_once_its_last_answer_is_written() {
-        let mut waiting = Waiting::new();
+        let mut waiting = Waiting::new(NOW);
         assert_eq!(
             waiting.turn(Wait::Idle, false, true, NOW),
             Some(Duration::ZERO)
@@ -117,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_field_block_has_its_time_from_its_beginning_on() {
-        let mut waiting = Waiting::new();
+        let mut waiting = Waiting::new(NOW);
         waiting.turn(Wait::Idle, false, false, NOW);
         assert_eq!(waiting.turn(Wait::Block, false, false, NOW.plus(1)), None);
         let block = waiting.turn(Wait::Block, true, false, NOW.plus(4));
