@@ -170,6 +170,18 @@ def test_a_page_of_another_origin_changes_nothing(start_dwell):
     assert admin(edge, "/-/keys/a", "DELETE", **bearer, **own, **host).status == 404
 
 
+def test_who_may_not_publish_is_told_so_whatever_the_length_of_the_value(start_dwell):
+    edge = start_dwell(publish={"token": "0123456789abcdef"})
+    with Connection(edge.admin_address) as connection:
+        assert connection.get("/-/keys/a", "PUT", body=b"value").status == 401
+    with Connection(edge.admin_address) as connection:
+        fields = {"Authorization": "Bearer 0123456789abcdeg"}
+        assert connection.get("/-/keys/a", "PUT", fields, body=b"x" * 100_000).status == 401
+    with Connection(edge.admin_address) as connection:
+        fields = {"Origin": "https://evil.example"}
+        assert connection.get("/-/keys/a", "PUT", fields, body=b"value").status == 403
+
+
 def test_a_scrape_is_quick_while_many_wait(lone_edge, cleanup):
     lone_edge.store().set(KEY, b"value")
     fields = {"If-None-Match": lone_edge.get(KEY).etag}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import pytest
 
@@ -212,6 +213,138 @@ def test_responses_are_shown_by_status_and_the_title_tells_processes_apart(
     assert page.run("coarse.length") >= 1
     page.run("document.getElementById('range').click()")
     assert page.text(".begin") == "2 min ago"
+    assert page.run("window.faults ?? []") == []
+
+
+def cells(page, table, name):
+    """The values in the row of this name, of a table with columns."""
+    rows = page.run(
+        f"[...document.querySelectorAll('#{table} tr')]"
+        ".map((row) => [...row.children].map((cell) => cell.innerText))"
+    )
+    return {row[0]: row[1:] for row in rows}.get(name)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_routes_and_listeners_have_their_figures(start_dwell, browser, cleanup, width, dark):
+    dwell = start_dwell(
+        route=[{"prefix": "/poll/"}, {"prefix": "/live/", "publish": True}],
+        publish={"token": "0123456789abcdef"},
+    )
+    dwell.store().set(KEY, b"value")
+    fields = {"If-None-Match": dwell.get(KEY).etag}
+    for _ in range(3):
+        cleanup.enter_context(dwell.connect()).ask(f"{KEY}?wait=30", fields=fields)
+    cleanup.enter_context(EventStream(dwell.address, "/live/bob").begin())
+    dwell.await_waiters(4)
+    assert dwell.get("/live/nobody").status == 404
+    with dwell.connect() as client:
+        assert client.get("/live/alice", "PUT", body=b"value").status == 401
+    page = open_page(browser, dwell, width=width, dark=dark)
+    cleanup.callback(page.close)
+    until(lambda: (cells(page, "routes", "/poll/") or [""] * 2)[1] == "3", "three polls wait")
+    assert cells(page, "routes", "/live/")[1] == "1"
+    assert "1 response" in page.text("#routes-note").replace("responses", "response")
+    address = ports.text(dwell.address)
+    # What was refused, and what is held, came by this listener.
+    assert int(cells(page, "listeners", address)[-1]) >= 7
+    # Rates are of what comes while the page is open.
+    until(
+        lambda: dwell.get(KEY).status == 200 and cells(page, "routes", "/poll/")[2] == "100 %",
+        "the share of the cache is shown",
+    )
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("window.faults ?? []") == []
+
+
+def test_a_reload_changes_which_routes_there_are(start_dwell, cleanup):
+    dwell = start_dwell(route=[{"prefix": "/poll/"}, {"prefix": "/old/"}])
+    stream = cleanup.enter_context(EventStream(dwell.address, "/old/a").begin())
+    dwell.await_waiters(1)
+    with viewer(dwell) as first:
+        history(first)
+        routes = {route["name"]: route for route in figures(first)["numbers"]["routes"]}
+    assert {name: route["waiting"] for name, route in routes.items()} == {"/old/": 1, "/poll/": 0}
+    dwell.rewrite(route=[{"prefix": "/poll/"}, {"prefix": "/new/"}])
+    dwell.signal(signal.SIGHUP)
+    dwell.await_metric(2, "dwell_config_generation")
+    cleanup.enter_context(EventStream(dwell.address, "/new/a").begin())
+    dwell.await_waiters(2)
+
+    def waiting():
+        with viewer(dwell) as second:
+            history(second)
+            found = figures(second)["numbers"]["routes"]
+        return {route["name"]: route["waiting"] for route in found}
+
+    until(lambda: waiting() == {"/old/": 1, "/poll/": 0, "/new/": 1}, "each has its own")
+    stream.close()
+    until(lambda: waiting() == {"/old/": 0, "/poll/": 0, "/new/": 1}, "it has left")
+
+
+def test_a_server_that_is_left_out_has_the_reason(start_dwell, app, browser, cleanup):
+    nobody = f"http://{ports.text(ports.free_address())}"
+    dwell = start_dwell(upstream={"url": [app.url, nobody], "failures_max": 1})
+    page = open_page(browser, dwell)
+    cleanup.callback(page.close)
+    reasons = "[...document.querySelectorAll('#upstream tr.reason')].map((row) => row.innerText)"
+
+    def is_left_out():
+        dwell.get("/page")
+        return any("Left out" in text for text in page.run(reasons))
+
+    until(is_left_out, "the one without a server is left out")
+    [reason] = page.run(reasons)
+    assert "refused" in reason, reason
+    shown = "document.getElementById('events').innerText"
+    page.wait_for(f"{shown}.includes('upstream is left out')")
+    assert nobody.removeprefix("http://") in page.run(shown)
+    assert page.run("window.faults ?? []") == []
+
+
+def test_events_of_the_process_are_shown(start_dwell, memcached, browser, cleanup):
+    dwell = start_dwell(memcached={"servers": [memcached.name]}, log={"level": "off"})
+    page = open_page(browser, dwell, width=390)
+    cleanup.callback(page.close)
+    shown = "document.getElementById('events').innerText"
+    dwell.signal(signal.SIGHUP)
+    page.wait_for(f"{shown}.includes('configuration read')")
+    dwell.get(KEY)
+    memcached.kill()
+
+    def is_lost():
+        dwell.get(KEY)
+        return re.search("memcached (does not answer|has closed)", page.run(shown))
+
+    until(is_lost, "the store is lost")
+    events = json.loads(dwell.admin("/-/events").body)["events"]
+    numbers = [event["number"] for event in events]
+    assert numbers == sorted(numbers)
+    assert page.run("document.documentElement.scrollWidth") <= 390
+    assert page.run("window.faults ?? []") == []
+
+
+def test_a_page_has_what_was_before_it_was_opened(lone_edge, browser, cleanup):
+    lone_edge.store().set(KEY, b"value")
+    for _ in range(20):
+        lone_edge.get(KEY)
+    past = json.loads(lone_edge.admin("/-/history").body)
+    assert past["interval_ms"] == 10_000
+    readings = past["readings"]
+    assert readings[-1]["polls"]["hit"] >= 20
+    assert len(readings) >= 2
+    assert readings[0]["at"] <= readings[-1]["at"]
+    assert len(readings[-1]["request_duration"]) == len(past["bounds"]) + 1
+    page = open_page(browser, lone_edge)
+    cleanup.callback(page.close)
+    page.wait_for("coarse.length >= 2")
+    page.run("document.getElementById('range').click()")
+    hits = page.run("coarse.map((reading) => reading.polls.hit ?? 0)")
+    # The first reading is of the start, before anything was asked.
+    assert hits[0] == 0
+    assert hits[-1] >= 20
+    assert page.run("document.querySelectorAll('#polls-chart path').length") > 0
     assert page.run("window.faults ?? []") == []
 
 

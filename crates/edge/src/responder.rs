@@ -8,7 +8,7 @@ use crate::config::{Config, RouteId, Routes};
 use crate::held::{held, hold};
 use crate::ids::CLIENT_STREAM;
 use crate::log::{AccessLine, AccessWriter, TraceId};
-use crate::metrics::{LoopMetrics, PollOutcome, StatusClass};
+use crate::metrics::{LoopMetrics, PollOutcome, RouteCells, StatusClass};
 use bytes::Bytes;
 use dwell_engine::{
     Body, ClientNames, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields,
@@ -113,9 +113,7 @@ impl ResponseLog {
 
     /// Counts a response by its status.
     pub(crate) fn count(&self, status: u16) {
-        let digit = usize::from(status / 100).min(9);
-        let class = StatusClass::BY_DIGIT[digit];
-        self.metrics.http_requests.increment(class);
+        self.metrics.http_requests.increment(class_of(status));
     }
 
     /// Sends and logs a response to the request at hand, which is neither a poll nor proxied.
@@ -169,18 +167,22 @@ impl ResponseLog {
 pub(crate) struct Responses {
     pub(crate) log: ResponseLog,
     pub(crate) cors: CorsTable,
+    /// The places of the figures of routes.
+    pub(crate) figures: RouteFigures,
 }
 
 impl Responses {
     pub(crate) fn new(log: ResponseLog, routes: &Routes) -> Self {
         let cors = CorsTable::of(routes);
-        Self { log, cors }
+        let figures = RouteFigures::of(&log.metrics, routes);
+        Self { log, cors, figures }
     }
 
     /// The same for routes that have changed: what was granted to held requests stays theirs.
     pub(crate) fn reconfigured(&self, log: ResponseLog, routes: &Routes) -> Self {
         let cors = self.cors.reconfigured(routes);
-        Self { log, cors }
+        let figures = RouteFigures::of(&log.metrics, routes);
+        Self { log, cors, figures }
     }
 }
 
@@ -194,6 +196,8 @@ pub(crate) struct Responder<'a, 'r> {
     arrived: Instant,
     /// The outcome of a poll, unless it is the application's.
     outcome: Option<PollOutcome>,
+    /// The route of the request.
+    route: Option<RouteId>,
     /// Route and origin of the page that asked, if answers say anything of it.
     page: Option<(RouteId, CorsGrant)>,
     /// The connection is closed after the answer.
@@ -208,6 +212,8 @@ pub(crate) trait HeldRequest {
 
     /// The request as far as it was kept for the access log.
     fn line(&self) -> Option<RequestLine<'_>>;
+
+    fn route(&self) -> RouteId;
 
     /// Its route and the CORS grant of its page, if it has one.
     fn page(&self) -> Option<(RouteId, CorsGrant)>;
@@ -267,6 +273,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             protocol: Protocol::of(request.exchange),
             arrived: context.now(),
             outcome: None,
+            route: None,
             page: None,
             closes: false,
         }
@@ -304,9 +311,16 @@ impl<'a, 'r> Responder<'a, 'r> {
             protocol: Protocol::of(request.exchange()),
             arrived: request.arrived(),
             outcome: None,
+            route: Some(request.route()),
             page: request.page(),
             closes: false,
         }
+    }
+
+    /// Has its response counted among those of a route.
+    pub(crate) fn on_route(mut self, route: RouteId) -> Self {
+        self.route = Some(route);
+        self
     }
 
     /// The client's address, asked of the system.
@@ -338,6 +352,9 @@ impl<'a, 'r> Responder<'a, 'r> {
     /// Counts how a poll ends; said before its answer is sent.
     pub(crate) fn ends(&mut self, outcome: PollOutcome) {
         self.responses.log.metrics.polls.increment(outcome);
+        if let Some(cells) = self.route_cells() {
+            cells.polls.increment(outcome);
+        }
         self.outcome = Some(outcome);
     }
 
@@ -464,9 +481,17 @@ impl<'a, 'r> Responder<'a, 'r> {
     /// Counts an answer, and writes its line of the access log.
     fn note(&self, context: &Context, status: u16, body: &Body<'_>) {
         self.responses.log.count(status);
+        if let Some(cells) = self.route_cells() {
+            count_response(cells, status);
+        }
         if self.responses.log.is_written() {
             self.write_line(context, status, body);
         }
+    }
+
+    fn route_cells(&self) -> Option<&RouteCells> {
+        let responses = &self.responses;
+        responses.figures.cells(&responses.log.metrics, self.route?)
     }
 
     fn write_line(&self, context: &Context, status: u16, body: &Body<'_>) {
@@ -489,6 +514,54 @@ impl<'a, 'r> Responder<'a, 'r> {
         };
         self.responses.log.write(context, &logged);
     }
+}
+
+/// The places of the figures of routes, by the places of these.
+#[derive(Debug)]
+pub(crate) struct RouteFigures(Vec<Option<usize>>);
+
+impl RouteFigures {
+    fn of(metrics: &LoopMetrics, routes: &Routes) -> Self {
+        let routes = routes.by_id().iter();
+        Self(
+            routes
+                .map(|route| metrics.route_names.of(&route.prefix))
+                .collect(),
+        )
+    }
+
+    fn cells<'m>(&self, metrics: &'m LoopMetrics, route: RouteId) -> Option<&'m RouteCells> {
+        let place = self.0.get(route.index()).copied()??;
+        metrics.routes.get(place)
+    }
+
+    /// Tells how many wait on each route, by the places of these.
+    pub(crate) fn tell_waiting(&self, metrics: &LoopMetrics, counts: &[i64]) {
+        for (place, count) in self.0.iter().zip(counts) {
+            let cells = place.and_then(|place| metrics.routes.get(place));
+            if let Some(cells) = cells {
+                cells.waiting.set(*count);
+            }
+        }
+    }
+
+    /// Tells that nobody waits on any route.
+    pub(crate) fn tell_nobody(&self, metrics: &LoopMetrics) {
+        self.tell_waiting(metrics, &vec![0; self.0.len()]);
+    }
+}
+
+fn count_response(cells: &RouteCells, status: u16) {
+    cells.responses.increment(class_of(status));
+    match status {
+        401 | 403 => cells.denied.increment(),
+        429 => cells.limited.increment(),
+        _ => {}
+    }
+}
+
+fn class_of(status: u16) -> StatusClass {
+    StatusClass::BY_DIGIT[usize::from(status / 100).min(9)]
 }
 
 /// The same body once more; nothing is copied.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -70,6 +71,8 @@ struct Member {
     is_probed: bool,
     /// The tag of the request that tries whether it answers again.
     trial: Option<u64>,
+    /// The reason for which it is left out.
+    reason: Option<Arc<str>>,
 }
 
 /// The visible state of one server.
@@ -150,6 +153,7 @@ impl UpstreamGroup {
                 address: server.address,
                 is_probed: false,
                 trial: None,
+                reason: None,
             }
         });
         Self {
@@ -200,6 +204,11 @@ impl UpstreamGroup {
             is_up: member.health.is_in_use(),
             outstanding: member.client.outstanding(),
         })
+    }
+
+    /// The reason for which the server at this place is left out, if it is.
+    pub(crate) fn reason(&self, index: usize) -> Option<Arc<str>> {
+        self.members.get(index)?.reason.clone()
     }
 
     /// Takes the number of requests retried on another server since the last call.
@@ -340,7 +349,7 @@ impl UpstreamGroup {
             is_back |= member.health.answered(now, head.witness, is_proof);
         }
         if is_back {
-            log_restored(member.address);
+            member.is_restored();
         }
         if let Some(result) = seen.check {
             self.note_check(now, index, &result);
@@ -455,7 +464,7 @@ impl UpstreamGroup {
         match result {
             Ok(..400) => {
                 if member.health.note_passed_check() {
-                    log_restored(member.address);
+                    member.is_restored();
                 }
             }
             Ok(status) => self.note_failed_check(now, index, &format_args!("status {status}")),
@@ -468,7 +477,7 @@ impl UpstreamGroup {
     fn note_failed_check(&mut self, now: Instant, index: usize, reason: &dyn Display) {
         let member = &mut self.members[index];
         if member.health.note_failed_check(now) {
-            log_ejected(member.address, reason);
+            member.is_ejected(&format_args!("health check: {reason}"));
         }
     }
 
@@ -484,7 +493,7 @@ impl UpstreamGroup {
             Fault::Gateway => member.health.unanswered(now, witness, may_leave),
         };
         if leaves {
-            log_ejected(member.address, error);
+            member.is_ejected(error);
         }
     }
 
@@ -521,12 +530,16 @@ impl UpstreamGroup {
     }
 }
 
-fn log_ejected(server: SocketAddr, reason: &dyn Display) {
-    tracing::warn!(%server, %reason, "upstream is left out");
-}
+impl Member {
+    fn is_ejected(&mut self, reason: &dyn Display) {
+        self.reason = Some(reason.to_string().into());
+        tracing::warn!(server = %self.address, %reason, "upstream is left out");
+    }
 
-fn log_restored(server: SocketAddr) {
-    tracing::info!(%server, "upstream is back in use");
+    fn is_restored(&mut self) {
+        self.reason = None;
+        tracing::info!(server = %self.address, "upstream is back in use");
+    }
 }
 
 fn check_request(path: &str, authority: &str) -> Bytes {

@@ -5,6 +5,7 @@ use crate::{Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The clients of the application that a loop has.
@@ -180,6 +181,11 @@ impl Upstreams {
     /// The servers of the current options as they stand now, in the order of those.
     pub fn statuses(&self) -> impl Iterator<Item = UpstreamStatus> {
         self.current.iter().flat_map(UpstreamGroup::statuses)
+    }
+
+    /// The reason for which the server at this place among them is left out, if it is.
+    pub fn reason(&self, index: usize) -> Option<Arc<str>> {
+        self.current.as_ref()?.reason(index)
     }
 
     /// Figures of now, and of what has happened since this was called last.

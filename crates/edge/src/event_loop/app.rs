@@ -2,6 +2,8 @@
 
 use super::admission::Admission;
 use super::challenges;
+use super::listener_figures::ListenerFigures;
+use super::tokens::kind;
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
@@ -19,7 +21,7 @@ use dwell_engine::{
     App, Body, BodyPlan, Detached, ExchangeId, Http, HttpEvent, Outcome, ProxyHeaderFailure, Reply,
     Request, Response,
 };
-use dwell_evloop::{Context, Id, Stream};
+use dwell_evloop::{Context, Id, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::{Expiry, Store};
 use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
@@ -34,6 +36,7 @@ pub(crate) struct Front {
     pub(crate) polls: Polls,
     pub(crate) proxy: Proxy,
     pub(crate) admission: Admission,
+    pub(crate) listeners: ListenerFigures,
     /// Pages that are served before any route, and the store that they set keys in.
     pages: Option<(Box<dyn Pages>, Arc<Store>)>,
     /// Outage of the application.
@@ -54,6 +57,7 @@ impl Front {
     ) -> Self {
         Self {
             config,
+            listeners: ListenerFigures::new(Arc::clone(&log.metrics)),
             log,
             polls,
             proxy,
@@ -250,6 +254,9 @@ impl App for Front {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
+        let connection = request.exchange.connection();
+        let is_stream = connection.kind() == kind::CLIENT_STREAM;
+        self.listeners.requested(connection, is_stream);
         if self.pages.is_some() && self.serve_page(context, request, reply) {
             return Outcome::Answered;
         }
@@ -265,6 +272,26 @@ impl App for Front {
             Ok(None) => self.proxy.request(context, request, reply),
             Err(_) => self.polls.refuse_ambiguous(context, request, reply),
         }
+    }
+
+    fn opened(
+        &mut self,
+        _context: &mut Context,
+        connection: Token,
+        _stream: &Stream,
+        listener: Option<Token>,
+    ) {
+        self.listeners.opened(connection, listener);
+    }
+
+    fn stream_opened(
+        &mut self,
+        _context: &mut Context,
+        connection: Token,
+        stream: Token,
+        _socket: &Stream,
+    ) {
+        self.listeners.stream_opened(connection, stream);
     }
 
     fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {

@@ -11,6 +11,7 @@ mod challenges;
 mod change_feed;
 mod ending;
 mod http2_figures;
+mod listener_figures;
 mod message;
 mod output;
 mod presence;
@@ -32,18 +33,19 @@ pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
 pub(crate) use presence::PresenceReports;
 pub(crate) use redis::RedisCache;
-pub(crate) use servers::Servers;
+pub(crate) use servers::{Servers, shown_address};
 pub(crate) use settings::{Listening, Settings, http_limits};
 pub(crate) use supervise::Supervise;
 pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, TokenEvent, UPSTREAM_KINDS, kind};
 
 use crate::handoff::Handoff;
 use crate::metrics::LoopMetrics;
+use crate::ops::dashboard::HISTORY_INTERVAL;
 use crate::published;
 use dwell_evloop::{Context, Driver, Fleet, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::Upstreams;
 use std::sync::Arc;
-use tokens::{DRAIN, ENCODINGS, EXPIRE, FOLLOW, OWED, RECHECK, RELEASE, WATCHDOG};
+use tokens::{DRAIN, ENCODINGS, EXPIRE, FOLLOW, HISTORY, OWED, RECHECK, RELEASE, WATCHDOG};
 
 /// One event loop with its components.
 #[derive(Debug)]
@@ -74,6 +76,15 @@ impl EdgeLoop {
             supervisor.serves();
         }
         self.arm_watchdog(context);
+        self.keep_reading(context);
+    }
+
+    /// Keeps a reading of the figures for the dashboard, now and from time to time.
+    fn keep_reading(&mut self, context: &mut Context) {
+        if let Some(admin) = &mut self.servers.admin {
+            admin.keep_reading(context);
+            context.arm(HISTORY, HISTORY_INTERVAL);
+        }
     }
 
     fn arm_watchdog(&self, context: &mut Context) {
@@ -98,6 +109,7 @@ impl EdgeLoop {
             }
             ENCODINGS => polls.let_encodings_go(),
             RELEASE => self.output.release_memory(),
+            HISTORY => self.keep_reading(context),
             FOLLOW => polls.recheck_flights(context, http),
             OWED => polls.recheck_owed(context, http),
             _ => {}

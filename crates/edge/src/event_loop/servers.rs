@@ -33,6 +33,16 @@ pub(crate) struct Servers {
     pub(crate) elsewhere: usize,
 }
 
+/// The address that a listener of clients has, and true if it is one of `tls.listen`.
+pub(crate) fn shown_address(
+    config: &Config,
+    configured: SocketAddr,
+    listener: &Listener,
+) -> (SocketAddr, bool) {
+    let is_secure = config.tls.listen.contains(&configured);
+    (listener.address().unwrap_or(configured), is_secure)
+}
+
 impl Servers {
     /// Passes an event to the component that owns `token`.
     pub(super) fn token_event(
@@ -154,8 +164,12 @@ impl Servers {
         }
         for (address, mut listener) in settings.take_listeners(index) {
             listener.secure(acceptor_at(&address));
+            let (shown, is_secure) = shown_address(config, address, &listener);
             match self.http.listen_as(context, listener) {
-                Ok(token) => self.listening.push((address, token)),
+                Ok(token) => {
+                    front.listeners.name(token, shown, is_secure);
+                    self.listening.push((address, token));
+                }
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),
             }
         }

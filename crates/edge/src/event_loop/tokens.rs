@@ -72,3 +72,5 @@ pub(super) const OUTPUT: Token = Token::new(kind::TIMER, 0, 10);
 pub(super) const ENCODINGS: Token = Token::new(kind::TIMER, 0, 11);
 /// Releases memory.
 pub(super) const RELEASE: Token = Token::new(kind::TIMER, 0, 12);
+/// Keeps a reading of the figures for the dashboard, on the loop with the admin listener.
+pub(super) const HISTORY: Token = Token::new(kind::TIMER, 0, 13);

@@ -327,6 +327,7 @@ impl EdgeLoop {
     /// Copies gauges for scrapes: at the end of every turn, and before the first, which may answer
     /// one.
     pub(crate) fn keep_counts(&mut self) {
+        self.front.polls.keep_waits_by_route();
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);
         cells.connections_open.set(figure(servers.connections()));

@@ -18,11 +18,20 @@ pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
     metrics
         .upstream_outstanding
         .set(figure(figures.outstanding));
-    for (cell, status) in metrics.upstreams.iter().zip(upstreams.statuses()) {
-        cell.set(if status.is_up {
+    let cells = metrics.upstreams.iter().zip(&metrics.upstream_details);
+    for (index, status) in upstreams.statuses().enumerate() {
+        let Some((cell, details)) = cells.clone().nth(index) else {
+            break;
+        };
+        let state = if status.is_up {
             ServerState::Up
         } else {
             ServerState::Down
-        });
+        };
+        details.outstanding.set(figure(status.outstanding));
+        if cell.state() != state {
+            cell.set(state);
+            details.set_reason(upstreams.reason(index));
+        }
     }
 }

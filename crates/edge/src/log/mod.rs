@@ -5,6 +5,7 @@ mod events;
 mod json;
 mod losses;
 mod outage;
+mod recent;
 mod throttle;
 mod time;
 mod trace;
@@ -13,11 +14,13 @@ pub(crate) use access::{AccessLine, AccessLog, AccessSwitch, AccessWriter};
 pub use events::end;
 pub(crate) use events::write_in_background;
 pub(crate) use outage::Outage;
+pub(crate) use recent::{events_number, recent_events};
 pub(crate) use throttle::LogThrottle;
 pub(crate) use time::write_rfc3339;
 pub(crate) use trace::{TRACEPARENT, TraceId, with_trace};
 
 use events::{EventLine, JsonEvents};
+use recent::RecentLayer;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 use std::io::{self, IsTerminal};
@@ -25,14 +28,16 @@ use std::sync::OnceLock;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{fmt, reload};
+use tracing_subscriber::{Layer, fmt, reload};
 
 /// Logs the events of the whole process, and its panics, to standard error.
 ///
 /// Shape: only the first call has an effect.
 pub fn start(config: &LogConfig) {
     let (level, handle) = reload::Layer::new(filter(config.level));
-    let registry = tracing_subscriber::registry().with(level);
+    // The dashboard has its events whatever the level is.
+    let recent = RecentLayer.with_filter(LevelFilter::INFO);
+    let registry = tracing_subscriber::registry().with(recent);
     // The thread name tells which loop has logged an event.
     let events = fmt::layer()
         .with_thread_names(true)
@@ -43,11 +48,11 @@ pub fn start(config: &LogConfig) {
         LogFormat::Text => {
             let is_terminal = io::stderr().is_terminal();
             let events = events.with_target(false).with_ansi(is_terminal);
-            registry.with(events).try_init()
+            registry.with(events.with_filter(level)).try_init()
         }
         LogFormat::Json => {
             let events = events.event_format(JsonEvents);
-            registry.with(events).try_init()
+            registry.with(events.with_filter(level)).try_init()
         }
     };
     if started.is_ok() {

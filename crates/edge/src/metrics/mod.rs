@@ -6,6 +6,7 @@
 mod expose;
 mod health;
 mod labels;
+mod places;
 mod process;
 mod reference;
 mod server_states;
@@ -20,6 +21,7 @@ pub(crate) use labels::{
     StatusClass, StreamEnd, StreamRefusal, UpstreamOutcome, WakeOutcome, WebhookOutcome,
     add_handshakes,
 };
+pub(crate) use places::{ListenerCells, PLACES_MAX, Places, RouteCells, UpstreamCells};
 pub(crate) use process::ProcessFigures;
 pub use reference::metrics_page;
 pub(crate) use server_states::{NamedServers, ServerCell, ServerState};
@@ -78,12 +80,20 @@ impl Metrics {
         started_unix_seconds: u64,
     ) -> Self {
         let cells = |count| (0..count).map(|_| ServerCell::default()).collect();
+        let (route_names, listener_names) = <(Arc<Places>, Arc<Places>)>::default();
         let one = || {
             Arc::new(LoopMetrics {
                 servers: cells(servers.len()),
                 watches: cells(servers.len()),
                 upstreams: cells(UPSTREAMS_MAX),
+                upstream_details: (0..UPSTREAMS_MAX)
+                    .map(|_| UpstreamCells::default())
+                    .collect(),
                 upstream_heads: (0..UPSTREAMS_MAX).map(|_| Histogram::default()).collect(),
+                route_names: Arc::clone(&route_names),
+                routes: (0..PLACES_MAX).map(|_| RouteCells::default()).collect(),
+                listener_names: Arc::clone(&listener_names),
+                listeners: (0..PLACES_MAX).map(|_| ListenerCells::default()).collect(),
                 ..LoopMetrics::default()
             })
         };
@@ -181,6 +191,23 @@ impl Metrics {
         self.best_of(&names, |of_loop| &of_loop.upstreams)
     }
 
+    /// The application's servers, each with its states on all loops, and what the loops have of it.
+    pub(crate) fn upstream_details(&self) -> Vec<(String, Vec<(ServerState, &UpstreamCells)>)> {
+        let names = Arc::clone(&self.lock_upstreams());
+        let of = |index: usize| {
+            let of_loops = self.loops.iter();
+            let cells = of_loops.map(move |of| {
+                let state = of.upstreams[index].state();
+                (state, &of.upstream_details[index])
+            });
+            cells.collect()
+        };
+        let names = names.iter().take(UPSTREAMS_MAX).enumerate();
+        names
+            .map(|(index, name)| (name.clone(), of(index)))
+            .collect()
+    }
+
     /// Times to first byte of the application's servers, in the same order.
     pub(crate) fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
         let names = Arc::clone(&self.lock_upstreams());
@@ -242,6 +269,20 @@ impl Metrics {
     pub(crate) fn total<C: Cell>(&self, of: fn(&LoopMetrics) -> &C) -> C::Total {
         let cells: Vec<&C> = self.loops.iter().map(|cells| of(cells)).collect();
         C::total(&cells)
+    }
+
+    /// The routes, or the listeners, of all loops: each with its cells on every loop.
+    pub(crate) fn places<C>(
+        &self,
+        names: fn(&LoopMetrics) -> &Places,
+        cells: fn(&LoopMetrics) -> &[C],
+    ) -> Vec<(String, Vec<&C>)> {
+        let names = self.loops.first().map(|of| names(of).names());
+        let of = |place| self.loops.iter().filter_map(move |of| cells(of).get(place));
+        let names = names.into_iter().flatten().enumerate();
+        names
+            .map(|(place, name)| (name, of(place).collect()))
+            .collect()
     }
 
     /// The highest value of a cell that each loop sets to what it has seen.

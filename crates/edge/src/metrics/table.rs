@@ -12,7 +12,9 @@ use super::labels::{
     ReloadOutcome, StatusClass, StreamEnd, StreamRefusal, UpstreamOutcome, WakeOutcome,
     WebhookOutcome,
 };
-use super::{NamedServers, ServerCell, ServerState, figure};
+use super::{
+    ListenerCells, NamedServers, Places, RouteCells, ServerCell, ServerState, UpstreamCells, figure,
+};
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram, HistogramSet};
 use dwell_redis::{
@@ -104,8 +106,18 @@ metrics! {
         pub watches: Box<[ServerCell]>,
         /// State of each of the application's servers.
         pub upstreams: Box<[ServerCell]>,
+        /// What else the dashboard shows of them.
+        pub upstream_details: Box<[UpstreamCells]>,
         /// From a request sent to each of them to the head of its answer.
         pub upstream_heads: Box<[Histogram]>,
+        /// Prefixes of routes; all loops have the same.
+        pub route_names: Arc<Places>,
+        /// Figures of each of them.
+        pub routes: Box<[RouteCells]>,
+        /// Addresses of the clients' listeners; all loops have the same.
+        pub listener_names: Arc<Places>,
+        /// Figures of each of them.
+        pub listeners: Box<[ListenerCells]>,
     }
 
     "dwell_build": Info = "Version of the program" => |_| ("version", env!("CARGO_PKG_VERSION"));

@@ -100,6 +100,11 @@ impl Admin {
         }
     }
 
+    /// Keeps a reading of the figures for the dashboard.
+    pub(crate) fn keep_reading(&mut self, context: &Context) {
+        self.app.dashboard.keep_reading(context);
+    }
+
     pub(crate) fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<()> {
         self.http.listen(context, listener).map(drop)
     }
@@ -296,13 +301,19 @@ impl App for AdminApp {
         head: &RequestHead<'_, '_>,
         _: &Stream,
     ) -> BodyPlan {
-        let is_value = head.path.starts_with(KEYS);
-        let bytes_max = if is_value && self.tokens.bearer(head.fields) == Bearer::Known {
-            self.value_bytes_max
-        } else {
-            0
-        };
-        BodyPlan::Collect { bytes_max }
+        if !head.path.starts_with(KEYS) {
+            return BodyPlan::Collect { bytes_max: 0 };
+        }
+        let is_refused = self.guard.refusal(head).is_some();
+        if is_refused || self.tokens.bearer(head.fields) != Bearer::Known {
+            // Its head alone is answered, so that the length of the body decides nothing.
+            return BodyPlan::Stream {
+                bytes_max: u64::MAX,
+            };
+        }
+        BodyPlan::Collect {
+            bytes_max: self.value_bytes_max,
+        }
     }
 
     fn request(
@@ -341,9 +352,13 @@ impl App for AdminApp {
                     body: Body::Slice(text.as_bytes()),
                 });
             }
-            (_, dashboard::PAGE_PATH | dashboard::EVENTS_PATH) => {
-                return self.dashboard.request(context, request, reply);
-            }
+            (
+                _,
+                dashboard::PAGE_PATH
+                | dashboard::EVENTS_PATH
+                | dashboard::HISTORY_PATH
+                | dashboard::RECENT_PATH,
+            ) => return self.dashboard.request(context, request, reply),
             (_, EXPLAIN_PATH) => return self.desk.explain(request, reply),
             (_, WATCHED_PATH) => return self.desk.watched(request, reply),
             (_, "/-/health" | "/-/metrics") => reply.send(&Response {
@@ -353,7 +368,8 @@ impl App for AdminApp {
             }),
             _ => reply.text(
                 404,
-                "here are /-/, /-/health, /-/metrics, /-/watched, /-/explain and /-/keys/KEY",
+                "here are /-/, /-/health, /-/metrics, /-/history, /-/events, /-/watched, \
+                 /-/explain and /-/keys/KEY",
             ),
         }
         Outcome::Answered

@@ -1,5 +1,5 @@
 //! The listener for operators: health, metrics, the dashboard, and queries to all loops.
 
 pub(crate) mod admin;
-mod dashboard;
+pub(crate) mod dashboard;
 pub(crate) mod query;

@@ -64,7 +64,8 @@ impl Polls {
             return self.publications().request(context, route, request, reply);
         }
         let is_guarded = rules.is_guarded;
-        let mut to = Responder::now(reply, request, &self.responses, context);
+        let to = Responder::now(reply, request, &self.responses, context);
+        let mut to = to.on_route(route);
         let identity = if is_guarded {
             match self.access_checks().admit(context, route, request, &mut to) {
                 Ok(identity) => Some(identity),

@@ -62,6 +62,10 @@ impl HeldRequest for MultiPoll {
         self.request.as_deref()?.line()
     }
 
+    fn route(&self) -> RouteId {
+        self.route
+    }
+
     fn page(&self) -> Option<(RouteId, CorsGrant)> {
         Some((self.route, self.origin?))
     }

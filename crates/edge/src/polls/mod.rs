@@ -176,6 +176,8 @@ impl Polls {
         let in_use = self.routes.in_use(held);
         self.routes.replace(config, in_use);
         let log = self.responses.log.reconfigured(config);
+        self.responses.figures.tell_nobody(&log.metrics);
+        self.waiters.by_route.tell_again();
         self.responses = Arc::new(self.responses.reconfigured(log, &self.routes));
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.held_max);
@@ -248,6 +250,16 @@ impl Polls {
     /// Polls and streams that wait for a change now.
     pub(crate) fn waiting(&self) -> usize {
         self.waiters.waiting()
+    }
+
+    /// Copies the numbers of those by route, if they have changed.
+    pub(crate) fn keep_waits_by_route(&mut self) {
+        if let Some(counts) = self.waiters.by_route.take_changed() {
+            let responses = &self.responses;
+            responses
+                .figures
+                .tell_waiting(&responses.log.metrics, counts);
+        }
     }
 
     /// Polls that are held now.

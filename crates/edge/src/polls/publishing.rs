@@ -77,7 +77,8 @@ impl Publications<'_> {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let mut to = Responder::now(reply, request, self.responses, context);
+        let to = Responder::now(reply, request, self.responses, context);
+        let mut to = to.on_route(route);
         let origin = self.responses.cors.origin(route, request.head);
         to.tell_origin(route, origin);
         // Before the token is checked: guesses of tokens count, too.

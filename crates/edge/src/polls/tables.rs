@@ -61,6 +61,10 @@ impl HeldRequest for Poll {
         self.request.as_deref()?.line()
     }
 
+    fn route(&self) -> RouteId {
+        self.route
+    }
+
     fn page(&self) -> Option<(RouteId, CorsGrant)> {
         Some((self.route, self.origin?))
     }

@@ -3,6 +3,7 @@
 //! A key has a record while anything is under way for it. The first member that waits for it has
 //! the embedded store tell of its changes, and the last one takes that watch along.
 
+mod by_route;
 mod feeds;
 
 use super::decide::Content;
@@ -17,6 +18,7 @@ use crate::ids::{
 };
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
+use by_route::WaitsByRoute;
 use dwell_evloop::Slab;
 use dwell_memcache::watch::WaitedByLoop;
 use dwell_store::{Item, SharedKey};
@@ -43,6 +45,8 @@ pub(super) struct Waiters {
     presence: Option<Vec<WatchChange>>,
     /// Keys that began or ended to be waited for, where Redis announces changes.
     changed_waits: Vec<SharedKey>,
+    /// The numbers of waits by route.
+    pub(super) by_route: WaitsByRoute,
 }
 
 /// The beginning of a wait for changes of a key.
@@ -76,6 +80,7 @@ impl Waiters {
             draining: false,
             presence: None,
             changed_waits: Vec::new(),
+            by_route: WaitsByRoute::default(),
         }
     }
 
@@ -340,8 +345,11 @@ impl Waiters {
     /// # Errors
     /// The poll, where there is no room for it.
     pub(super) fn insert(&mut self, poll: Poll) -> Result<PollId, Poll> {
-        let key = poll.waits_for();
+        let (key, route) = (poll.waits_for(), poll.route);
         let inserted = self.polls.insert(poll);
+        if inserted.is_ok() {
+            self.by_route.begins(route);
+        }
         match (&inserted, key) {
             (Ok(token), Some(key)) => self.join(key, (*token).into()),
             (Err(_), Some(key)) => self.give_up(key),
@@ -361,6 +369,7 @@ impl Waiters {
     /// Takes a poll out of the table, and from its key.
     pub(super) fn remove(&mut self, poll: PollId) -> Option<Poll> {
         let removed = self.polls.remove(poll)?;
+        self.by_route.ends(removed.route);
         if let Some(key) = removed.waits_for() {
             self.leave(key);
         }
@@ -376,6 +385,7 @@ impl Waiters {
         choose: impl FnOnce(&Poll) -> Option<T>,
     ) -> Option<(Poll, T, bool)> {
         let (removed, chosen) = self.polls.remove_if(poll, choose)?;
+        self.by_route.ends(removed.route);
         debug_assert_eq!(removed.waits_for(), Some(key), "the place of a waiter");
         Some((removed, chosen, self.leave_group(key)))
     }
@@ -421,7 +431,10 @@ impl Waiters {
     /// Makes the record of a poll of several keys, which does not wait for them yet; `None` where
     /// there is no room.
     pub(super) fn insert_multi_poll(&mut self, poll: MultiPoll) -> Option<MultiPollId> {
-        self.multi_polls.insert(poll).ok()
+        let route = poll.route;
+        let inserted = self.multi_polls.insert(poll).ok()?;
+        self.by_route.begins(route);
+        Some(inserted)
     }
 
     /// Has a poll wait for one of its keys.
@@ -437,6 +450,7 @@ impl Waiters {
     /// Takes a poll out of the table, and from all of its keys.
     pub(super) fn remove_multi_poll(&mut self, token: MultiPollId) -> Option<MultiPoll> {
         let poll = self.multi_polls.remove(token)?;
+        self.by_route.ends(poll.route);
         for key in poll.keys.iter().filter_map(KeyState::joined) {
             self.leave(key);
         }
@@ -459,10 +473,13 @@ impl Waiters {
 
     /// Makes the record of a feed, which waits from now on for its key, as was entered before.
     pub(super) fn insert_feed(&mut self, feed: Feed) -> Option<FeedId> {
-        let key = feed.key;
+        let (key, route) = (feed.key, feed.route);
         let feed = self.feeds.insert(feed);
         match feed {
-            Some(feed) => self.join(key, feed.into()),
+            Some(feed) => {
+                self.by_route.begins(route);
+                self.join(key, feed.into());
+            }
             None => self.give_up(key),
         }
         feed
@@ -489,6 +506,7 @@ impl Waiters {
 
     fn remove_feed(&mut self, feed: FeedId) {
         if let Some(feed) = self.feeds.remove(feed) {
+            self.by_route.ends(feed.route);
             self.leave(feed.key);
         }
     }

@@ -16,7 +16,7 @@ use crate::descriptors::Descriptors;
 use crate::event_loop::{
     ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
     Message, OutputBound, PRESENCE, PresenceReports, RedisCache, Servers, Settings, UPSTREAM_KINDS,
-    http_limits, kind,
+    http_limits, kind, shown_address,
 };
 use crate::handoff::Handoff;
 use crate::log::AccessLog;
@@ -166,7 +166,7 @@ impl LoopParts {
         front: &mut Front,
     ) -> Result<Servers, RunError> {
         let clients = std::mem::take(&mut bound.clients[index]);
-        let (http, listening) = self.clients(context, clients)?;
+        let (http, listening) = self.clients(context, clients, front)?;
         let mut store = None;
         let listeners = std::mem::take(&mut bound.store[index]);
         if let (Some(service), false) = (&self.service, listeners.is_empty()) {
@@ -270,6 +270,7 @@ impl LoopParts {
         &self,
         context: &mut Context,
         listeners: Listening,
+        front: &mut Front,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
         // A connection that was reset has no address that the system knows, and its requests are
         // still served.
@@ -285,8 +286,10 @@ impl LoopParts {
         context.set_sends((self.config.server.io_uring == IoUring::Auto).then(Sends::default));
         let mut listening = Vec::with_capacity(listeners.len());
         for (address, listener) in listeners {
-            let token = http.listen_as(context, listener);
-            listening.push((address, token.map_err(RunError::Loop)?));
+            let (shown, is_secure) = shown_address(&self.config, address, &listener);
+            let token = http.listen_as(context, listener).map_err(RunError::Loop)?;
+            front.listeners.name(token, shown, is_secure);
+            listening.push((address, token));
         }
         Ok((http, listening))
     }

@@ -2,20 +2,25 @@
 //!
 //! Once a second the figures are read and encoded, once for all viewers, and only while there are
 //! viewers: the timeouts of their streams are the clock. The readings of the last minutes are kept
-//! while there is a viewer, so that a second one begins with a history.
+//! while there is a viewer, so that a second one begins with a history. Coarser ones are kept for an
+//! hour, viewers or not.
 
+mod history;
 mod page;
 mod sample;
 
+pub(crate) use history::HISTORY_INTERVAL;
 pub(crate) use sample::Setting;
 
 use crate::held::held;
+use crate::log::recent_events;
 use crate::metrics::{Metrics, StoreFigures};
 use dwell_engine::{Body, Outcome, Reply, Request, Response, SharedPiece, WriteError, sse};
 use dwell_evloop::Context;
 use dwell_store_server::StoreService;
+use history::History;
 use page::DashboardPage;
-use sample::{Sample, SampleInputs};
+use sample::{Numbers, Sample, SampleInputs};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,11 +29,15 @@ use std::time::{Duration, Instant};
 pub(crate) const PAGE_PATH: &str = "/-/";
 /// Path of its events.
 pub(crate) const EVENTS_PATH: &str = "/-/dashboard/events";
+/// Path of the readings of the last hour.
+pub(crate) const HISTORY_PATH: &str = "/-/history";
+/// Path of the newest events of the process.
+pub(crate) const RECENT_PATH: &str = "/-/events";
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Readings that are kept for the curves of the page.
-const HISTORY_MAX: usize = 120;
+const RECENT_MAX: usize = 120;
 /// Most streams at a time.
 const VIEWERS_MAX: usize = 32;
 
@@ -47,7 +56,8 @@ pub(crate) struct Dashboard {
     /// Number of readings; the tag of a viewer's stream is the number of the last one it was sent.
     number: u64,
     latest: SharedPiece,
-    history: VecDeque<String>,
+    recent: VecDeque<String>,
+    hour: History,
 }
 
 impl Dashboard {
@@ -69,8 +79,35 @@ impl Dashboard {
             due: started,
             number: 0,
             latest: SharedPiece::new(b""),
-            history: VecDeque::new(),
+            recent: VecDeque::new(),
+            hour: History::default(),
         }
+    }
+
+    /// Keeps a reading for an hour.
+    pub(crate) fn keep_reading(&mut self, context: &Context) {
+        let numbers = Numbers::read(&self.metrics, self.inputs(context));
+        self.hour.add(numbers.past());
+    }
+
+    fn inputs(&self, context: &Context) -> SampleInputs {
+        SampleInputs {
+            store: self.service.as_deref().map(StoreFigures::of),
+            draining: self.draining,
+            uptime: context.now().duration_since(self.started),
+        }
+    }
+
+    /// The readings of the last hour, and the one of now.
+    fn hour(&self, context: &Context) -> String {
+        let now = Numbers::read(&self.metrics, self.inputs(context));
+        format!(
+            "{{\"started\":{},\"interval_ms\":{},\"bounds\":{},\"readings\":[{}]}}\n",
+            self.metrics.started_unix_seconds(),
+            HISTORY_INTERVAL.as_millis(),
+            now.bounds(),
+            self.hour.with(&now.past()),
+        )
     }
 
     /// Reports from now on that the process drains.
@@ -78,7 +115,7 @@ impl Dashboard {
         self.draining = true;
     }
 
-    /// Answers a request for one of the two paths.
+    /// Answers a request for one of the paths.
     pub(crate) fn request(
         &mut self,
         context: &Context,
@@ -93,6 +130,10 @@ impl Dashboard {
             });
         } else if request.head.path == PAGE_PATH {
             self.page.send(reply);
+        } else if request.head.path == HISTORY_PATH {
+            send_json(reply, self.hour(context));
+        } else if request.head.path == RECENT_PATH {
+            send_json(reply, recent());
         } else if self.viewers >= VIEWERS_MAX {
             reply.send(&Response {
                 status: 503,
@@ -117,10 +158,10 @@ impl Dashboard {
             return Outcome::Answered;
         }
         if self.viewers == 0 {
-            self.history.clear();
+            self.recent.clear();
             self.due = context.now();
         }
-        let past: Vec<&str> = self.history.iter().map(String::as_str).collect();
+        let past: Vec<&str> = self.recent.iter().map(String::as_str).collect();
         let past = format!("[{}]", past.join(","));
         let event = sse::Event {
             event: Some("history"),
@@ -175,22 +216,34 @@ impl Dashboard {
         }
         self.due = context.now() + INTERVAL;
         self.number += 1;
-        let uptime = context.now().duration_since(self.started);
-        let now = SampleInputs {
-            store: self.service.as_deref().map(StoreFigures::of),
-            draining: self.draining,
-            uptime,
-        };
-        let sample = Sample::read(&self.metrics, &self.setting, now);
+        let sample = Sample::read(&self.metrics, &self.setting, self.inputs(context));
         let (numbers, everything) = sample.encode();
         // Text without a line end is always a valid event.
         self.latest = sse::SharedEvent::new(&sse::Event::new(&everything))
             .map_or_else(|_| SharedPiece::new(b""), |event| event.piece().clone());
-        if self.history.len() == HISTORY_MAX {
-            self.history.pop_front();
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
         }
-        self.history.push_back(numbers);
+        self.recent.push_back(numbers);
     }
+}
+
+/// The newest events of the process, the oldest first.
+fn recent() -> String {
+    // Fails only for maps with keys that are not strings, or when writing fails.
+    let events = serde_json::to_string(&recent_events()).unwrap_or_default();
+    format!("{{\"events\":{events}}}\n")
+}
+
+fn send_json(reply: &mut Reply<'_>, text: String) {
+    reply.send(&Response {
+        status: 200,
+        fields: &[
+            ("Content-Type", b"application/json"),
+            ("Cache-Control", b"no-store"),
+        ],
+        body: Body::Shared(text.into()),
+    });
 }
 
 /// Time after which a page reconnects. Units: milliseconds.

@@ -4,8 +4,9 @@
 //! depend on when other viewers began, or on readings that it missed.
 
 use crate::config::Config;
+use crate::log::events_number;
 use crate::metrics::{HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
-
+use dwell_metrics::{Cell, CounterSet};
 use dwell_store::{HotKey, hottest};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -57,13 +58,15 @@ pub(super) struct Sample<'a> {
     /// The place of the values: `store`, `memcached` or `redis`.
     values: &'static str,
     servers: Vec<ServerSample>,
-    upstreams: Vec<ServerSample>,
+    upstreams: Vec<UpstreamSample>,
+    /// The number of events so far: it tells the page that there is a new one.
+    events: u64,
     hot: Vec<HotKeySample>,
 }
 
 /// Figures of the curves.
 #[derive(Debug, Serialize)]
-struct Numbers {
+pub(super) struct Numbers {
     /// Units: milliseconds since the start.
     at: u64,
     connections_open: i64,
@@ -100,6 +103,8 @@ struct Numbers {
     tunnels_open: i64,
     /// Per server of the application: time to first byte, with the bounds of `request_duration`.
     upstream_heads: Vec<Vec<u64>>,
+    routes: Vec<RouteSample>,
+    listeners: Vec<ListenerSample>,
     store: Option<StoreFigures>,
     process: Option<ProcessFigures>,
 }
@@ -130,6 +135,51 @@ struct ServerSample {
     state: &'static str,
 }
 
+/// One server of the application.
+#[derive(Debug, Serialize)]
+struct UpstreamSample {
+    name: String,
+    state: &'static str,
+    /// Event loops that send nothing to it.
+    left_out: usize,
+    /// The reason that one of these has.
+    reason: Option<String>,
+    outstanding: i64,
+}
+
+/// Figures of one route; outcomes and classes without any are left out.
+#[derive(Debug, Serialize)]
+struct RouteSample {
+    name: String,
+    waiting: i64,
+    responses: Counts,
+    polls: Counts,
+    denied: u64,
+    limited: u64,
+}
+
+/// Figures of one listener of clients.
+#[derive(Debug, Serialize)]
+struct ListenerSample {
+    name: String,
+    connections: u64,
+    requests: u64,
+}
+
+/// A reading that is kept for an hour: the figures of the curves alone.
+#[derive(Debug, Serialize)]
+struct PastReading<'n> {
+    at: u64,
+    waits_held: i64,
+    connections_open: i64,
+    polls: Counts,
+    requests: Counts,
+    upstream: Counts,
+    wake_latency: &'n [u64],
+    request_duration: &'n [u64],
+    resident_bytes: Option<u64>,
+}
+
 #[derive(Debug, Serialize)]
 struct HotKeySample {
     key: String,
@@ -156,11 +206,8 @@ impl<'a> Sample<'a> {
             servers: (metrics.shown_servers().into_iter())
                 .map(ServerSample::from)
                 .collect(),
-            upstreams: metrics
-                .upstreams()
-                .into_iter()
-                .map(ServerSample::from)
-                .collect(),
+            upstreams: upstreams(metrics),
+            events: events_number(),
             hot: hottest(hot, HOT_KEYS)
                 .into_iter()
                 .map(HotKeySample::from)
@@ -178,7 +225,8 @@ impl<'a> Sample<'a> {
 }
 
 impl Numbers {
-    fn read(metrics: &Metrics, now: SampleInputs) -> Self {
+    /// Reads the figures of the curves.
+    pub(super) fn read(metrics: &Metrics, now: SampleInputs) -> Self {
         Self {
             at: u64::try_from(now.uptime.as_millis()).unwrap_or(u64::MAX),
             connections_open: metrics.total(|of| &of.connections_open),
@@ -224,10 +272,95 @@ impl Numbers {
                 .iter()
                 .map(|(_, total)| total.buckets().iter().map(|(_, count)| *count).collect())
                 .collect(),
+            routes: routes(metrics),
+            listeners: listeners(metrics),
             store: now.store,
             process: ProcessFigures::read(),
         }
     }
+
+    /// Encodes what is kept for an hour, as JSON.
+    pub(super) fn past(&self) -> String {
+        let reading = PastReading {
+            at: self.at,
+            waits_held: self.waits_held,
+            connections_open: self.connections_open,
+            polls: without_zeros(&self.polls),
+            requests: without_zeros(&self.requests),
+            upstream: without_zeros(&self.upstream),
+            wake_latency: &self.wake_latency.counts,
+            request_duration: &self.request_duration.counts,
+            resident_bytes: self.process.map(|process| process.resident_bytes),
+        };
+        // Fails only for maps with keys that are not strings, or when writing fails.
+        serde_json::to_string(&reading).unwrap_or_default()
+    }
+
+    /// The upper bounds of the buckets of both histograms, as JSON.
+    pub(super) fn bounds(&self) -> String {
+        serde_json::to_string(&self.request_duration.bounds).unwrap_or_default()
+    }
+}
+
+fn without_zeros(counts: &Counts) -> Counts {
+    let counts = counts.iter().map(|(name, count)| (*name, *count));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+fn upstreams(metrics: &Metrics) -> Vec<UpstreamSample> {
+    let details = metrics.upstream_details().into_iter();
+    let samples = details.map(|(name, of_loops)| {
+        let down = of_loops
+            .iter()
+            .filter(|(state, _)| *state == ServerState::Down);
+        let states = of_loops.iter().map(|(state, _)| *state);
+        let best = states.max_by_key(|state| *state as i64);
+        UpstreamSample {
+            name,
+            state: best.unwrap_or(ServerState::Unknown).as_str(),
+            left_out: down.clone().count(),
+            reason: down
+                .clone()
+                .find_map(|(_, cells)| cells.reason())
+                .map(|reason| reason.to_string()),
+            outstanding: of_loops
+                .iter()
+                .map(|(_, cells)| cells.outstanding.value())
+                .sum(),
+        }
+    });
+    samples.collect()
+}
+
+fn routes(metrics: &Metrics) -> Vec<RouteSample> {
+    let routes = metrics.places(|of| &of.route_names, |of| &of.routes);
+    let samples = routes.into_iter().map(|(name, cells)| {
+        let responses: Vec<_> = cells.iter().map(|of| &of.responses).collect();
+        let polls: Vec<_> = cells.iter().map(|of| &of.polls).collect();
+        RouteSample {
+            name: shown(&name),
+            waiting: cells.iter().map(|of| of.waiting.value()).sum(),
+            responses: without_zeros(&CounterSet::total(&responses).into_iter().collect()),
+            polls: without_zeros(&CounterSet::total(&polls).into_iter().collect()),
+            denied: cells.iter().map(|of| of.denied.value()).sum(),
+            limited: cells.iter().map(|of| of.limited.value()).sum(),
+        }
+    });
+    samples.collect()
+}
+
+fn listeners(metrics: &Metrics) -> Vec<ListenerSample> {
+    let listeners = metrics.places(|of| &of.listener_names, |of| &of.listeners);
+    let samples = listeners.into_iter().map(|(name, cells)| ListenerSample {
+        name,
+        connections: cells.iter().map(|of| of.connections.value()).sum(),
+        requests: cells.iter().map(|of| of.requests.value()).sum(),
+    });
+    samples.collect()
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(KEY_CHARACTERS_MAX).collect()
 }
 
 impl From<HistogramSum> for Durations {
@@ -253,7 +386,7 @@ impl From<HotKey> for HotKeySample {
         // Keys have no control characters; bytes that are not UTF-8 are replaced.
         let key = String::from_utf8_lossy(&hot.key);
         Self {
-            key: key.chars().take(KEY_CHARACTERS_MAX).collect(),
+            key: shown(&key),
             samples: hot.samples,
         }
     }

@@ -2,7 +2,7 @@
 const at = (id) => document.getElementById(id);
 const POINTS_MAX = 121, WINDOW = 60, LATENCY_WINDOW = 15, SILENCE_MS = 5000;
 const SERVERS_SHOWN = 8, KEYS_SHOWN = 20;
-// The last hour in coarser steps, as long as the page is open.
+// The last hour in coarser steps.
 const COARSE = 10, COARSE_MAX = 361;
 
 // What the outcomes of polls are to whoever looks; what is not named is "other".
@@ -275,6 +275,65 @@ function showCache(sample, now) {
   ]);
   at("cache-note").textContent = cacheNote(sample, now);
 }
+/** A server of the application; while it is left out, with the reason. */
+function serverRows({ name, state, head, left_out: out, reason, outstanding }, loops) {
+  if (out === 0) return [[name, head === null ? state : latency(head)]];
+  const part = out < loops ? ` by ${out} of ${some(loops, "event loop")}` : "";
+  const rest = outstanding > 0 ? `; ${some(outstanding, "request")} in progress` : "";
+  return [
+    [name, state === "down" ? state : "left out", null, "trouble"],
+    [`Left out${part}: ${reason ?? "it failed"}${rest}`, "", null, "reason"],
+  ];
+}
+/** A table with columns; the first of each row is its name. */
+function columns(id, rows, more) {
+  at(id).replaceChildren(...rows.map(([name, ...values]) => element("tr", {},
+    element("th", { scope: "row", textContent: name, title: name }),
+    ...values.map((value, index) => element("td", { textContent: value, className: index >= more ? "more" : "" })))));
+}
+/** The same route or listener in another reading. */
+const named = (list, name) => (p) => p[list]?.find((one) => one.name === name);
+function showPlaces(now) {
+  columns("routes", now.routes.map(({ name, waiting }) => {
+    const route = named("routes", name);
+    const of = (names) => grown((p) => sum(route(p)?.polls ?? {}, names), points.length - 1, WINDOW);
+    const [cached, uncached] = [of(CACHED), of(UNCACHED)];
+    const responses = (kind) => perSecond(smooth((p) => route(p)?.responses[kind] ?? 0));
+    return [name, perSecond(smooth((p) => total(route(p)?.responses ?? {}))), count(waiting),
+      percent(cached + uncached > 0 ? cached / (cached + uncached) : null), responses("4xx"), responses("5xx")];
+  }), 3);
+  const refused = (kind) => now.routes.reduce((all, route) => all + route[kind], 0);
+  at("routes-note").textContent = `So far ${count(refused("denied"))} responses with 401 or 403, ${count(refused("limited"))} with 429.`;
+  columns("listeners", now.listeners.map(({ name, connections }) => {
+    const rateFor = (kind) => perSecond(smooth((p) => named("listeners", name)(p)?.[kind] ?? 0));
+    return [name, rateFor("requests"), rateFor("connections"), count(connections)];
+  }), 2);
+}
+let eventsShown = -1;
+/** The newest events of the process, the newest first. */
+async function showEvents(number) {
+  if (number === eventsShown) return;
+  eventsShown = number;
+  const answer = await ask("/-/events", "events-note");
+  if (!answer) return;
+  const time = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "medium" });
+  at("events").replaceChildren(...answer.events.toReversed().map((event) => element("li", { className: event.level },
+    element("time", { dateTime: event.time, textContent: time.format(new Date(event.time)) }),
+    element("span", { textContent: event.text + (event.times > 1 ? ` (${event.times} times)` : "") }))));
+}
+/** The hour before the page was opened. */
+async function recall() {
+  const past = await ask("/-/history", "process-note");
+  if (!past || (latest && latest.started !== past.started)) return;
+  const durations = (counts) => ({ bounds: past.bounds, counts });
+  const readings = past.readings.map((reading) => ({
+    ...reading, process: reading.resident_bytes === null ? null : { resident_bytes: reading.resident_bytes },
+    wake_latency: durations(reading.wake_latency), request_duration: durations(reading.request_duration),
+  }));
+  coarse = [...readings, ...coarse.filter((point) => point.at > readings.at(-1).at)].slice(-COARSE_MAX);
+  if (latest) show();
+}
+
 function showUpstream(sample, now) {
   const rates = Object.keys(now.upstream).map((name) => [name, smooth((p) => p.upstream[name] ?? 0)]);
   const most = Math.max(...rates.map(([, n]) => n));
@@ -284,10 +343,8 @@ function showUpstream(sample, now) {
   const shown = rates.filter(([name]) => name === "answered" || now.upstream[name] > 0);
   const hasNone = sample.upstreams.length === 0;
   fill("upstream", hasNone ? [] : [
-    ...servers.filter(({ state }, index) => index < SERVERS_SHOWN || state === "down")
-      .map(({ name, state, head }) => (state === "down" || head === null
-        ? [name, state, null, state === "down" ? "trouble" : ""]
-        : [name, latency(head)])),
+    ...servers.filter(({ left_out: out }, index) => index < SERVERS_SHOWN || out > 0)
+      .flatMap((server) => serverRows(server, sample.loops)),
     ...shown.map(([name, n]) =>
       [name.replaceAll("_", " "), perSecond(n), share(n, most), n > 0 && !FINE.includes(name) ? "trouble full" : ""]),
     ["in progress", count(now.upstream_outstanding)],
@@ -440,6 +497,8 @@ function show() {
   showHot(sample);
   showUpstream(sample, now);
   showProcess(sample, now);
+  showPlaces(now);
+  showEvents(sample.events);
   const down = (servers) => servers.filter((server) => server.state === "down").length;
   const [caches, upstreams] = [down(sample.servers), down(sample.upstreams)];
   if (sample.draining) state("warned", "draining: the server is about to end");
@@ -449,14 +508,15 @@ function show() {
 }
 function take(sample) {
   const isOther = latest !== null && latest.started !== sample.started;
-  if (isOther || (points.length > 0 && sample.numbers.at < points.at(-1).at)) [points, coarse] = [[], []];
+  const begins = isOther || (points.length > 0 && sample.numbers.at < points.at(-1).at);
+  if (begins) [points, coarse, eventsShown] = [[], [], -1];
   if (points.at(-1)?.at !== sample.numbers.at) points.push(sample.numbers);
   points = points.slice(-POINTS_MAX);
-  // What was there before the page was opened is part of the hour, too.
   for (const point of coarse.length === 0 ? points : [points.at(-1)])
     if (point.at - (coarse.at(-1)?.at ?? -Infinity) >= COARSE * 1000) coarse.push(point);
   coarse = coarse.slice(-COARSE_MAX);
   latest = sample;
+  if (begins) recall();
   show();
 }
 
@@ -492,6 +552,7 @@ function open() {
   silence = setTimeout(lost, SILENCE_MS);
   stream.addEventListener("history", (event) => {
     heard();
+    recall();
     points = JSON.parse(event.data);
   });
   stream.addEventListener("message", (event) => {
