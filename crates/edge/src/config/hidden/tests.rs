@@ -110,8 +110,8 @@ fn no_mistake_shows_the_secret_of_a_misspelt_option() {
 fn no_broken_file_shows_a_secret() {
     for (section, name) in secrets() {
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:1\"\n[{section}]\n{name} = [\n  \"hunter-hunter-one\",\n  \
-             \"hunter-hunter-two=\" ]\n[limits]\nwaiters_max = 3\n"
+            "[server]\nlisten = \"127.0.0.1:1\"\n[{section}]\n{name} = [\n  \
+             \"hunter-hunter-one\",\n  \"hunter-hunter-two=\" ]\n[limits]\nwaiters_max = 3\n"
         );
         for at in 0..text.len() {
             is_kept(&text[..at], &[]);

@@ -2,8 +2,8 @@
 //!
 //! Once a second the figures are read and encoded, once for all viewers, and only while there are
 //! viewers: the timeouts of their streams are the clock. The readings of the last minutes are kept
-//! while there is a viewer, so that a second one begins with a history. Coarser ones are kept for an
-//! hour, viewers or not.
+//! while there is a viewer, so that a second one begins with a history. Coarser ones are kept for
+//! an hour, viewers or not.
 
 mod history;
 mod page;
