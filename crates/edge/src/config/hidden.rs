@@ -1,7 +1,7 @@
 //! Parts of a configuration that no message shows: secrets, and values that may be one.
 
 use super::codec::Value;
-use super::load::nearest_option;
+use super::nearest::nearest_option;
 use super::options::{ROUTE_OPTIONS, SECTIONS, single_options};
 use std::ops::Range;
 use toml::de::DeValue;

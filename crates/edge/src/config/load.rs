@@ -3,6 +3,7 @@
 use super::check;
 use super::codec::{Fault, Shape, Value};
 use super::hidden::{HIDDEN, HiddenParts, is_public, without_passwords};
+use super::nearest::{names, nearest, nearest_option};
 use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
 use super::{Config, RouteConfig};
@@ -423,40 +424,6 @@ fn elsewhere(name: &str) -> Option<String> {
         .map(|(section, name)| format!("`{section}.{name}`"))
         .collect();
     Some(format!("did you mean {}?", full.join(" or ")))
-}
-
-fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let once = single_options().map(|spec| (spec.section, spec.name));
-    once.chain(ROUTE_OPTIONS.iter().map(|spec| (spec.section, spec.name)))
-}
-
-/// The option whose name is most similar to `name`, if one is similar enough.
-pub(super) fn nearest_option(name: &str) -> Option<&'static str> {
-    nearest(name, names().map(|(_, name)| name))
-}
-
-/// The candidate most similar to `name`, if it is similar enough.
-///
-/// A different order of words is similar: `max_connections` is near `connections_max`.
-fn nearest<'c>(name: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    let sorted = |text: &str| {
-        let mut words: Vec<&str> = text.split(['_', '-']).collect();
-        words.sort_unstable();
-        words.join("_")
-    };
-    let name_sorted = sorted(name);
-    let distance = |candidate: &str| {
-        let plain = strsim::damerau_levenshtein(name, candidate);
-        plain.min(strsim::damerau_levenshtein(
-            &name_sorted,
-            &sorted(candidate),
-        ))
-    };
-    candidates
-        .map(|candidate| (distance(candidate), candidate))
-        .filter(|(distance, candidate)| distance * 3 <= candidate.len())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 /// The whole lines that `span` is on.

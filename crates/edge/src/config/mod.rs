@@ -12,6 +12,7 @@ mod environment;
 mod hidden;
 mod live;
 mod load;
+mod nearest;
 mod options;
 mod presence;
 mod redis;

@@ -30,7 +30,7 @@ pub(crate) struct RecentEvent {
     pub(crate) level: &'static str,
     /// The message, and the fields behind it.
     pub(crate) text: String,
-    /// How often it came within a short time, such as once for each event loop.
+    /// The number of times that it came within seconds, such as once for each event loop.
     pub(crate) times: u32,
     #[serde(skip)]
     at: SystemTime,
