@@ -95,6 +95,16 @@ impl Around<'_> {
         true
     }
 
+    /// A WebSocket on a stream is refused; returns true if a bound may be why.
+    pub(crate) fn refuses_stream(&mut self) -> bool {
+        let Some(refused) = self.refused.as_deref_mut() else {
+            return false;
+        };
+        self.counts.reach("refused WebSocket on a stream");
+        refused.note_stream();
+        true
+    }
+
     /// A message of a WebSocket is refused; returns true if a bound is why, or an upgrade.
     pub(crate) fn refuses_message(&mut self, why: &str) -> bool {
         if why == "shutting down" && self.ending.hands_over {

@@ -121,6 +121,8 @@ pub(crate) struct Refused {
     closed: u64,
     /// Requests that got 503.
     busy: u64,
+    /// WebSockets on streams that got 503: each is a connection, and a wait.
+    streams: u64,
     /// Messages of WebSockets that were refused.
     messages: u64,
 }
@@ -136,6 +138,11 @@ impl Refused {
         self.busy += 1;
     }
 
+    /// A WebSocket on a stream got 503.
+    pub(crate) fn note_stream(&mut self) {
+        self.streams += 1;
+    }
+
     /// A message of a WebSocket was refused.
     pub(crate) fn note_message(&mut self) {
         self.messages += 1;
@@ -148,6 +155,11 @@ impl Refused {
             ("closed connections", self.closed, closed),
             ("refused requests", self.busy, counted.requests),
             ("refused messages", self.messages, counted.messages),
+            (
+                "refused connections, requests and WebSockets",
+                self.closed + self.busy + self.streams,
+                closed + counted.requests,
+            ),
         ] {
             if seen > counted {
                 let reason = format!("clients saw {seen} {name}, and {counted} are counted");

@@ -71,11 +71,16 @@ impl Connection {
     /// Ends the sending side.
     ///
     /// # Errors
-    /// A stream has none, as its request is whole.
+    /// A stream that is no WebSocket has none, as its request is whole.
     pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
         match &mut self.0 {
             Way::Own(carrier) => carrier.shutdown_write(),
-            Way::Streams(_) => Err(ErrorKind::Unsupported.into()),
+            Way::Streams(requests) => {
+                let has_finished = requests.finish();
+                has_finished
+                    .then_some(())
+                    .ok_or_else(|| ErrorKind::Unsupported.into())
+            }
         }
     }
 

@@ -80,7 +80,13 @@ impl Line {
         if is_slow && !is_paced {
             self.next_at = now + PACE;
         }
-        let hindrances = [hindered_until, self.slow_read_until, self.slow_write_until];
+        let under = self.stream.as_ref().map(Connection::clear_since);
+        let hindrances = [
+            hindered_until,
+            under.unwrap_or_default(),
+            self.slow_read_until,
+            self.slow_write_until,
+        ];
         self.clear_since = hindrances.into_iter().fold(self.clear_since, Duration::max);
         is_open
     }

@@ -313,8 +313,13 @@ impl Socket {
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
             let is_busy = head.starts_with("HTTP/1.1 503 ");
-            let is_excused = is_busy && (around.may_end() || around.refuses_request());
-            if is_excused {
+            let is_stream = self.line.stream.as_ref().is_some_and(Connection::has_streams);
+            let refuses = if is_stream {
+                Around::refuses_stream
+            } else {
+                Around::refuses_request
+            };
+            if is_busy && (around.may_end() || refuses(around)) {
                 self.leave(SimStream::close, around.keys, now);
                 return Ok(false);
             }
@@ -322,7 +327,12 @@ impl Socket {
             let reason = self.named(&format!("the handshake gets {line:?}"));
             return Err((Oracle::OneAnswer, reason));
         }
-        around.counts.reach("WebSocket");
+        let is_stream = self.line.stream.as_ref().is_some_and(Connection::has_streams);
+        around.counts.reach(if is_stream {
+            "WebSocket on a stream"
+        } else {
+            "WebSocket"
+        });
         self.phase = Phase::Open;
         self.heard_at = now;
         self.line.clear_since = now;
@@ -332,9 +342,16 @@ impl Socket {
     /// The server has closed the connection.
     fn ended(&mut self, around: &mut Around<'_>, now: Duration) -> Result<(), Broken> {
         let is_over = matches!(self.phase, Phase::Closed | Phase::Finished);
-        let stream = self.line.stream.as_ref();
-        let gives_way = around.is_flooded() && stream.is_some_and(Connection::is_unconfirmed);
-        if !is_over && !self.line.may_be_cut && !gives_way && !around.refuses_connection() {
+        let is_so = |is: fn(&Connection) -> bool| self.line.stream.as_ref().is_some_and(is);
+        let gives_way = around.is_flooded() && is_so(Connection::is_unconfirmed);
+        // Of a connection that is shared: its client has ended it, its request has crossed the end,
+        // another one has told of that, or its windows have held up what a process that ends owes.
+        let is_shared_end = is_so(Connection::is_own_end)
+            || is_so(Connection::is_refused)
+            || around.refused.is_some() && is_so(Connection::is_end_told)
+            || around.may_end() && is_so(Connection::has_stalled);
+        let may_be_cut = self.line.may_be_cut || gives_way || is_shared_end;
+        if !is_over && !may_be_cut && !around.refuses_connection() {
             let reason = format!("its connection ends while it is {:?}", self.phase);
             return Err((Oracle::OneAnswer, self.named(&reason)));
         }
@@ -470,4 +487,4 @@ const HEARTBEAT: Duration = Duration::from_secs(25);
 /// The fields of the handshake, and that of its answer.
 const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+pub(crate) const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";

@@ -72,7 +72,7 @@ impl Browsers {
             Who::Client(number) => number,
             Who::Stream(number) => 20 + number,
             Who::Publisher(number) => 60 + number,
-            Who::Socket(_) => return false,
+            Who::Socket(number) => 40 + number,
         };
         (self.options.clients >> (place % 64)) & 1 == 1
     }
@@ -106,7 +106,7 @@ impl Browsers {
             let carrier = dial.connect(self.options.is_secure(place));
             Rc::new(RefCell::new(Session::new(carrier, habits, own)))
         });
-        Requests::new(Rc::clone(session))
+        Requests::new(Rc::clone(session), matches!(who, Who::Socket(_)))
     }
 
     /// Has something befall a connection; returns false if there is none.

@@ -1,6 +1,7 @@
 //! Requests as fields of HTTP/2, and fields of an answer as the text of HTTP/1.1, which clients
 //! read whatever they speak.
 
+use crate::socket::ACCEPTED;
 use dwell_evloop::Random;
 
 /// One field line.
@@ -10,7 +11,17 @@ type Field = (Vec<u8>, Vec<u8>);
 pub(super) struct Request {
     fields: Vec<Field>,
     pub(super) body: Vec<u8>,
-    pub(super) is_head: bool,
+    pub(super) kind: Kind,
+}
+
+/// A kind of request, which decides what its answer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The answer has no body.
+    Head,
+    /// The stream is a WebSocket behind the answer (RFC 8441).
+    Tunnel,
+    Other,
 }
 
 impl Request {
@@ -22,6 +33,16 @@ impl Request {
         let line = lines.next().unwrap_or_default();
         let mut words = line.split(' ');
         let (method, target) = (words.next()?, words.next()?);
+        let kind = match method {
+            "HEAD" => Kind::Head,
+            _ if head.contains("\r\nUpgrade: websocket") => Kind::Tunnel,
+            _ => Kind::Other,
+        };
+        let method = if kind == Kind::Tunnel {
+            "CONNECT"
+        } else {
+            method
+        };
         let mut fields = vec![
             field(":method", method),
             field(":scheme", scheme),
@@ -33,6 +54,8 @@ impl Request {
             let name = name.to_ascii_lowercase();
             match &*name {
                 "host" => fields.push(field(":authority", value)),
+                "upgrade" => fields.push(field(":protocol", value)),
+                "connection" | "sec-websocket-key" if kind == Kind::Tunnel => {}
                 "content-length" => {
                     length = value.parse().ok()?;
                     fields.push(field(&name, value));
@@ -47,7 +70,7 @@ impl Request {
         Some(Self {
             fields,
             body,
-            is_head: method == "HEAD",
+            kind,
         })
     }
 }
@@ -185,6 +208,20 @@ impl Head {
             head.text.push_str("\r\n");
         }
         Ok(head)
+    }
+}
+
+impl Head {
+    /// The text of HTTP/1.1 that says that a WebSocket begins.
+    ///
+    /// # Errors
+    /// A field that has no place on a stream.
+    pub(super) fn switched(&self) -> Result<String, String> {
+        if self.length.is_some() || self.text.contains("\r\nSec-Websocket-Accept: ") {
+            return Err(format!("a WebSocket begins with {:?}", self.text));
+        }
+        let (_, fields) = self.text.split_once("\r\n").unwrap_or_default();
+        Ok(format!("HTTP/1.1 101 \r\nSec-WebSocket-Accept: {ACCEPTED}\r\n{fields}\r\n"))
     }
 }
 

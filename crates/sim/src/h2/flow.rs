@@ -1,6 +1,6 @@
 //! One stream of a connection: a request, and the answer as the text of HTTP/1.1.
 
-use super::fields::Head;
+use super::fields::{Head, Kind};
 use super::frames::{code, size};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ pub(super) enum Cut {
     Ended,
     /// The client has ended the connection itself.
     Given,
+    /// The server has ended its side of a WebSocket.
+    Closed,
 }
 
 /// The answer, as far as it has come.
@@ -29,12 +31,14 @@ enum Answer {
     Body {
         is_chunked: bool,
     },
+    /// The bytes of a WebSocket come.
+    Tunnel,
     Whole,
 }
 
 /// One stream.
 pub(super) struct Flow {
-    is_head: bool,
+    kind: Kind,
     answer: Answer,
     cut: Option<Cut>,
     /// Bytes of the body that are still to come, where the head says how long it is.
@@ -43,8 +47,12 @@ pub(super) struct Flow {
     text: Vec<u8>,
     /// The body of the request, as far as no window has taken it.
     pub(super) upload: Vec<u8>,
-    /// The end of the request is not sent yet.
+    /// Some of the body or the end of the request is to be sent.
     pub(super) is_uploading: bool,
+    /// More of the body may come.
+    pub(super) is_fed: bool,
+    /// The end of a body was sent.
+    pub(super) is_sent: bool,
     /// Bytes that the server lets the client send.
     pub(super) send_window: i64,
     /// Bytes that the client lets the server send.
@@ -67,19 +75,21 @@ const LAST_STALL: Duration = Duration::from_secs(2);
 
 impl Flow {
     pub(super) fn new(
-        is_head: bool,
+        kind: Kind,
         upload: Vec<u8>,
         [send_window, window]: [i64; 2],
         now: Duration,
     ) -> Self {
         Self {
-            is_head,
+            kind,
             answer: Answer::Awaited,
             cut: None,
             left: None,
             text: Vec::new(),
             is_uploading: !upload.is_empty(),
             upload,
+            is_fed: kind == Kind::Tunnel,
+            is_sent: false,
             send_window,
             window,
             frames: 0,
@@ -98,6 +108,28 @@ impl Flow {
 
     pub(super) fn cut(&self) -> Option<Cut> {
         self.cut
+    }
+
+    /// Returns true if what its client writes are bytes of a WebSocket.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.kind == Kind::Tunnel
+    }
+
+    /// The client sends these bytes of a WebSocket.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        if self.is_fed && !self.is_over() {
+            self.upload.extend_from_slice(bytes);
+            self.is_uploading = true;
+        }
+    }
+
+    /// The client sends nothing more of a WebSocket; false if it is none that lasts.
+    pub(super) fn finish(&mut self) -> bool {
+        let lasts = self.answer == Answer::Tunnel && self.is_fed && !self.is_over();
+        if lasts {
+            (self.is_fed, self.is_uploading) = (false, true);
+        }
+        lasts
     }
 
     /// Returns true if the client has something to read, or an end to notice.
@@ -131,7 +163,7 @@ impl Flow {
             self.cut = Some(cut);
         }
         self.upload.clear();
-        self.is_uploading = false;
+        (self.is_fed, self.is_uploading) = (false, false);
     }
 
     /// The window of its connection is used up.
@@ -158,10 +190,17 @@ impl Flow {
         match self.answer {
             Answer::Awaited if (100..200).contains(&head.status) && !ends => return Ok(()),
             Answer::Awaited => {}
-            Answer::Body { .. } | Answer::Whole => return Err("a second head".to_owned()),
+            Answer::Body { .. } | Answer::Tunnel | Answer::Whole => {
+                return Err("a second head".to_owned());
+            }
+        }
+        if self.is_tunnel() && head.status == 200 {
+            self.text.extend_from_slice(head.switched()?.as_bytes());
+            self.answer = Answer::Tunnel;
+            return if ends { self.whole() } else { Ok(()) };
         }
         self.text.extend_from_slice(head.text.as_bytes());
-        let has_none = self.is_head || matches!(head.status, 204 | 304);
+        let has_none = self.kind == Kind::Head || matches!(head.status, 204 | 304);
         let is_chunked = head.length.is_none() && !has_none && !ends;
         if is_chunked {
             self.text
@@ -181,8 +220,10 @@ impl Flow {
     /// # Errors
     /// The rule that it breaks.
     pub(super) fn data(&mut self, data: &[u8], ends: bool, now: Duration) -> Result<(), String> {
-        let Answer::Body { is_chunked } = self.answer else {
-            return Err("a body without a head".to_owned());
+        let is_chunked = match self.answer {
+            Answer::Body { is_chunked } => is_chunked,
+            Answer::Tunnel => false,
+            Answer::Awaited | Answer::Whole => return Err("a body without a head".to_owned()),
         };
         self.came_at = now;
         self.is_held_up = self.window <= 0;
@@ -208,6 +249,9 @@ impl Flow {
         }
         if (self.answer == Answer::Body { is_chunked: true }) {
             self.text.extend_from_slice(b"0\r\n\r\n");
+        }
+        if self.answer == Answer::Tunnel {
+            self.cut = Some(Cut::Closed);
         }
         self.answer = Answer::Whole;
         Ok(())

@@ -44,6 +44,8 @@ pub(super) mod setting {
     pub(in super::super) const HEADER_TABLE_SIZE: u16 = 1;
     pub(in super::super) const MAX_CONCURRENT_STREAMS: u16 = 3;
     pub(in super::super) const INITIAL_WINDOW_SIZE: u16 = 4;
+    /// RFC 8441 section 3.
+    pub(in super::super) const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
 /// One frame.

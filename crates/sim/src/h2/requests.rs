@@ -1,7 +1,7 @@
 //! The place of one client on a connection of HTTP/2.
 
 use super::fields::Request;
-use super::flow::Cut;
+use super::flow::{Cut, Flow};
 use super::frames::size;
 use super::session::Session;
 use std::cell::RefCell;
@@ -17,21 +17,34 @@ pub(crate) struct Requests {
     streams: VecDeque<u32>,
     window: usize,
     cut: Option<Cut>,
+    /// It opens a WebSocket.
+    is_tunnel: bool,
 }
 
 impl Requests {
-    pub(super) fn new(session: Rc<RefCell<Session>>) -> Self {
+    pub(super) fn new(session: Rc<RefCell<Session>>, is_tunnel: bool) -> Self {
         Self {
             session,
             output: Vec::new(),
             streams: VecDeque::new(),
             window: WINDOW,
             cut: None,
+            is_tunnel,
         }
     }
 
-    /// Takes all of these bytes; what is whole of them is sent.
+    /// Takes all of these bytes, or none while the server has not said that it takes WebSockets;
+    /// what is whole of them is sent.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        if self.is_tunnel && !self.session.borrow().takes_tunnels() {
+            return 0;
+        }
+        if let Some(number) = self.streams.front().filter(|_| self.is_tunnel) {
+            if let Some(flow) = self.session.borrow_mut().flow(*number) {
+                flow.feed(bytes);
+            }
+            return bytes.len();
+        }
         self.output.extend_from_slice(bytes);
         let scheme = self.session.borrow().scheme();
         while let Some(request) = Request::take(&mut self.output, scheme) {
@@ -79,6 +92,14 @@ impl Requests {
             self.cut = Some(Cut::Refused);
         }
         self.cut.is_none()
+    }
+
+    /// Sends nothing more on a WebSocket; false if there is none.
+    pub(crate) fn finish(&mut self) -> bool {
+        let mut session = self.session.borrow_mut();
+        let number = self.streams.front().filter(|_| self.is_tunnel);
+        let flow = number.and_then(|number| session.flow(*number));
+        flow.is_some_and(Flow::finish)
     }
 
     /// Has so much of a window open for each answer.

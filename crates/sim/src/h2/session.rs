@@ -3,7 +3,7 @@
 
 mod receiving;
 
-use super::fields::{Request, Writer};
+use super::fields::{Kind, Request, Writer};
 use super::flow::{Cut, Flow};
 use super::frames::{self, PAYLOAD_MAX, code, flag, kind, setting, size};
 use super::options::Habits;
@@ -45,6 +45,8 @@ pub(super) struct Session {
     owed: Owed,
     slow: Slow,
     end: End,
+    /// The server has said that it takes WebSockets.
+    takes_tunnels: bool,
     pub(super) reached: Vec<&'static str>,
 }
 
@@ -176,6 +178,7 @@ impl Session {
                 ..Slow::default()
             },
             end: End::default(),
+            takes_tunnels: false,
             reached: vec![name],
         };
         session.offer_window(initial);
@@ -192,10 +195,11 @@ impl Session {
         let number = self.flows.next;
         self.flows.next += 2;
         let block = self.fields.writer.block(&request, &mut self.random);
-        self.write_block(number, &block, request.body.is_empty());
+        let ends = request.body.is_empty() && request.kind != Kind::Tunnel;
+        self.write_block(number, &block, ends);
         let windows = [self.windows.send_initial, self.windows.initial];
-        let (is_head, now) = (request.is_head, self.carrier.elapsed());
-        let mut flow = Flow::new(is_head, request.body, windows, now);
+        let now = self.carrier.elapsed();
+        let mut flow = Flow::new(request.kind, request.body, windows, now);
         flow.wanted = self.wanted(window, 0);
         flow.came_before = self.flows.came;
         self.flows.open.insert(number, flow);
@@ -205,6 +209,11 @@ impl Session {
     /// Returns true if requests may begin.
     pub(super) fn may_begin(&self) -> bool {
         !self.is_ending() && self.flows.open.len() < self.windows.streams_max
+    }
+
+    /// Returns true if WebSockets may begin, or never will: the server has said that it takes them.
+    pub(super) fn takes_tunnels(&self) -> bool {
+        self.takes_tunnels || self.is_ending()
     }
 
     /// Returns true if no request may begin any more.
@@ -259,7 +268,8 @@ impl Session {
         let Some(flow) = self.flows.open.remove(&number) else {
             return;
         };
-        if !flow.is_over() && self.end.over.is_none() {
+        let is_open = !flow.is_over() || flow.is_tunnel() && !flow.is_sent;
+        if is_open && self.end.over.is_none() {
             let output = &mut self.output;
             frames::write_number(kind::RST_STREAM, number, code::CANCEL, output);
             self.flows.forgotten.insert(number);
@@ -516,10 +526,12 @@ impl Session {
                     flags = flag::PADDED;
                 }
                 // The end is a frame of its own now and then.
-                if flow.upload.is_empty() && (length == 0 || self.random.below(2) == 0) {
+                let is_out = flow.upload.is_empty();
+                if is_out && !flow.is_fed && (length == 0 || self.random.below(2) == 0) {
                     flags |= flag::END_STREAM;
-                    flow.is_uploading = false;
+                    (flow.is_uploading, flow.is_sent) = (false, true);
                 }
+                flow.is_uploading &= !(is_out && flow.is_fed);
                 flow.send_window -= size(payload.len());
                 self.windows.send -= size(payload.len());
                 frames::write(kind::DATA, flags, *number, &payload, &mut self.output);

@@ -133,6 +133,7 @@ impl Session {
                 setting::MAX_CONCURRENT_STREAMS => {
                     self.windows.streams_max = usize::try_from(value).unwrap_or(0);
                 }
+                setting::ENABLE_CONNECT_PROTOCOL => self.takes_tunnels = value == 1,
                 setting::INITIAL_WINDOW_SIZE => {
                     let more = value - self.windows.send_initial;
                     self.windows.send_initial = value;
