@@ -199,16 +199,17 @@ impl Peer for App {
         let connection = self.connections.entry(id);
         let connection = connection.or_insert_with(|| Connection::new(stream, tls));
         let is_open = connection.stream.read_all(&mut connection.input);
+        if let Some((_, pending)) = connection.pending.take_if(|(at, _)| *at <= now) {
+            connection.output.extend_from_slice(&pending.bytes);
+            (connection.closes, connection.is_cut) = (pending.closes, pending.is_cut);
+        }
         if connection.pending.is_none()
+            && !connection.closes
             && let Some(request) = Request::take(&mut connection.input)
         {
             let pending = self.record.borrow_mut().answer(&request);
             stream.serve_after(pending.after);
             connection.pending = Some((now + pending.after, pending));
-        }
-        if let Some((_, pending)) = connection.pending.take_if(|(at, _)| *at <= now) {
-            connection.output.extend_from_slice(&pending.bytes);
-            (connection.closes, connection.is_cut) = (pending.closes, pending.is_cut);
         }
         if !connection.output.is_empty() {
             let written = connection.stream.write(&connection.output).unwrap_or(0);
@@ -229,6 +230,10 @@ impl Peer for App {
 impl Request {
     /// Takes the next request out of what has come, with its body, if it is whole.
     fn take(input: &mut Vec<u8>) -> Option<Self> {
+        // Empty lines before a request are none (RFC 9112 section 2.2).
+        while input.starts_with(b"\r\n") {
+            input.drain(..2);
+        }
         let end = input.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = String::from_utf8_lossy(&input[..end]).into_owned();
         let field = |name: &str| {

@@ -313,7 +313,11 @@ impl Socket {
         let is_accepted = head.starts_with("HTTP/1.1 101 ") && head.contains(ACCEPTED);
         if !is_accepted {
             let is_busy = head.starts_with("HTTP/1.1 503 ");
-            let is_stream = self.line.stream.as_ref().is_some_and(Connection::has_streams);
+            let is_stream = self
+                .line
+                .stream
+                .as_ref()
+                .is_some_and(Connection::has_streams);
             let refuses = if is_stream {
                 Around::refuses_stream
             } else {
@@ -327,7 +331,11 @@ impl Socket {
             let reason = self.named(&format!("the handshake gets {line:?}"));
             return Err((Oracle::OneAnswer, reason));
         }
-        let is_stream = self.line.stream.as_ref().is_some_and(Connection::has_streams);
+        let is_stream = self
+            .line
+            .stream
+            .as_ref()
+            .is_some_and(Connection::has_streams);
         around.counts.reach(if is_stream {
             "WebSocket on a stream"
         } else {

@@ -101,11 +101,13 @@ pub enum Planted {
     /// A stream that begins with an answer of the application is not compared with the value that
     /// others were told of meanwhile.
     KeepAnswer,
+    /// A WebSocket on a stream whose window was closed is not told when it opens.
+    ForgetRoom,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -150,6 +152,7 @@ impl Planted {
         Self::ForgetFlush,
         Self::ForgetLifetime,
         Self::KeepAnswer,
+        Self::ForgetRoom,
     ];
 
     /// Returns true if it is planted in this thread.

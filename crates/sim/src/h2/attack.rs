@@ -2,7 +2,7 @@
 
 use super::fields::literal;
 use super::frames::{self, WHOLE, code, flag, kind, setting};
-use super::smuggling;
+use super::smuggling::{self, Form};
 use crate::patience::PROMPT;
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub enum Attack {
     HalfBlock,
     /// Requests that would be others in HTTP/1.1.
     Smuggle,
+    /// WebSockets that the server has not said to take, and that end at once.
+    EarlyTunnels,
 }
 
 /// An error of a client by which it has a stream reset.
@@ -139,7 +141,7 @@ pub(super) enum End {
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Pings,
         Self::Settings,
         Self::Priorities,
@@ -169,6 +171,7 @@ impl Attack {
         Self::Shrink,
         Self::HalfBlock,
         Self::Smuggle,
+        Self::EarlyTunnels,
     ];
 
     /// The name under which it is counted.
@@ -194,6 +197,7 @@ impl Attack {
             Self::Shrink => "window of less than nothing",
             Self::HalfBlock => "half a field block",
             Self::Smuggle => "smuggled requests",
+            Self::EarlyTunnels => "early WebSockets",
         }
     }
 
@@ -202,9 +206,15 @@ impl Attack {
             Self::Bomb | Self::ClosedWindows | Self::Shrink => End::None,
             Self::Crumbs => End::Streams(STREAMS as usize),
             Self::Smuggle => End::Streams(smuggling::forms().len()),
+            Self::EarlyTunnels => End::Streams(smuggling::early_tunnels().len()),
             Self::HalfBlock => End::Connection(HEADER_TIMEOUT + PROMPT),
             _ => End::Connection(PROMPT),
         }
+    }
+
+    /// Returns true if its streams may be served, and end then.
+    pub(super) fn may_be_served(self) -> bool {
+        self == Self::EarlyTunnels
     }
 
     /// Bytes of bodies that may come on a stream at most.
@@ -253,16 +263,8 @@ impl Attack {
             Self::ClosedWindows => of_streams(STREAMS, |stream| {
                 frames::write(kind::HEADERS, WHOLE, stream, &get(NOW), &mut out);
             }),
-            Self::Smuggle => {
-                let forms = smuggling::forms();
-                let mut forms = forms.iter();
-                of_streams(forms.len() as u32, |stream| {
-                    forms
-                        .next()
-                        .into_iter()
-                        .for_each(|form| form.write(stream, &mut out));
-                });
-            }
+            Self::Smuggle => write_forms(&smuggling::forms(), &mut out),
+            Self::EarlyTunnels => write_forms(&smuggling::early_tunnels(), &mut out),
             _ => self.flood(&mut out),
         }
         out
@@ -325,6 +327,13 @@ impl Attack {
         }
         out
     }
+}
+
+/// Writes each on a stream.
+fn write_forms(forms: &[Form], out: &mut Vec<u8>) {
+    let streams = (1..).step_by(2);
+    let each = forms.iter().zip(streams);
+    each.for_each(|(form, stream)| form.write(stream, out));
 }
 
 /// Does it for so many streams.

@@ -119,8 +119,9 @@ impl Seen {
                     let fields = fields.map_err(|error| format!("a field block: {error:?}"))?;
                     let status = fields.first().map(|(_, value)| &**value);
                     let is_refusal = status.is_some_and(|status| status >= b"400".as_slice());
-                    self.ended += usize::from(is_refusal);
-                    if matches!(attack.end(), End::Streams(_)) && !is_refusal {
+                    let may_be_served = attack.may_be_served();
+                    self.ended += usize::from(is_refusal && !may_be_served);
+                    if matches!(attack.end(), End::Streams(_)) && !is_refusal && !may_be_served {
                         return Err(format!("stream {} is served", frame.stream));
                     }
                 }
@@ -135,6 +136,10 @@ impl Seen {
                 }
                 kind::GOAWAY => self.goes_away = true,
                 _ => {}
+            }
+            let ends = matches!(frame.kind, kind::DATA | kind::HEADERS);
+            if ends && attack.may_be_served() && frame.has(flag::END_STREAM) {
+                self.ended += 1;
             }
         }
         Ok(())

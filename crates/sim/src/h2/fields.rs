@@ -67,11 +67,7 @@ impl Request {
         fields.sort_by_key(|(name, _)| name[0] != b':');
         let body = text.get(end + 4..end + 4 + length)?.to_vec();
         text.drain(..end + 4 + length);
-        Some(Self {
-            fields,
-            body,
-            kind,
-        })
+        Some(Self { fields, body, kind })
     }
 }
 
@@ -221,7 +217,9 @@ impl Head {
             return Err(format!("a WebSocket begins with {:?}", self.text));
         }
         let (_, fields) = self.text.split_once("\r\n").unwrap_or_default();
-        Ok(format!("HTTP/1.1 101 \r\nSec-WebSocket-Accept: {ACCEPTED}\r\n{fields}\r\n"))
+        Ok(format!(
+            "HTTP/1.1 101 \r\nSec-WebSocket-Accept: {ACCEPTED}\r\n{fields}\r\n"
+        ))
     }
 }
 

@@ -3,12 +3,14 @@
 use super::fields::literal;
 use super::frames::{self, WHOLE, flag, kind};
 
-/// The id of all of them, which must not come to the application.
+/// The id of all that must not come to the application.
 pub(crate) const ID: &str = "smuggled";
 /// A whole request of HTTP/1.1.
 const INNER: &str =
     "abc\r\n\r\nPOST /elsewhere?id=smuggled HTTP/1.1\r\nHost: edge\r\nContent-Length: 0\r\n\r\n";
 const PATH: &str = "/elsewhere?id=smuggled";
+/// The target of requests that have another one within their bodies, which alone is looked for.
+const OUTER: Field = (":path", "/outer?id=outer");
 
 /// One of them: the block of its fields, and the data and trailer fields behind that.
 pub(super) struct Form {
@@ -48,7 +50,7 @@ pub(super) fn forms() -> Vec<Form> {
     let pairs = PAIRS.iter().map(|pair| Form::whole(request(pair)));
     let heads = HEADS.iter().map(|head| Form::whole(block(head)));
     let bodies = BODIES.iter().map(|(length, data)| Form {
-        block: request(&[("content-length", length)]),
+        block: block(&[METHOD, SCHEME, OUTER, AUTHORITY, ("content-length", length)]),
         data: data.to_vec(),
         trailers: None,
     });
@@ -57,8 +59,26 @@ pub(super) fn forms() -> Vec<Form> {
         data: vec!["abc"],
         trailers: Some((literal(name, value), *flags)),
     });
+    let tunnels = TUNNELS.iter().map(|(head, data)| Form {
+        block: block(head),
+        data: data.to_vec(),
+        trailers: None,
+    });
     let all = fields.chain(pairs).chain(heads).chain(bodies);
-    all.chain(trailers).collect()
+    all.chain(trailers).chain(tunnels).collect()
+}
+
+/// WebSockets that begin before the server has said that it takes them: one that ends at once, and
+/// one that is closed by its first frame.
+pub(super) fn early_tunnels() -> [Form; 2] {
+    let head = [CONNECT, WEBSOCKET, SCHEME, KEY, AUTHORITY, VERSION];
+    // A close frame with the code 1000, and a mask of zeros.
+    let close = "\u{8}\u{2}\0\0\0\0\u{3}\u{68}";
+    [Vec::new(), vec![close]].map(|data| Form {
+        block: block(&head),
+        data,
+        trailers: None,
+    })
 }
 
 /// The block of these fields.
@@ -79,6 +99,62 @@ const METHOD: Field = (":method", "POST");
 const SCHEME: Field = (":scheme", "http");
 const TARGET: Field = (":path", PATH);
 const AUTHORITY: Field = (":authority", "edge");
+
+const CONNECT: Field = (":method", "CONNECT");
+const WEBSOCKET: Field = (":protocol", "websocket");
+const KEY: Field = (":path", "/poll/k0");
+const VERSION: Field = ("sec-websocket-version", "13");
+const NO_LENGTH: Field = ("content-length", "0");
+const UPGRADE: Field = ("upgrade", "websocket");
+const OTHER: Field = (":protocol", "connect-udp");
+
+/// WebSockets that are none, with the data behind them.
+const TUNNELS: &[(&[Field], &[&str])] = &[
+    (&[CONNECT, AUTHORITY], &[]),
+    (&[CONNECT, AUTHORITY], &[INNER]),
+    (&[CONNECT, OTHER, SCHEME, TARGET, AUTHORITY], &[INNER]),
+    (&[CONNECT, OTHER, SCHEME, TARGET, AUTHORITY], &[]),
+    (
+        &[CONNECT, (":protocol", ""), SCHEME, TARGET, AUTHORITY],
+        &[],
+    ),
+    (
+        &[
+            CONNECT,
+            (":protocol", "websocket\r\nx: y"),
+            SCHEME,
+            TARGET,
+            AUTHORITY,
+        ],
+        &[],
+    ),
+    (
+        &[CONNECT, WEBSOCKET, WEBSOCKET, SCHEME, TARGET, AUTHORITY],
+        &[],
+    ),
+    (&[CONNECT, WEBSOCKET, TARGET, AUTHORITY], &[]),
+    (&[CONNECT, WEBSOCKET, SCHEME, AUTHORITY], &[]),
+    (&[CONNECT, WEBSOCKET, SCHEME, TARGET], &[]),
+    (
+        &[CONNECT, WEBSOCKET, SCHEME, TARGET, AUTHORITY, NO_LENGTH],
+        &[],
+    ),
+    (
+        &[
+            CONNECT, WEBSOCKET, SCHEME, KEY, AUTHORITY, NO_LENGTH, VERSION,
+        ],
+        &[INNER],
+    ),
+    (
+        &[CONNECT, WEBSOCKET, SCHEME, KEY, AUTHORITY, UPGRADE, VERSION],
+        &[INNER],
+    ),
+    (&[CONNECT, WEBSOCKET, SCHEME, KEY, AUTHORITY], &[INNER]),
+    (
+        &[(":method", "GET"), WEBSOCKET, SCHEME, TARGET, AUTHORITY],
+        &[],
+    ),
+];
 
 /// Fields that no request has.
 const FIELDS: &[Field] = &[

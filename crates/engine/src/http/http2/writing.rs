@@ -58,6 +58,10 @@ impl<A> Serve<'_, A> {
         } else if stream.out.has_body() {
             self.pace(token);
         } else {
+            #[cfg(feature = "sim")]
+            if dwell_evloop::sim::Planted::ForgetRoom.is_in() {
+                return;
+            }
             stream.give_room(sending.window.room());
         }
     }
