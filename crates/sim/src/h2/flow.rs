@@ -36,6 +36,17 @@ enum Answer {
     Whole,
 }
 
+/// The body of a request, as its client has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sending {
+    /// More of it may come.
+    Fed,
+    /// It is whole.
+    Whole,
+    /// Its end was sent.
+    Sent,
+}
+
 /// One stream.
 pub(super) struct Flow {
     kind: Kind,
@@ -49,10 +60,7 @@ pub(super) struct Flow {
     pub(super) upload: Vec<u8>,
     /// Some of the body or the end of the request is to be sent.
     pub(super) is_uploading: bool,
-    /// More of the body may come.
-    pub(super) is_fed: bool,
-    /// The end of a body was sent.
-    pub(super) is_sent: bool,
+    pub(super) sending: Sending,
     /// Bytes that the server lets the client send.
     pub(super) send_window: i64,
     /// Bytes that the client lets the server send.
@@ -88,8 +96,11 @@ impl Flow {
             text: Vec::new(),
             is_uploading: !upload.is_empty(),
             upload,
-            is_fed: kind == Kind::Tunnel,
-            is_sent: false,
+            sending: if kind == Kind::Tunnel {
+                Sending::Fed
+            } else {
+                Sending::Whole
+            },
             send_window,
             window,
             frames: 0,
@@ -117,7 +128,7 @@ impl Flow {
 
     /// The client sends these bytes of a WebSocket.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        if self.is_fed && !self.is_over() {
+        if self.sending == Sending::Fed && !self.is_over() {
             self.upload.extend_from_slice(bytes);
             self.is_uploading = true;
         }
@@ -125,9 +136,10 @@ impl Flow {
 
     /// The client sends nothing more of a WebSocket; false if it is none that lasts.
     pub(super) fn finish(&mut self) -> bool {
-        let lasts = self.answer == Answer::Tunnel && self.is_fed && !self.is_over();
+        let lasts =
+            self.answer == Answer::Tunnel && self.sending == Sending::Fed && !self.is_over();
         if lasts {
-            (self.is_fed, self.is_uploading) = (false, true);
+            (self.sending, self.is_uploading) = (Sending::Whole, true);
         }
         lasts
     }
@@ -163,7 +175,7 @@ impl Flow {
             self.cut = Some(cut);
         }
         self.upload.clear();
-        (self.is_fed, self.is_uploading) = (false, false);
+        (self.sending, self.is_uploading) = (Sending::Whole, false);
     }
 
     /// The window of its connection is used up.

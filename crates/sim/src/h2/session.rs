@@ -4,7 +4,7 @@
 mod receiving;
 
 use super::fields::{Kind, Request, Writer};
-use super::flow::{Cut, Flow};
+use super::flow::{Cut, Flow, Sending};
 use super::frames::{self, PAYLOAD_MAX, code, flag, kind, setting, size};
 use super::options::Habits;
 use crate::carrier::Carrier;
@@ -268,7 +268,7 @@ impl Session {
         let Some(flow) = self.flows.open.remove(&number) else {
             return;
         };
-        let is_open = !flow.is_over() || flow.is_tunnel() && !flow.is_sent;
+        let is_open = !flow.is_over() || flow.is_tunnel() && flow.sending != Sending::Sent;
         if is_open && self.end.over.is_none() {
             let output = &mut self.output;
             frames::write_number(kind::RST_STREAM, number, code::CANCEL, output);
@@ -527,11 +527,12 @@ impl Session {
                 }
                 // The end is a frame of its own now and then.
                 let is_out = flow.upload.is_empty();
-                if is_out && !flow.is_fed && (length == 0 || self.random.below(2) == 0) {
+                let is_fed = flow.sending == Sending::Fed;
+                if is_out && !is_fed && (length == 0 || self.random.below(2) == 0) {
                     flags |= flag::END_STREAM;
-                    (flow.is_uploading, flow.is_sent) = (false, true);
+                    (flow.is_uploading, flow.sending) = (false, Sending::Sent);
                 }
-                flow.is_uploading &= !(is_out && flow.is_fed);
+                flow.is_uploading &= !(is_out && is_fed);
                 flow.send_window -= size(payload.len());
                 self.windows.send -= size(payload.len());
                 frames::write(kind::DATA, flags, *number, &payload, &mut self.output);
