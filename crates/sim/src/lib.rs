@@ -20,6 +20,7 @@ mod client;
 mod connection;
 mod failure;
 mod h2;
+mod handshake;
 mod hindrances;
 mod intrusions;
 mod keys;

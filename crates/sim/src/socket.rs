@@ -16,6 +16,7 @@ use crate::around::Around;
 use crate::chance::random;
 use crate::connection::Connection;
 use crate::failure::Oracle;
+use crate::handshake::{ACCEPTED, HANDSHAKE};
 use crate::keys::{Broken, Key};
 use crate::line::Line;
 use crate::options::{Fault, Options};
@@ -492,7 +493,3 @@ fn unasked(reason: impl Into<String>) -> Broken {
 const LIFETIME: Duration = Duration::from_secs(90);
 /// The longest time after which a connection is sent a ping on which nothing comes or goes.
 const HEARTBEAT: Duration = Duration::from_secs(25);
-/// The fields of the handshake, and that of its answer.
-const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
-    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-pub(crate) const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";

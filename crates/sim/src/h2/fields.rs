@@ -1,7 +1,7 @@
 //! Requests as fields of HTTP/2, and fields of an answer as the text of HTTP/1.1, which clients
 //! read whatever they speak.
 
-use crate::socket::ACCEPTED;
+use crate::handshake::ACCEPTED;
 use dwell_evloop::Random;
 
 /// One field line.

@@ -41,7 +41,7 @@ enum Answer {
 pub(super) enum Sending {
     /// More of it may come.
     Fed,
-    /// It is whole.
+    /// It is whole, and its end is to be sent.
     Whole,
     /// Its end was sent.
     Sent,
@@ -58,8 +58,6 @@ pub(super) struct Flow {
     text: Vec<u8>,
     /// The body of the request, as far as no window has taken it.
     pub(super) upload: Vec<u8>,
-    /// Some of the body or the end of the request is to be sent.
-    pub(super) is_uploading: bool,
     pub(super) sending: Sending,
     /// Bytes that the server lets the client send.
     pub(super) send_window: i64,
@@ -94,13 +92,12 @@ impl Flow {
             cut: None,
             left: None,
             text: Vec::new(),
-            is_uploading: !upload.is_empty(),
-            upload,
-            sending: if kind == Kind::Tunnel {
-                Sending::Fed
-            } else {
-                Sending::Whole
+            sending: match kind {
+                Kind::Tunnel => Sending::Fed,
+                _ if upload.is_empty() => Sending::Sent,
+                _ => Sending::Whole,
             },
+            upload,
             send_window,
             window,
             frames: 0,
@@ -126,11 +123,19 @@ impl Flow {
         self.kind == Kind::Tunnel
     }
 
+    /// Returns true if some of the body or the end of the request is to be sent.
+    pub(super) fn is_uploading(&self) -> bool {
+        match self.sending {
+            Sending::Fed => !self.upload.is_empty(),
+            Sending::Whole => true,
+            Sending::Sent => false,
+        }
+    }
+
     /// The client sends these bytes of a WebSocket.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         if self.sending == Sending::Fed && !self.is_over() {
             self.upload.extend_from_slice(bytes);
-            self.is_uploading = true;
         }
     }
 
@@ -139,7 +144,7 @@ impl Flow {
         let lasts =
             self.answer == Answer::Tunnel && self.sending == Sending::Fed && !self.is_over();
         if lasts {
-            (self.sending, self.is_uploading) = (Sending::Whole, true);
+            self.sending = Sending::Whole;
         }
         lasts
     }
@@ -175,7 +180,7 @@ impl Flow {
             self.cut = Some(cut);
         }
         self.upload.clear();
-        (self.sending, self.is_uploading) = (Sending::Whole, false);
+        self.sending = Sending::Sent;
     }
 
     /// The window of its connection is used up.

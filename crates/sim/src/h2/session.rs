@@ -509,7 +509,7 @@ impl Session {
     /// Sends of the bodies what the windows have room for.
     fn upload(&mut self) {
         for (number, flow) in &mut self.flows.open {
-            while flow.is_uploading {
+            while flow.is_uploading() {
                 let room = self.windows.send.min(flow.send_window);
                 let room = usize::try_from(room).unwrap_or(0).min(PAYLOAD_MAX);
                 let pads = self.habits.pads && room > PADDING;
@@ -530,9 +530,8 @@ impl Session {
                 let is_fed = flow.sending == Sending::Fed;
                 if is_out && !is_fed && (length == 0 || self.random.below(2) == 0) {
                     flags |= flag::END_STREAM;
-                    (flow.is_uploading, flow.sending) = (false, Sending::Sent);
+                    flow.sending = Sending::Sent;
                 }
-                flow.is_uploading &= !(is_out && is_fed);
                 flow.send_window -= size(payload.len());
                 self.windows.send -= size(payload.len());
                 frames::write(kind::DATA, flags, *number, &payload, &mut self.output);
