@@ -229,13 +229,13 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 ARTEFACTS := program packages image chart wheel c go crates javascript
 
 .PHONY: dist
-dist: install-rust ## make every artefact of a release in target/dist, 15 minutes or more; publishes nothing
+dist: install-rust ## make every artefact of a release in target/dist, 20 minutes or more; publishes nothing
 	dist/tools
 	@for artefact in $(ARTEFACTS); do echo "dist/$$artefact"; dist/$$artefact; done
 	dist/sums
 
 .PHONY: test-dist
-test-dist: ## install each artefact of `make dist` where it belongs, and poll it, 5 minutes
+test-dist: ## install each artefact of `make dist` where it belongs, and poll it, 10 minutes or more
 	@for artefact in $(ARTEFACTS); do echo "dist/tests/$$artefact"; dist/tests/$$artefact; done
 	@echo "every artefact was installed and polled"
 
