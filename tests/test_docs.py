@@ -33,8 +33,8 @@ PAGES = [
 ]
 
 LISTEN, SECURE, ADMIN, STORE = "8080", "8443", "9090", "11211"
-MEMCACHED, APP = "11311", "14002"
-PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP})\b")
+MEMCACHED, APP, FILES = "11311", "14002", "3000"
+PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP}|{FILES})\b")
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"(?:# |<!-- )(\w+\.(?:py|html))(?: -->)?\n")
@@ -153,6 +153,8 @@ class Terminal:
         elif words[:2] == ["python3", "examples/app.py"]:
             script = [sys.executable, ROOT / "examples/app.py", *words[2:]]
             self._start("app", script, APP)
+        elif words[:3] == ["python3", "-m", "http.server"]:
+            self._start("files", [sys.executable, *words[1:]], FILES)
         elif words[0] == "python3" and re.fullmatch(r"\w+\.py", words[1]):
             self._start("app", [sys.executable, *words[1:]], APP)
         else:
