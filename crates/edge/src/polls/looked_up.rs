@@ -7,7 +7,7 @@ use super::explanation::Valued;
 use super::feeds::Known;
 use super::fetch::digest_of;
 use super::fetched::StaleReason;
-use super::lookups::{Lookup, Lookups};
+use super::lookups::{Lookup, LookupEnd, Lookups};
 use crate::ids::{CacheOperation, KeyId, LookupMember, PollId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
@@ -97,7 +97,7 @@ impl Polls {
         self.misses
             .note_lookup(&record.name, came, has_upstream, context.now());
         // It may have been read before those came who wait for reads of their own.
-        let joined = self.lookups.joined(key);
+        let joined = self.lookups.pass_by(key);
         let woken = self.settle_but(context, http, key, found, &joined);
         self.count_sweep_wake(woken, true);
     }
@@ -133,10 +133,10 @@ impl Polls {
         // Redis reads what is waited for on a connection of its own. A read on the other one may be
         // older than what those who wait have been told.
         let is_in_order = !self.lookups.is_told() || lookup.may_wait();
-        let joined = if is_in_order {
-            self.lookups.joined_behind(&self.waiters.keys, &lookup)
+        let end = if is_in_order {
+            self.lookups.ended(&self.waiters.keys, &lookup, has_failed)
         } else {
-            Vec::new()
+            LookupEnd::default()
         };
         for member in lookup.into_members() {
             let found = found.as_ref();
@@ -156,8 +156,11 @@ impl Polls {
         }
         // A failure says nothing of the key, so those who wait for it go on waiting.
         if !has_failed && is_in_order {
-            let woken = self.settle_but(context, http, key, found, &joined);
+            let woken = self.settle_but(context, http, key, found, &end.behind);
             self.count_sweep_wake(woken, is_of_sweep);
+        }
+        if end.is_to_repeat {
+            self.lookups.read(&mut self.waiters.keys, key);
         }
         self.lookups.follow_hint(&mut self.waiters.keys, key);
         Lookups::leave(&mut self.waiters.keys, key);

@@ -18,6 +18,7 @@ use dwell_evloop::{Context, Slab, Token};
 use dwell_memcache::on_loop::{Completion, Failure, Outcome};
 use dwell_store::{Expiry, Item, Store, StoreMode, StoreOptions, WatcherId};
 use joined::Joined;
+pub(super) use joined::LookupEnd;
 use reads::Reads;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,17 +183,18 @@ impl Lookups {
         true
     }
 
-    /// A lookup of a key has ended, which still counts as one; returns the feeds that have joined
-    /// behind it.
-    pub(super) fn joined_behind(&mut self, keys: &Keys, lookup: &Lookup) -> Vec<FeedId> {
+    /// A lookup of a key has ended, which still counts as one.
+    pub(super) fn ended(&mut self, keys: &Keys, lookup: &Lookup, has_failed: bool) -> LookupEnd {
         let record = keys.get(lookup.key);
         let is_last = record.is_none_or(|record| record.lookups <= 1);
-        self.joined.end(lookup.key, lookup.number, is_last)
+        let joined = &mut self.joined;
+        joined.end(lookup.key, lookup.number, is_last, has_failed)
     }
 
-    /// The feeds of a key that wait for lookups of their own.
-    pub(super) fn joined(&self, key: KeyId) -> Vec<FeedId> {
-        self.joined.of(key)
+    /// A value of a key has come that is of no lookup; returns the feeds that wait for lookups of
+    /// their own, and may not be told.
+    pub(super) fn pass_by(&mut self, key: KeyId) -> Vec<FeedId> {
+        self.joined.pass_by(key)
     }
 
     /// Returns true if a key is about to be read, or is to be when there is room.

@@ -411,13 +411,13 @@ fn a_feed_is_told_nothing_by_a_lookup_that_had_gone_out_when_it_joined() {
     let ends = |of: &mut Fixture, lookup| {
         let completion = completion(lookup, hit(1));
         let lookup = of.lookups.completed(&mut of.keys, lookup, &completion);
-        let behind = of.lookups.joined_behind(&of.keys, &lookup.unwrap());
+        let end = of.lookups.ended(&of.keys, &lookup.unwrap(), false);
         Lookups::leave(&mut of.keys, key);
-        behind
+        end.behind
     };
     let feeds = [1, 2].map(FeedId::nth);
     assert!(of.lookups.reads_for(&mut of.keys, key, feeds[0]));
-    assert!(of.lookups.joined(key).is_empty(), "nothing is older");
+    assert!(of.lookups.pass_by(key).is_empty(), "nothing is older");
     let first = of.lookups.first_of(key).unwrap();
     of.send();
     assert!(of.lookups.is_read(&of.keys, key));
