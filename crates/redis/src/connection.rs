@@ -70,7 +70,7 @@ pub(crate) enum Flight {
 pub(crate) enum Reader {
     /// An operation.
     Operation(Operation),
-    /// Those who wait for changes of the key.
+    /// The waits for changes of the key.
     Waits,
     /// An operation that has ended before the reply, which those who wait are given.
     Ended,

@@ -512,7 +512,7 @@ mod tests {
     use dwell_proto::resp::{Decoded, Decoder, Limits};
     use std::time::Duration;
 
-    /// Where nothing listens.
+    /// An address at which nothing listens.
     fn address(port: u16) -> SocketAddr {
         ([127, 0, 0, 1], port).into()
     }

@@ -106,7 +106,7 @@ metrics! {
         pub watches: Box<[ServerCell]>,
         /// State of each of the application's servers.
         pub upstreams: Box<[ServerCell]>,
-        /// What else the dashboard shows of them.
+        /// Figures of them that the dashboard alone shows.
         pub upstream_details: Box<[UpstreamCells]>,
         /// From a request sent to each of them to the head of its answer.
         pub upstream_heads: Box<[Histogram]>,

@@ -33,7 +33,7 @@ impl LookupTime {
     /// The result of looking up `name`, the value of `option`.
     ///
     /// # Errors
-    /// Those of the lookup, and [`RunError::Resolve`] if it does not end in time.
+    /// The errors of the lookup, and [`RunError::Resolve`] if it does not end in time.
     pub(super) fn look_up<T: Send + 'static>(
         &self,
         (name, option): (String, &'static str),

@@ -60,7 +60,7 @@ fn serve(mut stream: TcpStream, reply: &impl Fn(&str, SocketAddr) -> String, add
     }
 }
 
-/// What every server replies to the commands of a greeting and to probes.
+/// The reply of every server to a command of a greeting, or to a probe.
 fn greeted(words: &str, role: &str) -> Option<String> {
     match words.split(' ').next()? {
         "HELLO" => Some(format!("%1\r\n+role\r\n+{role}\r\n")),
