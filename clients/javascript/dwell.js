@@ -43,6 +43,8 @@ export class DwellError extends Error {
 export class Dwell {
   #settings;
   #watches = new Map();
+  /** Keys whose value is asked for although its cursor is known. */
+  #renewed = new Set();
   #source = null;
   #leave = [];
   #hiddenTimer;
@@ -85,22 +87,26 @@ export class Dwell {
     if (this.#closed || signal?.aborted) return () => {};
     let watch = this.#watches.get(name);
     if (!watch) {
+      if (this.#watches.size >= KEYS_MAX) this.#forget();
       if (this.#watches.size >= KEYS_MAX) throw new RangeError(`keys exceed ${KEYS_MAX}`);
       watch = { cursor: since, raw: undefined, transport: null, listeners: new Set() };
       this.#watches.set(name, watch);
       this.#changed();
+    } else if (watch.raw === undefined && watch.cursor !== since) {
+      // The others have the value from elsewhere, and it was never sent here.
+      watch.cursor = null;
+      this.#renewed.add(name);
+      this.#changed();
     }
     // The same function may listen twice, and each is ended by itself.
-    const entry = { listener };
+    const entry = { listener, since };
     watch.listeners.add(entry);
     if (watch.raw !== undefined && watch.raw !== null) {
       queueMicrotask(() => watch.listeners.has(entry) && this.#call(name, watch, entry));
     }
     const stop = () => {
       signal?.removeEventListener("abort", stop);
-      if (!watch.listeners.delete(entry) || watch.listeners.size > 0) return;
-      if (this.#watches.get(name) === watch) this.#watches.delete(name);
-      this.#changed();
+      if (watch.listeners.delete(entry) && watch.listeners.size === 0) this.#changed();
     };
     signal?.addEventListener("abort", stop, { once: true });
     return stop;
@@ -164,8 +170,18 @@ export class Dwell {
     queueMicrotask(() => {
       this.#scheduled = false;
       if (this.#closed) return;
+      this.#forget();
       this.#source?.want(this.#wanted());
+      for (const name of this.#renewed) this.#source?.renew(name, null);
+      this.#renewed.clear();
     });
+  }
+
+  /** Drops the keys without a listener: not at once, as the next one often follows. */
+  #forget() {
+    for (const [name, { listeners }] of this.#watches) {
+      if (listeners.size === 0) this.#watches.delete(name);
+    }
   }
 
   /** The keys, with the cursors of what is known of them now. */
@@ -182,7 +198,10 @@ export class Dwell {
     for (const entry of [...watch.listeners]) this.#call(name, watch, entry);
   }
 
-  #call(name, { raw, cursor, transport }, { listener }) {
+  #call(name, { raw, cursor, transport }, entry) {
+    const { listener, since } = entry;
+    entry.since = null;
+    if (cursor !== null && cursor === since) return;
     try {
       listener(raw === null ? null : decode(raw, this.#settings.format), { key: name, cursor, transport });
     } catch (error) {
@@ -272,6 +291,9 @@ class Tabs {
   want() {
     this.#announce();
   }
+
+  /** Nothing more to do: a leader renews what it does not know. */
+  renew() {}
 
   wake(isDoubtful) {
     if (this.#hub) this.#hub.wake(isDoubtful);

@@ -153,6 +153,59 @@ describe("connections", () => {
     await server.awaitMetric("dwell_waits_held", 0);
   });
 
+  for (const transport of TRANSPORTS) {
+    test(`${transport}: a watch that follows another at once keeps the connection`, async () => {
+      const [one, two] = [new Heard(), new Heard()];
+      const requests = [];
+      const { WebSocket } = globalThis;
+      const dwell = client(server, {
+        transports: [transport],
+        fetch: (url, ...rest) => requests.push(url) && fetch(url, ...rest),
+        WebSocket: WebSocket && class extends WebSocket {
+          constructor(...rest) {
+            requests.push(rest[0]);
+            super(...rest);
+          }
+        },
+      });
+      await server.set("replaced", "value");
+      const stop = dwell.watch("replaced", one.listener);
+      await one.next();
+      await server.awaitMetric("dwell_waits_held", 1);
+      const before = requests.length;
+      stop();
+      dwell.watch("replaced", two.listener);
+      assert.equal((await two.next()).value, "value");
+      assert.equal(requests.length, before);
+      await server.set("replaced", "other");
+      assert.equal((await two.next()).value, "other");
+      assert.equal(one.all.length, 1);
+      dwell.close();
+      await server.awaitMetric("dwell_waits_held", 0);
+    });
+
+    test(`${transport}: a watch beside one that has the value from elsewhere`, async () => {
+      const [one, two, three] = [new Heard(), new Heard(), new Heard()];
+      await server.set("rendered", "value");
+      const first = client(server, { transports: [transport] });
+      first.watch("rendered", one.listener);
+      const { cursor } = await one.next();
+      first.close();
+      await server.awaitMetric("dwell_waits_held", 0);
+      const dwell = client(server, { transports: [transport] });
+      dwell.watch("rendered", two.listener, { since: cursor });
+      await server.awaitMetric("dwell_waits_held", 1);
+      dwell.watch("rendered", three.listener);
+      assert.equal((await three.next()).value, "value");
+      await server.set("rendered", "other");
+      // The one that had the value hears the next one only.
+      assert.equal((await two.next()).value, "other");
+      assert.equal((await three.next()).value, "other");
+      dwell.close();
+      await server.awaitMetric("dwell_waits_held", 0);
+    });
+  }
+
   test("more keys than one connection takes", async () => {
     const heard = new Heard(), ended = new AbortController();
     const dwell = client(server, { transports: ["sse"], signal: ended.signal });
