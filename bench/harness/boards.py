@@ -1,6 +1,6 @@
 """Servers that keep clients waiting for a key, and let somebody write to it.
 
-The edge and the floor are written to over the memcached protocol, the edge before a Redis by `SET`,
+The edge and the floor are written to over the memcached protocol, both before a Redis by `SET`,
 nchan by POST. Their long-polls differ in the fields a client sends to say what it has already seen,
 their event streams in nothing.
 """
@@ -127,17 +127,13 @@ class FloorBoard(StoreBoard):
         self._writer = memcached.Writer(store_port)
 
 
-class RedisBoard(Board):
-    """`dwell serve` before a Redis, which is written to."""
+class RedisWritten(Board):
+    """A server before a Redis, which is written to.
 
-    def __init__(
-        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
-    ) -> None:
-        self.transport = transport or LongPolls(waiting_fields)
-        port = redis.start(stage)
-        edge = start_edge(stage, [], options=[*QUIET, *options], redis_port=port)
-        self.program, self.port = edge.program, edge.port
-        self.client = redis.Client(port)
+    Shape: a class of it makes the client before anything is written.
+    """
+
+    client: redis.Client
 
     def begin_write(self, path: str, value: bytes) -> None:
         """Sends a `SET`; the key is the path."""
@@ -150,6 +146,31 @@ class RedisBoard(Board):
     def close(self) -> None:
         """Closes the connection to Redis."""
         self.client.close()
+
+
+class RedisBoard(RedisWritten):
+    """`dwell serve` before a Redis of its own."""
+
+    def __init__(
+        self, stage: Stage, transport: Transport | None = None, options: Sequence[str] = ()
+    ) -> None:
+        self.transport = transport or LongPolls(waiting_fields)
+        port = redis.start(stage)
+        edge = start_edge(stage, [], options=[*QUIET, *options], redis_port=port)
+        self.program, self.port = edge.program, edge.port
+        self.client = redis.Client(port)
+
+
+class RedisFloorBoard(RedisWritten):
+    """The bare loop of bench/floor that tracks, before a Redis of its own."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.transport = LongPolls(waiting_fields)
+        redis_port, self.port = redis.start(stage), stage.free_port()
+        program = str(release_directory() / "dwell-bench-tracked")
+        arguments = [program, str(self.port), str(redis_port)]
+        self.program = stage.start("tracked", arguments, SERVER_CORE, [self.port])
+        self.client = redis.Client(redis_port)
 
 
 def waiting_fields(seen: http.Answer) -> Fields:

@@ -28,6 +28,7 @@ class Method:
     storm_clients: int = 1_000
     idle_seconds: float = 10
     fan_out_rounds: int = 7
+    seldom_writes: int = 100
     tls_seconds: float = 3
     tls_handshakes: int = 300
     tls_clients: int = 3_000
@@ -47,6 +48,7 @@ QUICK = Method(
     storm_clients=200,
     idle_seconds=2,
     fan_out_rounds=2,
+    seldom_writes=5,
     tls_seconds=1,
     tls_handshakes=50,
     tls_clients=600,

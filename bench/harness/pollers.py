@@ -62,6 +62,10 @@ class Pollers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes every connection."""
         for connection in self._sockets:
             connection.close()
 

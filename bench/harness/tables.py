@@ -178,6 +178,8 @@ REDIS_COLUMNS = (
     Column("server", name),
     Column("write to answer, p50 ms", figure("woken_p50_ms", 2)),
     Column("p99 ms", figure("woken_p99_ms", 2)),
+    Column("bare loop, p50 ms", figure("floor_woken_p50_ms", 2)),
+    Column("p99 ms", figure("floor_woken_p99_ms", 2)),
     Column("GETs/change", figure("gets_per_change", 2)),
     Column("GETs/poll", figure("gets_per_poll", 2)),
     Column("bytes in Redis per key", figure("server_bytes_per_key")),

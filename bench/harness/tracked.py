@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness.boards import NchanRedisBoard, RedisBoard
+from harness.boards import NchanRedisBoard, RedisBoard, RedisFloorBoard, RedisWritten
 from harness.contenders import BODY
 from harness.measure import Method, Row, Step
 from harness.pollers import Pollers
@@ -19,15 +19,60 @@ TITLE = "Clients waiting for a write to Redis (on the load generator's core)"
 WOKEN_TIMEOUT_SECONDS = 5.0
 # Changes of one key, and the seconds between two of them.
 OFTEN = (250, 0.02)
-SELDOM = (20, 1.0)
+SELDOM_SECONDS = 1.0
 KEEP = ["--set", "redis.kept_bytes_max=16MiB"]
 KEPT_POLLS = 1000
 
 Figures = dict[str, Any]
 
 
+class Woken:
+    """One client that is woken again and again, and the times that took."""
+
+    def __init__(self, board: RedisWritten) -> None:
+        self._board = board
+        board.fill([SHARED_PATH], BODY)
+        self._poller = Pollers(board.port, [SHARED_PATH], board.transport)
+        self._poller.open()
+        self._poller.hold()
+        settle(board.program.pid)
+        self._times: list[float] = []
+
+    def close(self) -> None:
+        """Closes the connection of the client."""
+        self._poller.close()
+
+    def wake(self, value: bytes) -> None:
+        """Writes a value, and has the client wait again after it was told.
+
+        Raises:
+            ContenderError: the change was not told, or something else was.
+        """
+        arrivals = self._poller.arrivals()
+        start = time.monotonic()
+        self._board.begin_write(SHARED_PATH, value)
+        _, last = arrivals.wait_all(WOKEN_TIMEOUT_SECONDS)
+        self._board.finish_write(SHARED_PATH)
+        arrivals.close()
+        self._poller.take_answers(value)
+        self._poller.hold()
+        self._times.append((last - start) * 1e3)
+
+    def forget(self) -> None:
+        """Forgets the times so far."""
+        self._times.clear()
+
+    def times(self, prefix: str) -> Figures:
+        """Their median, and the one that a hundredth of them exceeds."""
+        p99 = sorted(self._times)[math.ceil(len(self._times) * 0.99) - 1]
+        return {f"{prefix}_p50_ms": statistics.median(self._times), f"{prefix}_p99_ms": p99}
+
+
 def woken(transport: Transport | None, changes: int, pause: float) -> Figures:
     """The time from a `SET` to what one client is told, and what Redis is asked meanwhile.
+
+    Long-polls of the bare loop are woken in between, so that both meet the same minutes of the
+    machine: each has its own Redis and so many changes.
 
     Raises:
         ContenderError: a change was not told, or something else was.
@@ -35,34 +80,29 @@ def woken(transport: Transport | None, changes: int, pause: float) -> Figures:
     with Stage() as stage:
         board = RedisBoard(stage, transport)
         stage.on_exit(board.close)
-        board.fill([SHARED_PATH], BODY)
-        with Pollers(board.port, [SHARED_PATH], board.transport) as poller:
-            poller.open()
-            poller.hold()
-            settle(board.program.pid)
-            times = []
-            for number in range(changes + 1):
-                if number == 1:
-                    gets = board.client.gets()
-                value = b"change %d" % number
-                time.sleep(pause)
-                arrivals = poller.arrivals()
-                start = time.monotonic()
-                board.begin_write(SHARED_PATH, value)
-                _, last = arrivals.wait_all(WOKEN_TIMEOUT_SECONDS)
-                board.finish_write(SHARED_PATH)
-                arrivals.close()
-                poller.take_answers(value)
-                poller.hold()
-                times.append((last - start) * 1e3)
-            settle(board.program.pid)
-            gets = board.client.gets() - gets
-    del times[0]
-    return {
-        "woken_p50_ms": statistics.median(times),
-        "woken_p99_ms": sorted(times)[math.ceil(len(times) * 0.99) - 1],
-        "gets_per_change": gets / changes,
-    }
+        edge = Woken(board)
+        stage.on_exit(edge.close)
+        both = [edge]
+        if transport is None:
+            floor_board = RedisFloorBoard(stage)
+            stage.on_exit(floor_board.close)
+            floor = Woken(floor_board)
+            stage.on_exit(floor.close)
+            both.append(floor)
+        for number in range(changes + 1):
+            if number == 1:
+                gets = board.client.gets()
+                for one in both:
+                    one.forget()
+            for one in both:
+                time.sleep(pause / len(both))
+                one.wake(b"change %d" % number)
+        settle(board.program.pid)
+        gets = board.client.gets() - gets
+        figures = {**edge.times("woken"), "gets_per_change": gets / changes}
+        if transport is None:
+            figures |= floor.times("floor_woken")
+    return figures
 
 
 def kept(polls: int) -> Figures:
@@ -115,7 +155,11 @@ def steps(method: Method) -> list[Step]:
     shared = [SHARED_PATH] * clients
     ours: tuple[tuple[str, str, Callable[[], Figures]], ...] = (
         ("redis_often", "one poll, 50 writes a second", partial(woken, None, *OFTEN)),
-        ("redis_seldom", "one poll, a write a second", partial(woken, None, *SELDOM)),
+        (
+            "redis_seldom",
+            "one poll, a write a second",
+            partial(woken, None, method.seldom_writes, SELDOM_SECONDS),
+        ),
         (
             "redis_stream",
             "one event stream, 50 writes a second",
@@ -134,4 +178,7 @@ def steps(method: Method) -> list[Step]:
     ]
     label = f"nginx with nchan, Redis, {clients:,} long-polls on one channel"
     nchan = partial(held, NchanRedisBoard, shared, method, fan_out=True)
-    return [*steps, (Row("redis_nchan", label, ours=False), nchan)]
+    steps.append((Row("redis_nchan", label, ours=False), nchan))
+    label = f"bare loop that tracks (the floor), {clients:,} long-polls on one key"
+    floor = partial(held, RedisFloorBoard, shared, method, fan_out=True)
+    return [*steps, (Row("redis_floor", label, ours=False), floor)]
