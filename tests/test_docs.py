@@ -156,7 +156,7 @@ class Terminal:
         elif words[:3] == ["python3", "-m", "http.server"]:
             self._start("files", [sys.executable, *words[1:]], FILES)
         elif words[0] == "python3" and re.fullmatch(r"\w+\.py", words[1]):
-            self._start("app", [sys.executable, *words[1:]], APP)
+            self._start("files", [sys.executable, *words[1:]], FILES)
         else:
             return False
         return True

@@ -25,7 +25,7 @@ def test_a_vote_in_one_window_is_seen_in_the_other(start_dwell, browser, tmp_pat
     )
     (tmp_path / "votes.html").write_text(block("votes.html"))
     code = block("votes.py").replace("127.0.0.1:11211", ports.text(dwell.store_address))
-    code = code.replace('"127.0.0.1", 14002', f'"127.0.0.1", {address[1]}')
+    code = code.replace('"127.0.0.1", 3000', f'"127.0.0.1", {address[1]}')
     (tmp_path / "votes.py").write_text(code)
     app = Process([sys.executable, "votes.py"], tmp_path / "votes.log", tmp_path)
     cleanup.callback(app.stop)
