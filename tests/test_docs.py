@@ -39,6 +39,7 @@ PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP}|{F
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"(?:# |<!-- )(\w+\.(?:py|html))(?: -->)?\n")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+SECTION = re.compile(r"\]\(([^)#:]*)#([^)]*)\)")
 NAMED = re.compile(r"`((?:crates|bench|bindings|docs|examples|fuzz|scripts|tests)/[\w./-]+)`")
 # Made by `make bench`, so a fresh checkout may lack it.
 MADE = {"bench/results/latest.md"}
@@ -226,6 +227,22 @@ def test_what_a_page_names_exists(page):
     named = [name.rstrip("./") for name in NAMED.findall(text)]
     missing = [name for name in (*links, *named) if not (ROOT / name).exists()]
     assert set(missing) <= MADE
+
+
+def sections(page):
+    """The names by which links find the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_a_link_to_a_heading_finds_it(page):
+    place = ROOT / page
+    links = SECTION.findall(FENCE.sub("", place.read_text()))
+    targets = [((place.parent / link) if link else place, name) for link, name in links]
+    lost = [f"{path.name}#{name}" for path, name in targets if name not in sections(path)]
+    assert lost == []
 
 
 def test_the_book_has_every_page():
