@@ -154,9 +154,7 @@ class Terminal:
         elif words[:2] == ["python3", "examples/app.py"]:
             script = [sys.executable, ROOT / "examples/app.py", *words[2:]]
             self._start("app", script, APP)
-        elif words[:3] == ["python3", "-m", "http.server"]:
-            self._start("files", [sys.executable, *words[1:]], FILES)
-        elif words[0] == "python3" and re.fullmatch(r"\w+\.py", words[1]):
+        elif re.match(r"python3 (-m http\.server|\w+\.py)\b", command):
             self._start("files", [sys.executable, *words[1:]], FILES)
         else:
             return False
