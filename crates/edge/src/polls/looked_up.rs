@@ -136,6 +136,7 @@ impl Polls {
         let end = if is_in_order {
             self.lookups.ended(&self.waiters.keys, &lookup, has_failed)
         } else {
+            self.lookups.ended_aside(&self.waiters.keys, &lookup);
             LookupEnd::default()
         };
         for member in lookup.into_members() {

@@ -185,10 +185,16 @@ impl Lookups {
 
     /// A lookup of a key has ended, which still counts as one.
     pub(super) fn ended(&mut self, keys: &Keys, lookup: &Lookup, has_failed: bool) -> LookupEnd {
-        let record = keys.get(lookup.key);
-        let is_last = record.is_none_or(|record| record.lookups <= 1);
+        let is_last = is_last_of(keys, lookup.key);
         let joined = &mut self.joined;
         joined.end(lookup.key, lookup.number, is_last, has_failed)
+    }
+
+    /// As [`ended`](Self::ended), for a lookup of which nothing that waits for the key is told.
+    pub(super) fn ended_aside(&mut self, keys: &Keys, lookup: &Lookup) {
+        if is_last_of(keys, lookup.key) {
+            self.joined.forget(lookup.key);
+        }
     }
 
     /// A value of a key has come that is of no lookup; returns the feeds that wait for lookups of
@@ -539,6 +545,11 @@ pub(crate) fn seconds(context: &Context) -> u32 {
 
 /// memcached takes a longer time for a date.
 const MONTH_SECONDS: u32 = 30 * 24 * 60 * 60;
+
+/// Returns true if a lookup that ends, and still counts, is the only one of its key.
+fn is_last_of(keys: &Keys, key: KeyId) -> bool {
+    keys.get(key).is_none_or(|record| record.lookups <= 1)
+}
 
 /// The label that one lookup counts under.
 fn lookup_outcome(outcome: &Outcome<'_>) -> LookupOutcome {

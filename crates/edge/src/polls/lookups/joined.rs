@@ -68,9 +68,14 @@ impl Joined {
         });
         end.behind = feeds.iter().map(|behind| behind.feed).collect();
         if is_last || feeds.is_empty() {
-            self.feeds.remove(&key);
+            self.forget(key);
         }
         end
+    }
+
+    /// No lookup of a key is left that could be older than those of its feeds.
+    pub(super) fn forget(&mut self, key: KeyId) {
+        self.feeds.remove(&key);
     }
 
     /// A value of a key has come that is of no lookup; returns the feeds that may not be told.
@@ -116,6 +121,7 @@ mod tests {
         assert_eq!(joined.end(key, 5, true, false).behind, [a]);
         assert_eq!(joined.len(), 0, "no lookup is left that could be older");
     }
+
     #[test]
     fn a_lookup_that_fails_is_repeated_for_a_feed_that_has_missed_a_value() {
         let (key, feed) = (KeyId::nth(1), FeedId::nth(1));

@@ -433,3 +433,25 @@ fn a_feed_is_told_nothing_by_a_lookup_that_had_gone_out_when_it_joined() {
     assert!(!of.lookups.is_read(&of.keys, key));
     assert!(of.lookups.is_empty());
 }
+
+#[test]
+fn a_feed_that_has_joined_and_left_is_forgotten_with_the_last_lookup() {
+    let mut of = Fixture::new(Source::Redis);
+    for name in ["b", "c", "d"] {
+        let key = of.waited(name);
+        of.lookups.read(&mut of.keys, key);
+    }
+    let key = of.key("a");
+    let asked = of.lookups.ask_for(&mut of.keys, key, false).unwrap();
+    of.send();
+    let feed = FeedId::nth(1);
+    assert!(of.lookups.reads_for(&mut of.keys, key, feed));
+    assert_eq!(of.send(), [""; 0], "its own read has no room");
+    assert_eq!(of.lookups.pass_by(key), [feed]);
+    let lookup = of
+        .lookups
+        .completed(&mut of.keys, asked, &completion(asked, hit(1)))
+        .unwrap();
+    of.lookups.ended_aside(&of.keys, &lookup);
+    assert_eq!(of.lookups.pass_by(key), []);
+}
