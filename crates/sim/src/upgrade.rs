@@ -46,8 +46,8 @@ impl UpgradeFault {
 
     /// Returns true if it can be when this frame is to come.
     fn can_be_at(self, frame: UpgradeFrame) -> bool {
-        // A successor that has sent this serves, and the other one has it at once.
-        self == Self::PredecessorEnds || frame != UpgradeFrame::Serving
+        // A successor that has sent this serves.
+        self != Self::SuccessorEnds || frame != UpgradeFrame::Serving
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::net::{
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -213,6 +214,15 @@ impl Channel {
         })
     }
 
+    /// Has every later call of the other end to send fail, and returns the frame that it had sent
+    /// before; does not wait.
+    pub(crate) fn receive_last(&mut self) -> Option<Frame> {
+        self.socket.shutdown(Shutdown::Read).ok()?;
+        // A socket that is shut down ends behind the bytes that it has.
+        (self.deadline, self.stall_timeout) = (None, None);
+        self.receive().ok()
+    }
+
     /// Reads once, with a descriptor if one came; the end of the stream is an error.
     fn receive_with(&mut self, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
         loop {
@@ -341,6 +351,20 @@ mod tests {
         assert_eq!(error.to_string(), "nothing has moved for 1ms");
         drop(from);
         assert_eq!(to.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_frame_is_taken_or_refused_when_the_last_one_is_received() {
+        let (mut from, mut to) = pair();
+        to.set_deadline(Some(Instant::now()));
+        from.send(FrameKind::Serving, 7, b"", None).unwrap();
+        let last = to.receive_last().unwrap();
+        assert_eq!((last.kind, last.mark), (FrameKind::Serving, 7));
+        let refused = from.send(FrameKind::Serving, 7, b"", None).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BrokenPipe);
+        assert!(to.receive_last().is_none(), "nothing was sent");
+        to.send(FrameKind::Connection, 0, b"", None).unwrap();
+        from.expect(FrameKind::Connection).unwrap();
     }
 
     #[test]

@@ -15,6 +15,8 @@
 //!    process go on, hand idle connections over (`handoff`), and end the others. Not before this
 //!    are connections under TLS frozen for it, which cannot go on here then. This thread sends
 //!    them, so that no loop waits for a successor that has stopped; its connections end here.
+//!    When the time is over in which it has to confirm, the successor can send nothing more. If it
+//!    has confirmed just before, it serves; otherwise it ends, and this process serves.
 
 mod successor;
 pub(super) mod talk;
@@ -305,6 +307,10 @@ impl PredecessorSide for OverChannel<'_> {
 
     fn receive(&mut self) -> Option<io::Result<Frame>> {
         Some(self.channel.receive())
+    }
+
+    fn receive_last(&mut self) -> Option<Frame> {
+        self.channel.receive_last()
     }
 
     fn write_items(&mut self, service: &StoreService) -> io::Result<()> {

@@ -106,6 +106,10 @@ impl PredecessorSide for Greets<'_> {
         None
     }
 
+    fn receive_last(&mut self) -> Option<Frame> {
+        unreachable!("nothing has come")
+    }
+
     fn write_items(&mut self, _: &StoreService) -> io::Result<()> {
         unreachable!("nothing has come")
     }

@@ -417,6 +417,11 @@ impl PredecessorSide for OldSide<'_> {
         self.way.arrived.take()
     }
 
+    fn receive_last(&mut self) -> Option<Frame> {
+        self.way.is_cut = true;
+        self.way.frames.pop_front().filter(is_of_successor)
+    }
+
     fn write_items(&mut self, service: &StoreService) -> io::Result<()> {
         write_items(service, &mut self.way.items)
     }

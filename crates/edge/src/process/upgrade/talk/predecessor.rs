@@ -8,7 +8,7 @@ use dwell_evloop::Lifecycle;
 use dwell_evloop::sim::Planted;
 use dwell_store_server::StoreService;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind};
 use zeroize::Zeroizing;
 
 /// The process that a service manager takes for the main one.
@@ -29,6 +29,8 @@ pub(super) enum Event {
     Frozen(Option<Zeroizing<Vec<u8>>>),
     /// A frame has come.
     Received(Frame),
+    /// The successor sends nothing more, and had sent this frame before.
+    Last(Option<Frame>),
     /// The successor has gone, or a deadline is over.
     Lost(io::Error),
     /// The last act has failed in this process.
@@ -42,6 +44,8 @@ pub(super) enum Act {
     Send(Frame),
     /// Wait for a frame.
     Receive,
+    /// Let the successor send nothing more, and take what it has sent.
+    ReceiveLast,
     /// Pause all loops.
     Pause,
     /// Freeze the keys of session tickets.
@@ -83,6 +87,8 @@ pub(in crate::process) struct PredecessorTalk {
     has_store: bool,
     wants_store: bool,
     takes: TakesTls,
+    /// The deadline that is over, while the last frame is taken.
+    late: Option<io::Error>,
 }
 
 impl PredecessorTalk {
@@ -104,6 +110,7 @@ impl PredecessorTalk {
             has_store,
             wants_store: false,
             takes: TakesTls::Nothing,
+            late: None,
         }
     }
 
@@ -155,6 +162,7 @@ impl PredecessorTalk {
                 side.hands_over();
             }
             Act::Resume => side.resume(),
+            Act::ReceiveLast => return Event::Last(side.receive_last()),
             Act::Receive | Act::End | Act::GiveUp(_) => {}
         }
         Event::Done
@@ -170,7 +178,18 @@ impl PredecessorTalk {
                     self.acts.push_front(Act::Send(frame));
                 }
             }
-            Event::Received(frame) => self.received(frame),
+            Event::Received(frame) | Event::Last(Some(frame)) => self.received(frame),
+            Event::Last(None) => {
+                let error = self
+                    .late
+                    .take()
+                    .unwrap_or_else(|| ErrorKind::TimedOut.into());
+                self.give_up(UpgradeError::Talk(self.step, error));
+            }
+            Event::Lost(error) if self.may_serve_after(&error) => {
+                self.late = Some(error);
+                self.acts = [Act::ReceiveLast].into();
+            }
             Event::Lost(error) => self.give_up(UpgradeError::Talk(self.step, error)),
             Event::Failed(error) => self.give_up(error),
         }
@@ -250,6 +269,13 @@ impl PredecessorTalk {
         self.acts.extend(acts.map(|(_, act)| act));
     }
 
+    /// Returns true if the successor may send at this moment that it serves.
+    ///
+    /// Both processes would serve if that frame were neither taken nor refused.
+    fn may_serve_after(&self, error: &io::Error) -> bool {
+        self.awaits == Awaits::Serving && error.kind() == ErrorKind::TimedOut
+    }
+
     /// Undoes what was done, and ends the talk.
     fn give_up(&mut self, error: UpgradeError) {
         self.acts.clear();
@@ -270,7 +296,7 @@ impl PredecessorTalk {
             Act::WriteItems => FrameKind::Store,
             Act::Receive if self.awaits == Awaits::Ready => FrameKind::Ready,
             Act::Receive if self.awaits == Awaits::Taken => FrameKind::Taken,
-            Act::Receive => FrameKind::Serving,
+            Act::Receive | Act::ReceiveLast => FrameKind::Serving,
             _ => return None,
         };
         Some(match kind {
@@ -296,6 +322,10 @@ pub(in crate::process) trait PredecessorSide {
     /// # Errors
     /// The successor has gone, or has not sent one in time.
     fn receive(&mut self) -> Option<io::Result<Frame>>;
+
+    /// Has every later frame of the successor fail at the successor, and returns the frame that it
+    /// had sent before; does not wait.
+    fn receive_last(&mut self) -> Option<Frame>;
 
     /// Writes the items of a store.
     ///

@@ -46,7 +46,8 @@ fn acts(talk: &mut PredecessorTalk, event: Event) -> Vec<String> {
         if matches!(act, Act::FreezeKeys) {
             event = Some(Event::Frozen(Some(b"keys".to_vec().into())));
         }
-        if matches!(act, Act::Receive | Act::End | Act::GiveUp(_)) {
+        let waits = matches!(act, Act::Receive | Act::ReceiveLast);
+        if waits || matches!(act, Act::End | Act::GiveUp(_)) {
             return acts;
         }
     }
@@ -144,24 +145,46 @@ fn an_end_or_a_deadline_at_any_wait_undoes_all() {
     for (answers, (_, step)) in WAITS.into_iter().enumerate() {
         for kind in [ErrorKind::UnexpectedEof, ErrorKind::TimedOut] {
             let mut talk = after(answers);
-            for act in undone(answers) {
-                let event = if *act == undone(answers)[0] {
-                    Event::Lost(kind.into())
-                } else {
-                    Event::Done
-                };
-                assert_eq!(name_of(&talk.next(event)), *act);
+            let mut event = Event::Lost(kind.into());
+            if answers == 2 && kind == ErrorKind::TimedOut {
+                assert!(matches!(talk.next(event), Act::ReceiveLast));
+                event = Event::Last(None);
             }
-            let event = if answers == 0 {
-                Event::Lost(kind.into())
-            } else {
-                Event::Done
-            };
-            let Act::GiveUp(UpgradeError::Talk(named, error)) = talk.next(event) else {
-                panic!("it is the talk that has failed");
+            let mut undoing = undone(answers).iter();
+            let (named, error) = loop {
+                match talk.next(event) {
+                    Act::GiveUp(UpgradeError::Talk(named, error)) => break (named, error),
+                    act => assert_eq!(name_of(&act), *undoing.next().unwrap()),
+                }
+                event = Event::Done;
             };
             assert_eq!((named, error.kind()), (step, kind));
+            assert!(undoing.next().is_none());
         }
+    }
+}
+
+#[test]
+fn a_successor_that_serves_when_the_time_is_over_is_left_to_serve() {
+    let late = || {
+        let message = "nothing has moved for 2s";
+        Event::Lost(io::Error::new(ErrorKind::TimedOut, message))
+    };
+    let mut talk = after(2);
+    assert_eq!(acts(&mut talk, late()), ["ReceiveLast"]);
+    let ended = acts(&mut talk, Event::Last(Some(frame(FrameKind::Serving))));
+    assert_eq!(ended, ["RetireStore", "HandOver", "Resume", "End"]);
+    for (last, message) in [
+        (None, "telling it to serve: nothing has moved for 2s"),
+        (
+            Some(frame(FrameKind::Taken)),
+            "telling it to serve: Serving expected: Taken",
+        ),
+    ] {
+        let mut talk = after(2);
+        acts(&mut talk, late());
+        let ended = acts(&mut talk, Event::Last(last));
+        assert_eq!(ended, ["NameMain(This)", "Resume", message]);
     }
 }
 
