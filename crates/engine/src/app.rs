@@ -459,8 +459,8 @@ pub trait App {
         false
     }
 
-    /// The number of requests that are under way on a connection of HTTP/2 has become `open`. Where
-    /// one of them is about to begin, false refuses it with 429.
+    /// The number of requests that are in progress on a connection of HTTP/2 has become `open`.
+    /// Where one of them is about to begin, false refuses it with 429.
     ///
     /// Shape: told of every request that begins, and of fewer by the end of a turn in which some
     /// have ended.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Phase {
     /// The header of the PROXY protocol is on the way; the deadline closes it.
     Preface,
-    /// The handshake of TLS is under way; the deadline closes it.
+    /// The handshake of TLS is in progress; the deadline closes it.
     Handshake,
     /// Between requests; the deadline closes it.
     Idle,
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
     pub(crate) finished: bool,
 }
 
-/// One request and its answer, as far as they are under way.
+/// One request and its answer, as far as they are in progress.
 ///
 /// Shape: of a connection that has one at a time it is a part; so its words are aligned as half of
 /// them would be, and none is there to fill up.

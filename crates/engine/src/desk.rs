@@ -119,7 +119,7 @@ pub trait Face: Sized {
     }
 }
 
-/// Something that the desk, or the engine, has decided by itself.
+/// A decision of the desk or the engine, without an order of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum DeskEvent {

@@ -91,7 +91,7 @@ pub struct Statistics {
     pub refused: u64,
     /// Requests that were handed over.
     pub requests: u64,
-    /// Requests that the engine answered by itself.
+    /// Requests that the engine answered without the host.
     pub rejected: u64,
     /// Clients that took nothing of their answer for too long.
     pub write_timeouts: u64,
@@ -232,7 +232,7 @@ impl Engine {
     /// Waits once, for at most `timeout` (`None`: until something happens), and fills `batch` with
     /// what has happened since the last turn.
     ///
-    /// Shape: does not wait where something has happened already. What detached connections the
+    /// Shape: does not wait where something has happened already. Detached connections that the
     /// host has not taken are closed.
     ///
     /// # Errors
@@ -299,7 +299,7 @@ impl Engine {
         self.hub.with_reply(context, Token::from_bits(handle), make)
     }
 
-    /// Writes a part of a file, which the system copies into the socket by itself; otherwise as
+    /// Writes a part of a file, which the kernel copies into the socket; otherwise as
     /// [`Operation::Write`].
     ///
     /// # Errors

@@ -102,8 +102,8 @@ pub enum BodyMode {
 
 /// Serves the requests of every loop of a [`Server`](crate::Server).
 ///
-/// Shape: called on the loops, so it must not block; what does goes to
-/// [a thread](Exchange::offload). One that panics costs its own connection: the client gets 500,
+/// Shape: called on the loops, so it must not block; what does goes to [a
+/// thread](Exchange::offload). A handler that panics costs its own connection: the client gets 500,
 /// or is cut off where its answer had begun.
 ///
 /// ```

@@ -276,7 +276,7 @@ impl Reply<'_> {
 
     /// Counts work for the request that goes on elsewhere, for as long as the result lives.
     ///
-    /// Shape: a connection of HTTP/2 has at most 128 such pieces under way, and a request beyond
+    /// Shape: a connection of HTTP/2 has at most 128 such pieces in progress, and a request beyond
     /// them is refused with `REFUSED_STREAM`. The work of a request that its client has reset
     /// counts as well, so resets give no client more work than it may have. Nothing is counted on
     /// HTTP/1.1. [`Exchange::offload`](crate::handler::Exchange::offload) counts its jobs itself.

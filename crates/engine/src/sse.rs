@@ -140,7 +140,7 @@ pub fn heartbeat(reply: &mut Reply<'_>) -> Result<(), WriteError> {
 }
 
 /// Sends a [`heartbeat`] and holds on for another `interval`: all that an
-/// [`App::expired`](crate::App::expired) has to do for a stream of events. One that is over is
+/// [`App::expired`](crate::App::expired) has to do for a stream of events. A stream that is over is
 /// closed.
 pub fn keep_alive(reply: &mut Reply<'_>, tag: u64, interval: Duration) -> Outcome {
     match heartbeat(reply) {

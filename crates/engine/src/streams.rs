@@ -234,9 +234,9 @@ impl Streams {
         Ok(token)
     }
 
-    /// Takes over a connected stream that is registered with no loop, and the bytes that were
-    /// read from it but not used; those are handed to [`StreamApp::data`] in the next turn. What
-    /// is queued on it goes out first.
+    /// Takes over a connected stream that is registered with no loop, and the bytes that were read
+    /// from it but not used; those are handed to [`StreamApp::data`] in the next turn. Queued
+    /// output goes out first.
     ///
     /// # Errors
     /// When the loop cannot register it, or there are too many streams.

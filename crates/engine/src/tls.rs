@@ -384,9 +384,9 @@ impl TlsBuilder {
         self
     }
 
-    /// Asks clients for a certificate, and has them prove that they have its key. Nobody verifies
-    /// who has issued it, nor its dates: the program has to, before it does anything for such a
-    /// client, and close the connection of one that it does not trust.
+    /// Asks clients for a certificate, and has them prove that they have its key. The engine
+    /// verifies neither its issuer nor its dates: the program has to, before it does anything for
+    /// such a client, and close the connection of one that it does not trust.
     ///
     /// Shape: for programs with rules of their own; others name their authorities by
     /// [`client_ca_file`](Self::client_ca_file). No client resumes a session then.
@@ -429,7 +429,7 @@ impl TlsBuilder {
         self
     }
 
-    /// Sets the number of handshakes that may be under way at once in each loop; beyond it the
+    /// Sets the number of handshakes that may be in progress at once in each loop; beyond it the
     /// oldest gives way. Default 1,000; at least one.
     pub fn handshakes_max(mut self, handshakes: usize) -> Self {
         self.handshakes_max = handshakes.max(1);

@@ -112,8 +112,8 @@ impl WebSockets {
         self.connections.tokens()
     }
 
-    /// Takes over a connection on which the handshake is done, and that is registered with no
-    /// loop. What the peer has sent already is handed over in the next turn.
+    /// Takes over a connection on which the handshake is done, and that is registered with no loop.
+    /// Bytes that the peer has sent already are handed over in the next turn.
     ///
     /// # Errors
     /// When the loop cannot register it, or there are too many connections; it is closed then.
@@ -192,8 +192,8 @@ impl WebSockets {
 
     /// Lets `act` work on one connection, from outside its callbacks; `None` where it is gone.
     ///
-    /// Shape: what it sends goes out when `act` ends. What it ends is told by
-    /// [`WebSocketApp::closed`] in the next turn, not before this returns.
+    /// Shape: what it sends goes out when `act` ends. If it ends the connection,
+    /// [`WebSocketApp::closed`] is called in the next turn, not before this returns.
     pub fn with_socket<T>(
         &mut self,
         context: &mut Context,

@@ -62,7 +62,8 @@ use std::net::SocketAddr;
 pub struct Carrier(Handle);
 
 impl Context {
-    /// Makes the end of a stream that a connection of this loop carries; `token` is told of it.
+    /// Makes the end of a stream that a connection of this loop carries; events for it go to
+    /// `token`.
     pub fn carry(&mut self, token: Token) -> Carrier {
         Carrier(table::insert(self.carried_loop(), token))
     }

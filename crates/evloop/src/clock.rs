@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Seconds of Unix time, for which the wall clock is read once in the life of the process: the time
 /// from then on is measured by the monotonic clock.
 ///
-/// Shape: the same on every thread, and never earlier than before. Where the wall clock is set, it
+/// Shape: the same on every thread, and never earlier than before. If the wall clock is set, it
 /// differs from this one by as much. [`Context::steady_seconds`](crate::Context::steady_seconds) is
 /// the same for a loop.
 pub fn steady_seconds() -> u64 {

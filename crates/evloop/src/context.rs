@@ -101,7 +101,7 @@ impl Context {
         self.deadlines.arm_sooner(token, self.clock.tick(), timeout);
     }
 
-    /// Takes the deadline of `token` away; does nothing where there is none.
+    /// Takes the deadline of `token` away; does nothing if it has no deadline.
     pub fn disarm(&mut self, token: Token) {
         self.deadlines.disarm(token);
     }
@@ -209,7 +209,7 @@ impl Context {
         input
     }
 
-    /// Gives the shared input buffer back. One that had to grow for a single long message is
+    /// Gives the shared input buffer back. A buffer that had to grow for a single long message is
     /// dropped, so that its memory does not stay.
     pub fn return_input(&mut self, input: Vec<u8>) {
         if input.len() == self.input_bytes {

@@ -10,7 +10,7 @@ pub const INBOX_CAPACITY: usize = 1 << 20;
 /// Sends messages to a loop from any thread.
 ///
 /// Shape: messages arrive in the order sent and none is lost; a burst of them costs one wake-up.
-/// What is sent to a loop that is gone is dropped, and so is what that has not delivered.
+/// Messages to a loop that is gone are dropped, and so are those that it has not delivered.
 pub struct Sender<M> {
     shared: Arc<Shared<M>>,
 }
@@ -23,7 +23,7 @@ struct Shared<M> {
     /// `None` when the loop is gone. Messages may hold senders, so messages that are never taken
     /// out would keep themselves alive, and the waker's descriptor with them.
     queue: Mutex<Option<Vec<M>>>,
-    /// A wake-up is under way: a sender that finds this set need not write to the waker again.
+    /// A wake-up is in progress: a sender that finds this set need not write to the waker again.
     awake: AtomicBool,
     waker: Waker,
 }

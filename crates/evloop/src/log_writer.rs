@@ -120,7 +120,8 @@ impl LogWriter {
         LogSwitch(Arc::clone(&self.0))
     }
 
-    /// Waits until all lines so far are written, at most so long; false where some are not.
+    /// Waits until all lines so far are written, for at most `timeout`; returns false if some
+    /// are not.
     pub fn flush(&self, timeout: Duration) -> bool {
         let mut state = lock(&self.0.state);
         state.asked += 1;
@@ -132,7 +133,7 @@ impl LogWriter {
         state.done >= asked || state.has_ended
     }
 
-    /// Writes what is left, and ends the thread; false where it gave up after so long.
+    /// Writes the remaining lines, and ends the thread; returns false if `timeout` ended that.
     pub fn end(&self, timeout: Duration) -> bool {
         lock(&self.0.state).stop = true;
         self.flush(timeout)

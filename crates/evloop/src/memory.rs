@@ -7,7 +7,7 @@ use std::thread;
 /// while; does nothing while another thread is at it, or where the allocator has no such call.
 ///
 /// For programs that hold much for a time. Small things that lived on among it keep the allocator
-/// from giving it back by itself.
+/// from giving it back.
 ///
 /// ```
 /// let large: Vec<_> = (0..100).map(|_| vec![1_u8; 100_000]).collect();

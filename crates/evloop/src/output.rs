@@ -146,9 +146,9 @@ impl OutputLedger {
 
     /// Names the slowest readers without which at most `bytes_max` bytes would be held.
     ///
-    /// Shape: the caller has to end them; one that is still there after a second is named again. Of
-    /// equally slow readers, the one that has waited the longest is the first. A reader that shares
-    /// all of its bytes with others that stay is passed over as long as possible.
+    /// Shape: the caller has to end them; one that is still there after a second is named again.
+    /// Among equally slow readers, the one that has waited the longest is the first. A reader that
+    /// shares all of its bytes with others that stay is passed over as long as possible.
     pub fn slowest(&self, bytes_max: usize, now: Tick) -> Vec<Reader> {
         let mut book = self.book();
         let named = book.slowest(bytes_max, now);

@@ -181,7 +181,7 @@ impl<N> Peer<N> {
     ///
     /// # Errors
     /// As [`Stream::handshake`]. [`io::ErrorKind::UnexpectedEof`] too where the peer has announced
-    /// its end and all that came before it was read: no further readiness would tell of that end.
+    /// its end and all that came before it was read: no further readiness would report that end.
     pub fn handshake(&mut self) -> io::Result<Handshaking> {
         let outcome = self.stream.handshake()?;
         let is_read = self.ended && self.stream.is_flushed();
@@ -194,7 +194,7 @@ impl<N> Peer<N> {
     /// Reads once, where there may be something to read; 0 where there was not.
     ///
     /// Shape: a peer whose end was announced is [at its end](Self::is_at_end) when all that came
-    /// with the news of it was read.
+    /// with the announcement was read.
     ///
     /// # Errors
     /// As [`Stream::read`].
@@ -236,7 +236,7 @@ impl<N> Peer<N> {
     /// Puts the tail into `input`, and one read behind it, up to `room` bytes in all.
     ///
     /// Shape: `input` grows for a tail that does not fit; the tail stays until it is
-    /// [kept](Self::keep) anew.
+    /// [kept](Self::keep) again.
     ///
     /// # Errors
     /// As [`Stream::read`].
@@ -281,8 +281,8 @@ impl<N> Peer<N> {
         self.tail = (!bytes.is_empty()).then(|| Box::new(Tail { bytes, note }));
     }
 
-    /// Writes what the socket has refused, as far as it takes it now. What is left for the next
-    /// turn alone is put back there.
+    /// Writes what the socket has refused, as far as it takes it now. Bytes for the next turn are
+    /// put back there.
     ///
     /// Shape: to be called when the socket is writable again and has output to take.
     ///

@@ -13,9 +13,9 @@ use std::io;
 /// Answers that go to many connections, gathered to be sent by one system call.
 ///
 /// Shape: by `io_uring` where the kernel allows it (Linux 6.1 and later, and no filter of system
-/// calls that refuses it); elsewhere it takes nothing, and each answer is written by itself. What
-/// is gathered is sent before the driver does anything else with its sockets: the kernel keeps
-/// neither bytes nor sockets afterwards.
+/// calls that refuses it); elsewhere it takes nothing, and each answer takes a system call. What is
+/// gathered is sent before the driver does anything else with its sockets: the kernel keeps neither
+/// bytes nor sockets afterwards.
 ///
 /// ```
 /// use dwell_evloop::{Sends, Sent, Stream, Token};
@@ -114,7 +114,7 @@ impl Sends {
     /// Sends that are worth gathering.
     pub const COUNT_MIN: usize = 8;
 
-    /// Bytes of one send: a longer one costs so much by itself that nothing is won.
+    /// Bytes of one send: a longer one costs so much that nothing is won.
     pub const BYTES_MAX: usize = 2048;
 
     /// Returns why the kernel refuses, if it does.
@@ -125,8 +125,8 @@ impl Sends {
         Ring::new(1).map(drop)
     }
 
-    /// Returns true if sends are taken; to be called on the thread that sends. Where the kernel has
-    /// no room for a ring, it is asked again with the next call.
+    /// Returns true if sends are taken; to be called on the thread that sends. If the kernel has no
+    /// room for a ring, the next call asks it again.
     pub fn open(&mut self) -> bool {
         if matches!(self.state, State::New) {
             self.state = match Ring::new(SENDS_MAX) {
@@ -196,7 +196,7 @@ impl Sends {
         self.entries.len() >= SENDS_MAX
     }
 
-    /// Sends what is gathered; [`outcomes`](Self::outcomes) are to be looked at then.
+    /// Sends what is gathered; read the [`outcomes`](Self::outcomes) then.
     ///
     /// Shape: what the ring does not send is sent one by one. An order that has failed has sent
     /// nothing, and the reason need not be its connection, which an attempt of its own tells.

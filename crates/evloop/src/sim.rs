@@ -154,7 +154,7 @@ impl SimNet {
         SimStream::new(SimSocket::connect(to, true))
     }
 
-    /// Listens for a test, which accepts by itself.
+    /// Listens for a test, which accepts the connections.
     ///
     /// # Errors
     /// `AddrInUse` when something listens there.

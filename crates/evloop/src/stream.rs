@@ -305,7 +305,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes `head` and then a part of a file, which the system copies into the socket by itself.
+    /// Writes `head` and then a part of a file, which the kernel copies into the socket.
     ///
     /// Shape: sends up to 1 MiB of the file now and queues the rest as the slice it is, whose
     /// descriptor is held until it is sent. [`flushed`](Self::flushed) returns how far it came:

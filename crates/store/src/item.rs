@@ -109,7 +109,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// The item to look at.
+    /// The item, borrowed.
     pub fn borrowed(&self) -> ItemRef<'_> {
         ItemRef {
             value: &self.value,
@@ -119,7 +119,7 @@ impl Item {
     }
 }
 
-/// An item that is looked at where it is; see [`Store::read`](crate::Store::read).
+/// An item that is read in place; see [`Store::read`](crate::Store::read).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemRef<'a> {
     /// The bytes.

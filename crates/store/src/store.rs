@@ -103,9 +103,9 @@ impl Store {
 
     /// Reads an item for a caller that copies its bytes elsewhere: `get`, and with `expiry` `gat`.
     ///
-    /// Shape: what `visit` returns, or `None` if there is no item. A small item is looked at where
-    /// it is, with its shard locked: `visit` is to be short, and must not use the store, or it
-    /// waits for itself. If it panics, the item has been read and the store goes on.
+    /// Shape: what `visit` returns, or `None` if there is no item. A small item is read in place,
+    /// with its shard locked: `visit` is to be short, and must not use the store, or it waits for
+    /// itself. If it panics, the item has been read and the store goes on.
     ///
     /// ```
     /// use dwell_store::{Expiry, Store, StoreConfig};
@@ -129,7 +129,7 @@ impl Store {
 
     /// Reads an item, of which only a large one is given out: `get`.
     ///
-    /// Shape: `Ok` with what `visit` returns for a small item, which is looked at where it is as by
+    /// Shape: `Ok` with what `visit` returns for a small item, which is read in place as by
     /// [`Store::read`]; `Err` with a large one, whose value is shared instead; `None` if there is
     /// no item. So nothing is allocated and nothing large is copied.
     ///
@@ -373,7 +373,7 @@ impl Store {
     /// Does what time alone makes due; to be called about once a second.
     ///
     /// Shape: every watched key whose item has expired is noticed. Besides, up to `budget` items
-    /// are looked at, where the last sweep ended, and the expired ones are removed. Returns the
+    /// are examined, from where the last sweep ended, and the expired ones are removed. Returns the
     /// number of items removed.
     pub fn sweep(&self, now: Seconds, budget: usize) -> usize {
         let share = budget.div_ceil(self.shards.len());
@@ -427,8 +427,8 @@ impl Store {
 
     /// Puts an item back as it was when it was kept, into the queue that it was in.
     ///
-    /// Shape: to be called in the order of [`Store::kept_items_in_order`]. Where there is not room
-    /// for all, the newest stay: what has to go for them counts as evicted.
+    /// Shape: to be called in the order of [`Store::kept_items_in_order`]. If there is not room for
+    /// all, the newest stay: what has to go for them counts as evicted.
     ///
     /// Versions given out from now on are larger than the item's.
     pub fn restore(

@@ -5,11 +5,11 @@ use crate::tick::{TICKS_AHEAD_MAX, Tick};
 
 /// A lazy timing wheel: one deadline per id, ids dense and chosen by the caller.
 ///
-/// An id's entry says when it is due and when the wheel will look at it next. Moving a deadline
-/// later, or cancelling it, changes the entry and nothing else; the look that comes too early
-/// files the id again. Moving a deadline earlier files a second record; the first is recognised
-/// as stale by its tick and dropped when met, or all at once when stale records outnumber the
-/// live ones.
+/// An id's entry has the tick at which it is due, and the tick at which the wheel visits it next.
+/// Moving a deadline later, or cancelling it, changes the entry and nothing else; the look that
+/// comes too early files the id again. Moving a deadline earlier files a second record; the first
+/// is recognised as stale by its tick and dropped when met, or all at once when stale records
+/// outnumber the live ones.
 ///
 /// Shape: 8 bytes per id up to the largest id used, and 4 bytes per record, in chunks of 61. No
 /// record is filed beyond twice the armed ids plus 1024, and nothing is allocated once ids and

@@ -21,8 +21,8 @@ use zeroize::Zeroizing;
 
 /// Begins the handshakes of a listener.
 ///
-/// Shape: cloned for each loop; the clones share certificates. It says how many handshakes may be
-/// under way in a loop, which the loop counts.
+/// Shape: cloned for each loop; the clones share certificates. It has the limit on handshakes in
+/// progress, which each loop counts.
 ///
 /// ```
 /// use dwell_tls::{Acceptor, Certificate};
@@ -84,7 +84,7 @@ struct Clients {
 
 impl Acceptor {
     /// Offers these certificates: the first one for clients that ask for a name of none, or for no
-    /// name. In each loop at most `handshakes_max` are to be under way at once.
+    /// name. In each loop at most `handshakes_max` are to be in progress at once.
     ///
     /// Shape: TLS 1.3 and 1.2, `http/1.1` by ALPN, tickets that hold their session. A client that
     /// offers other protocols alone gets the alert `no_application_protocol`; one that offers none
@@ -137,8 +137,8 @@ impl Acceptor {
     }
 
     /// Offers these certificates as [`new`](Self::new) does, to clients that show any certificate
-    /// whose key they have, or none unless it is required. Nobody has verified it: that is left to
-    /// the caller, who is to close the connection of one that it does not trust.
+    /// whose key they have, or none unless it is required. The acceptor does not verify it: the
+    /// caller does, and closes the connection of a client that it does not trust.
     ///
     /// Shape: certificates are kept, and [marked](crate::PeerCertificates::are_verified). No
     /// session is resumed.
@@ -265,7 +265,7 @@ impl Acceptor {
     }
 
     /// The keys of tickets that were made here, for another process that takes this one's place;
-    /// `None` where there is none, or keys were [given](Self::set_ticket_keys).
+    /// `None` if there is no key, or keys were [given](Self::set_ticket_keys).
     ///
     /// Shape: some hundred bytes, which hold the secrets and are erased when they are dropped. Both
     /// processes may use the keys.
@@ -292,7 +292,7 @@ impl Acceptor {
     }
 
     /// Takes the keys of tickets that another process has [frozen](Self::freeze_ticket_keys), in
-    /// all clones. Where keys were given, these stay alone.
+    /// all clones. Keys that were given stay, and are the only ones.
     ///
     /// # Errors
     /// [`TlsError::Frozen`] if the bytes are not those of frozen keys, or of another version.
@@ -332,7 +332,7 @@ impl Acceptor {
         KEPT[usize::from(self.0.common.keeps.load(Ordering::Relaxed)) % KEPT.len()]
     }
 
-    /// Handshakes that are to be under way at once in a loop, at most.
+    /// Handshakes that are to be in progress at once in a loop, at most.
     pub fn handshakes_max(&self) -> usize {
         self.0.common.handshakes_max
     }

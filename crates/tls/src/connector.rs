@@ -25,7 +25,7 @@ pub struct Roots {
 /// The settings of a client: what it trusts and what it shows.
 ///
 /// Shape: cloned freely; the clones and their connectors share the sessions of TLS 1.2 that may be
-/// resumed. Those of TLS 1.3 are not resumed.
+/// resumed. Sessions of TLS 1.3 are not resumed.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
@@ -56,8 +56,8 @@ pub struct NameError(String);
 impl Roots {
     /// Reads the certificates of a PEM file.
     ///
-    /// Shape: a certificate of an authority is trusted for all that it has issued. That of a server
-    /// is trusted for this server alone, also where it is self-signed.
+    /// Shape: a certificate of an authority is trusted for all that it has issued. A certificate of
+    /// a server is trusted for this server alone, even if it is self-signed.
     ///
     /// # Errors
     /// When there is no certificate, or one that cannot be read.

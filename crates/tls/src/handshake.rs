@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// A handshake that is under way.
+/// A handshake that is in progress.
 ///
 /// Shape: fed by [`receive`](Self::receive), whose output [`transmit`](Self::transmit) has; when it
 /// [is done](Self::is_done), [`finish`](Self::finish) leaves what the connection needs from then
@@ -90,7 +90,7 @@ pub enum HandshakeFault {
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes of a client's first record that come before its handshake begins, and with it the bound on
-/// handshakes under way. A hello with post-quantum key shares has 2 KiB.
+/// handshakes in progress. A hello with post-quantum key shares has 2 KiB.
 const BEFORE_HANDSHAKE_BYTES_MAX: usize = 4096;
 
 impl Handshake {
@@ -116,8 +116,8 @@ impl Handshake {
     }
 
     /// Takes the records at the front of `input` that are whole, up to the end of the handshake.
-    /// Returns the number of bytes that they have. What is behind them is to be given again with
-    /// what follows it, or belongs to what comes after the handshake.
+    /// Returns the number of bytes that they have. Give the bytes behind them again with those that
+    /// follow, or to the code after the handshake.
     ///
     /// # Errors
     /// A fault of the peer. The alert for it is in what [`transmit`](Self::transmit) gives.

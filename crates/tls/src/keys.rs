@@ -52,7 +52,7 @@ impl Keys {
         self.entries.iter().filter(is_key).count()
     }
 
-    /// Returns true if there is none.
+    /// Returns true if there is no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

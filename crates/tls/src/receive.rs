@@ -30,14 +30,14 @@ impl Session {
     /// Opens the records at the front of `input` that are whole, and puts their data together
     /// there.
     ///
-    /// Shape: decrypts in place, with no allocation. What is behind [`Opened::used`] is the
-    /// beginning of a record, to be given again with what follows it; it is shorter than
+    /// Shape: decrypts in place, with no allocation. The bytes behind [`Opened::used`] are the
+    /// beginning of a record, to be given again with those that follow; it is shorter than
     /// [`RECORD_BYTES_MAX`]. After the peer's `close_notify` everything is used and nothing is data
     /// (see [`is_ended`](Self::is_ended)). A key update may be owed afterwards: see
     /// [`owes`](Self::owes).
     ///
     /// # Errors
-    /// The first fault of a record; the connection is of no more use. A header is looked at as soon
+    /// The first fault of a record; the connection is of no more use. A header is checked as soon
     /// as it is here.
     ///
     /// Source: RFC 8446 sections 5.1, 5.2 and 5.4.

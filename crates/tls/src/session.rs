@@ -7,9 +7,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// The record layer of one established TLS 1.3 connection.
 ///
-/// Shape: a few machine words and two secrets, of at most 160 bytes; no buffer. What is received is
-/// given to [`open`](Self::open), what is sent comes from [`seal`](Self::seal). An error of either
-/// ends the connection: its peer is to be sent [`abort`](Self::abort).
+/// Shape: a few machine words and two secrets, of at most 160 bytes; no buffer.
+/// [`open`](Self::open) takes received bytes, and [`seal`](Self::seal) makes those to send. An
+/// error of either ends the connection: its peer is to be sent [`abort`](Self::abort).
 ///
 /// ```
 /// use dwell_tls::{Keys, Secrets, Session, Suite};
@@ -134,8 +134,8 @@ impl Session {
     ///
     /// Shape: 90 or 122 bytes, which hold the secrets and are erased when they are dropped. A nonce
     /// is the number of a record under its key, so no record may be sealed here any more: the
-    /// session is taken by value, it cannot be cloned, and its keys are forgotten. What is frozen
-    /// is to be [thawed](Self::thaw) once at most.
+    /// session is taken by value, it cannot be cloned, and its keys are forgotten.
+    /// [Thaw](Self::thaw) the frozen bytes at most once.
     ///
     /// ```
     /// use dwell_tls::{Keys, Secrets, Session, Suite};

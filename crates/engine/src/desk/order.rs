@@ -186,7 +186,7 @@ impl<L: Line> fmt::Debug for Order<L> {
     }
 }
 
-/// The exchanges that a loop is to look at before its turn ends.
+/// The exchanges that a loop has to visit before its turn ends.
 #[derive(Debug, Default)]
 pub struct Attention {
     tokens: Mutex<Vec<Token>>,
@@ -203,7 +203,7 @@ impl Attention {
         self.is_any.store(true, Ordering::SeqCst);
     }
 
-    /// Returns true if there is an exchange to look at.
+    /// Returns true if there is an exchange to visit.
     pub fn is_any(&self) -> bool {
         self.is_any.load(Ordering::SeqCst)
     }

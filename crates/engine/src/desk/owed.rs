@@ -23,7 +23,7 @@ pub struct Owed<L: Line> {
     line: Arc<L>,
     /// The exchange's entry in the loop's ledger.
     token: Token,
-    /// True while a wake-up of the loop is under way.
+    /// True while a wake-up of the loop is in progress.
     asked: AtomicBool,
     state: Mutex<State<L>>,
     changed: Condvar,

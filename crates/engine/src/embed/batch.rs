@@ -85,8 +85,8 @@ pub struct Event {
 
 /// The events of one turn, in the order in which they happened.
 ///
-/// Shape: keep one and hand it to every turn, which clears it: its memory is used again. What grew
-/// past a megabyte is given back.
+/// Shape: keep one and hand it to every turn, which clears it: its memory is used again. Memory
+/// beyond a megabyte is given back.
 #[derive(Debug, Default)]
 pub struct Batch {
     events: Vec<Event>,

@@ -9,7 +9,7 @@ use std::fmt;
 /// An order of the host.
 ///
 /// Shape: one whose handle names nothing any more is a cheap no-op that results in
-/// [`CommandError::Stale`]. What its operation has no use for is 0 or empty.
+/// [`CommandError::Stale`]. Fields that its operation does not use are 0 or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command<'a> {
     /// The operation, with which the use of the rest stands.

@@ -53,7 +53,7 @@ pub struct Options {
     /// that was answered, not while it is held. Default false.
     pub host_deadlines: bool,
     /// From the beginning of a connection, or the end of its handshake of TLS, to the first byte of
-    /// its first request; the idle timeout if there is none. Default none.
+    /// its first request; without a value the idle timeout applies. Default `None`.
     pub first_request_timeout: Option<Duration>,
 }
 

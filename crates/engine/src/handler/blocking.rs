@@ -13,8 +13,8 @@ pub struct Blocking<F> {
 
 /// Lets `handler` run on the worker pool, where it may block and read the body as it comes.
 ///
-/// Shape: when all workers are busy and the queue is full, the client gets 503 at once, and that
-/// is counted. One that panics before it has begun to answer has answered 500.
+/// Shape: when all workers are busy and the queue is full, the client gets 503 at once, and that is
+/// counted. If the handler panics before it has begun to answer, the client gets 500.
 ///
 /// ```
 /// use dwell_engine::Server;

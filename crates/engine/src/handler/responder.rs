@@ -53,8 +53,8 @@ impl Responder {
         self.answer(Order::Send(answer))
     }
 
-    /// Sends an informational answer, such as 103, before the answer itself. Those of one request
-    /// beyond [32](crate::desk::INFORMATIONAL_MAX) are dropped.
+    /// Sends an informational answer, such as 103, before the answer itself. More than
+    /// [32](crate::desk::INFORMATIONAL_MAX) for one request are dropped.
     ///
     /// # Errors
     /// [`Gone`].

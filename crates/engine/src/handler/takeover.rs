@@ -12,7 +12,7 @@ use dwell_evloop::BlockingStream;
 /// Speaks a protocol of its own on a connection that has left HTTP, on its loop.
 ///
 /// Shape: any `FnMut(&mut StreamRef, &[u8]) -> usize` is one. Called on the loop, so it must not
-/// block. One that panics loses its connection.
+/// block. A handler that panics loses its connection.
 ///
 /// ```
 /// use dwell_engine::handler::{Answer, Exchange, StreamHandler, StreamSender};

@@ -77,8 +77,8 @@ struct Local<S> {
 /// a response body that fails cuts the connection. When a client leaves, its future is dropped.
 /// `Connection: close` of a response is honoured; fields that frame a response are the engine's. A
 /// connection is taken over by the [`OnUpgrade`](super::http::OnUpgrade) in the extensions of its
-/// request. That of hyper, which axum's `WebSocketUpgrade` needs, can be made by hyper alone; the
-/// extractor of the same name in `dwell_engine::handler::axum` (feature `axum`) takes its place.
+/// request. Only hyper can make its upgrade, which axum's `WebSocketUpgrade` needs; the extractor
+/// of the same name in `dwell_engine::handler::axum` (feature `axum`) takes its place.
 pub fn service<S, B>(service: S) -> Tower<S>
 where
     S: Service<::http::Request<RequestBody>, Response = ::http::Response<B>>,

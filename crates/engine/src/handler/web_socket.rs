@@ -105,8 +105,8 @@ where
 
 /// Sends on a WebSocket connection from any thread.
 ///
-/// Shape: what it does after the end of the connection does nothing. What becomes of a message for
-/// which there is no room is said by
+/// Shape: what it does after the end of the connection does nothing. If there is no room for a
+/// message, the engine does as set by
 /// [`WebSocketOptions::overflow`](crate::websocket::WebSocketOptions::overflow).
 ///
 /// ```

@@ -55,10 +55,10 @@ impl Http {
     /// process that has the listening sockets, too, accepts the clients that the kernel has
     /// connected. Called again at the ends of later turns, it lets those connections go whose
     /// responses have been sent meanwhile. At most `count_max` go with each call, and the others
-    /// wait for the next one; returns how many have gone. Where the other process takes no more of
-    /// them, [`drain`](Self::drain) ends those that are left. Held exchanges are the app's to
-    /// answer. `takes_tls` says that the process takes connections of TLS 1.3, whose stream is to
-    /// be [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
+    /// wait for the next one; returns how many have gone. If the other process takes no more of
+    /// them, [`drain`](Self::drain) ends the others. Held exchanges are the app's to answer.
+    /// `takes_tls` says that the process takes connections of TLS 1.3, whose stream is to be
+    /// [frozen](dwell_evloop::Stream::freeze) for it. Other connections under TLS cannot leave,
     /// because their keys stay here, nor can those whose client is known by whole certificates or
     /// by the PROXY protocol: they end with their next answer, as in [`drain`](Self::drain).
     ///

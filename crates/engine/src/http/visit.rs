@@ -36,7 +36,7 @@ const LAST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 #[must_use]
 pub(super) enum Fate {
     Keep,
-    /// It stays, and a handshake of TLS has begun on it; so many are to be under way at once.
+    /// It stays, and a handshake of TLS has begun on it; so many are to be in progress at once.
     Shake(usize),
     Close,
     /// The connection speaks HTTP/2 from now on.

@@ -18,7 +18,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(super) struct Client {
     authority: String,
-    /// One entry per request under way, oldest first: true for a HEAD request.
+    /// One entry per request in progress, oldest first: true for a HEAD request.
     requests: VecDeque<bool>,
     /// The handler has written requests of its own, as bytes; whether the last one was a HEAD
     /// request.
@@ -107,7 +107,7 @@ impl Client {
         Some(output)
     }
 
-    /// Returns true if its handshake is under way.
+    /// Returns true if its handshake is in progress.
     pub(super) fn awaits_handshake(&self) -> bool {
         self.handshake.is_some()
     }

@@ -25,9 +25,9 @@ use std::fmt;
 /// A connection or listener, for as long as a handler or a borrow of the manager lasts.
 ///
 /// Shape: what is done on the connection the handler was called for happens at once, as far as the
-/// event allows it. What is done on another one, by [`Scope::conn`], is done right after the
-/// handler has returned; its failures are not told then, other than by `Error` and `Close`. From
-/// outside of handlers everything happens at once.
+/// event allows it. Calls on another one, by [`Scope::conn`], take effect right after the handler
+/// has returned; only `Error` and `Close` report their failures. From outside of handlers
+/// everything happens at once.
 ///
 /// ```
 /// use dwell_engine::manager::{Conn, Event};
@@ -318,8 +318,8 @@ impl Conn<'_> {
         });
     }
 
-    /// Reads no more for now, so that the peer's sending is held back. Of an HTTP connection it is
-    /// the streamed body that is not read; see [`stream_body`](Self::stream_body).
+    /// Reads no more for now, so that the peer's sending is held back. On an HTTP connection the
+    /// streamed body is not read; see [`stream_body`](Self::stream_body).
     ///
     /// Shape: that the peer has ended its side is not told before reading goes on; that the
     /// connection has failed is.

@@ -7,7 +7,7 @@ use dwell_evloop::{Context, Token};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// Look-ups under way at once; each has a thread, as the system's resolver blocks.
+/// Look-ups in progress at once; each has a thread, as the system's resolver blocks.
 const RESOLVING_MAX: usize = 16;
 
 /// The result of a lookup.

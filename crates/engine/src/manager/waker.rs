@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Wakes a manager from any thread.
 ///
 /// Shape: nothing is lost, cut or joined: what was taken is delivered, in the order each thread
-/// sent it, by the poll under way or the next one. A burst costs one system call.
+/// sent it, by the poll in progress or the next one. A burst costs one system call.
 ///
 /// ```
 /// use dwell_engine::manager::{Event, Manager};
@@ -46,7 +46,7 @@ impl Waker {
         }
     }
 
-    /// Ends the poll under way, or the next one at once.
+    /// Ends the poll in progress, or the next one at once.
     ///
     /// # Errors
     /// [`WakeupError::Closed`].

@@ -7,8 +7,8 @@ use dwell_evloop::FileSlice;
 ///
 /// Shape: the engine adds `Date`, `Content-Length` or `Transfer-Encoding`, and, where needed,
 /// `Connection`. It leaves the body out for HEAD, 1xx, 204 and 304 (RFC 9110 sections 6.4.1 and
-/// 9.3.2). Of `fields` it leaves out those four, `Keep-Alive` and `Proxy-Connection`, so that
-/// nothing is said twice, and names that are no token. Three wishes are kept: `Connection: close`
+/// 9.3.2). From `fields` it leaves out those four, `Keep-Alive` and `Proxy-Connection`, so that no
+/// field comes twice, and names that are not tokens. Three wishes are kept: `Connection: close`
 /// closes the connection, `Connection: Upgrade` of a 101 or 426 is sent, and the `Content-Length`
 /// of an answer to HEAD stands where `body` brings no bytes that would tell it.
 ///

@@ -11,8 +11,8 @@ impl Reply<'_> {
     /// Writes a piece of the open streaming answer; nothing for no bytes.
     ///
     /// # Errors
-    /// [`WriteError`]: a piece is taken whole or not at all. What an answer to HEAD, or one of
-    /// status 204 or 304, would have brought is taken and dropped.
+    /// [`WriteError`]: a piece is taken whole or not at all. The body of an answer to HEAD, or with
+    /// status 204 or 304, is taken and dropped.
     pub fn write(&mut self, data: &[u8]) -> Result<(), WriteError> {
         self.open_piece(data.len())?;
         if data.is_empty() || matches!(self.outgoing, Outgoing::Bodiless) {

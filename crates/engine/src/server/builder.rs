@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A server that polls by itself.
+/// A server that runs its event loops on threads of its own.
 ///
 /// ```
 /// use dwell_engine::handler::Exchange;
@@ -304,7 +304,8 @@ impl ServerBuilder {
     }
 
     /// Offers HTTP/2 to clients under [TLS](Self::tls), beside HTTP/1.1 (`h2`, by ALPN). Default
-    /// false. What needs HTTP/1.1 is as with [`h2c`](Self::h2c), which is for clients without TLS.
+    /// false. Features that need HTTP/1.1 behave as with [`h2c`](Self::h2c), which is for clients
+    /// without TLS.
     ///
     /// ```
     /// use dwell_engine::tls::Tls;

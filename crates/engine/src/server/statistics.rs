@@ -34,7 +34,7 @@ pub struct Statistics {
     pub handed_over: u64,
     /// Requests handed to the handler.
     pub requests: u64,
-    /// Requests the engine has answered by itself.
+    /// Requests that the engine has answered without a handler.
     pub rejected: u64,
     /// Clients cut off because they took nothing of their answer.
     pub write_timeouts: u64,
@@ -50,7 +50,7 @@ pub struct Statistics {
     pub workers: usize,
     /// Turns of all loops.
     pub turns: u64,
-    /// Exchanges that a loop looked at because another thread, or a future, woke it.
+    /// Exchanges that a loop visited because another thread, or a future, woke it.
     pub wake_ups: u64,
 }
 

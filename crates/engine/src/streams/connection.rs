@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 /// The state of a stream. It also defines what the deadline of its token is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// The connect is under way; the deadline gives it up.
+    /// The connect is in progress; the deadline gives it up.
     Connecting,
-    /// The handshake of TLS is under way; the deadline gives it up.
+    /// The handshake of TLS is in progress; the deadline gives it up.
     Handshaking,
     /// Both sides may send. The deadline is of the queued output, or of idleness.
     Open,
@@ -228,7 +228,7 @@ impl StreamRef<'_> {
         )
     }
 
-    /// Returns true if the connect is still under way.
+    /// Returns true if the connect is still in progress.
     pub fn is_connecting(&self) -> bool {
         matches!(
             self.connection.state,

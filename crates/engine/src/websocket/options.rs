@@ -23,8 +23,8 @@ pub struct WebSocketOptions {
     /// Connections held at once; more are refused to [`adopt`](super::WebSockets::adopt). Default
     /// 100,000.
     pub connections_max: usize,
-    /// Bytes of a frame and of a message, and frames of a message. What goes over closes the
-    /// connection with 1009 or, for too many frames, 1008.
+    /// Bytes of a frame and of a message, and frames of a message. A message beyond a limit closes
+    /// the connection with 1009 or, for too many frames, 1008.
     pub messages: MessageLimits,
     /// Output that may wait for the socket: while there is more, nothing further is sent, and
     /// nothing is read either. One message may go beyond it, by its own size. Default 1 MiB.

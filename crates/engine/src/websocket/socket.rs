@@ -183,8 +183,8 @@ impl WebSocketRef<'_> {
         Ok(())
     }
 
-    /// Sends one frame, or what the caller calls one: the order of fragments, and what is
-    /// compressed, is not looked at. After a close frame the peer's is waited for, as after
+    /// Sends one frame, or what the caller calls one: the engine checks neither the order of
+    /// fragments nor the compression. After a close frame the peer's is waited for, as after
     /// [`close`](Self::close).
     ///
     /// # Errors

@@ -132,8 +132,8 @@ pub enum Rejection {
 
 /// Returns true if a request is for WebSocket; otherwise it is an ordinary one.
 ///
-/// Shape: in HTTP/1.0 none does, whatever its fields say. One that comes on a stream of HTTP/2
-/// (RFC 8441) has the form that it would have in HTTP/1.1, and its 101 becomes a 200 there.
+/// Shape: in HTTP/1.0 none does, whatever its fields say. A request on a stream of HTTP/2 (RFC
+/// 8441) has the form that it would have in HTTP/1.1, and its 101 becomes a 200 there.
 ///
 /// Source: RFC 9110 section 7.8.
 pub fn is_upgrade(head: &RequestHead<'_, '_>) -> bool {

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The part of the work of a carried stream that its carrier has not seen yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CarriedWork {
-    /// Bytes of input that were read, or that nobody reads any more.
+    /// Bytes of input that were read, or that no reader is left for.
     pub read: usize,
     /// The end of its output, once all of that was taken.
     pub end: Option<CarriedEnd>,

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 
-/// A simulated server that answers by itself, on any number of connections.
+/// A simulated server that answers without the test, on any number of connections.
 ///
 /// It is called in the middle of a wait, so it turns no loop.
 pub trait Peer {

@@ -112,7 +112,7 @@ impl Handshakes {
         Ok(true)
     }
 
-    /// Enters one that has ended in another way; returns true if one was under way.
+    /// Enters one that has ended in another way; returns true if one was in progress.
     pub fn broken_off(&mut self, failure: Option<HandshakeFailure>) -> bool {
         if failure.is_some() {
             self.counts.add(failure);

@@ -76,7 +76,7 @@ pub enum HandshakeFailure {
     Reset,
     /// The client has taken too long.
     Late,
-    /// The oldest handshake has given way to another one, as too many were under way.
+    /// The oldest handshake has given way to another one, as too many were in progress.
     Displaced,
     /// The fault is the server's.
     Internal,

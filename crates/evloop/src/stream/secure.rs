@@ -46,9 +46,9 @@ impl Stream {
         self.beside.begin_tls(|| Tls::new(acceptor));
     }
 
-    /// Returns how many handshakes are to be under way at once in a loop, if one is on this stream
-    /// whose client has sent its first record. Those whose client has sent nothing are not to be
-    /// counted: they hold no more than the stream does.
+    /// Returns how many handshakes are to be in progress at once in a loop, if one is on this
+    /// stream whose client has sent its first record. Do not count those whose client has sent
+    /// nothing: they hold no more than the stream does.
     pub fn handshakes_max(&self) -> Option<usize> {
         self.beside.handshakes_max()
     }
@@ -113,7 +113,7 @@ impl Stream {
         self.beside.client_names()
     }
 
-    /// Returns true if its handshake is under way.
+    /// Returns true if its handshake is in progress.
     pub fn is_handshaking(&self) -> bool {
         self.beside.is_handshaking()
     }
@@ -133,7 +133,7 @@ impl Stream {
         is_reset.then_some(HandshakeFailure::Reset)
     }
 
-    /// Goes on with the handshake, if one is under way.
+    /// Goes on with the handshake, if one is in progress.
     ///
     /// Shape: to be called on every readiness while it is [`Handshaking::Pending`]. Once it is
     /// done, data may be here already, for which no readiness comes: the stream is to be read.
@@ -166,7 +166,7 @@ impl Stream {
     }
 
     /// Returns true if input is to be read that the socket does not have any more, so that no
-    /// readiness tells of it: data that TLS has opened, or the peer's end.
+    /// readiness reports it: data that TLS has opened, or the peer's end.
     pub fn holds_input(&self) -> bool {
         self.beside.holds_input()
     }

@@ -170,7 +170,7 @@ impl Tls {
         unread.map_or(0, |unread| unread.record.len() + unread.data.len())
     }
 
-    /// Handshakes that are to be under way at once, where one is and holds memory for it.
+    /// Handshakes that are to be in progress at once, where one is and holds memory for it.
     pub(super) fn handshakes_max(&self) -> Option<usize> {
         match &self.state {
             State::Handshake(_, Some(acceptor)) => Some(acceptor.handshakes_max()),

@@ -20,8 +20,8 @@ pub type CodecError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Turns values of a type into the data of items, and back.
 ///
-/// Shape: the client flags tell later what was done to the data. A codec sets and looks at its own
-/// bits alone, so that codecs can be put into one another.
+/// Shape: the client flags tell later what was done to the data. A codec sets and reads only its
+/// own bits, so that codecs can be nested.
 ///
 /// ```no_run
 /// use dwell_memcache::{Client, Codec, CodecError, Exptime};

@@ -122,8 +122,8 @@ impl Exchange {
     /// Takes bytes that the server has sent.
     ///
     /// Shape: after it, close the connection unless the exchange goes on or keeps it. A fault may
-    /// have begun the exchange anew, with another server: then [`request`](Self::request) has to be
-    /// sent there.
+    /// have begun the exchange again, with another server: then [`request`](Self::request) has to
+    /// be sent there.
     ///
     /// Returns true if more bytes are to come on this connection.
     pub fn receive(&mut self, bytes: &[u8]) -> bool {

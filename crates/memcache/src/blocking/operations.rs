@@ -60,8 +60,8 @@ impl Client {
     /// Stores a value.
     ///
     /// # Errors
-    /// When it is not stored, or not known to be. What was there before may be gone all the same:
-    /// a server that finds a value too large deletes the old one.
+    /// When it is not stored, or not known to be. The previous item may be gone nevertheless: a
+    /// server that finds a value too large deletes the old one.
     pub fn set(
         &self,
         key: impl AsRef<[u8]>,

@@ -114,7 +114,7 @@ pub struct ClientOptions {
     pub distribution: Distribution,
     /// Sends the keys of a server that is down to the next one. Default: off.
     ///
-    /// What was written there stays there when the server comes back.
+    /// Values written there stay there when the server comes back.
     pub failover: bool,
     /// Failures in a row after which a server is left alone for a while. Default: 3.
     pub failures_max: u32,

@@ -81,7 +81,7 @@ impl Wake for Watch {
     }
 }
 
-/// No operation is under way.
+/// No operation is in progress.
 const NONE: u64 = 0;
 /// The connection has been shut down.
 const REAPED: u64 = u64::MAX;

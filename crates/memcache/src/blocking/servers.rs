@@ -55,7 +55,7 @@ impl Client {
         Ok(self.ask_all(&stats(argument)?))
     }
 
-    /// Makes every server forget all items, so long from now; in whole seconds.
+    /// Makes every server forget all items after this delay, in whole seconds.
     pub fn flush_all(&self, delay: Duration) -> PerServer<()> {
         self.ask_all(&flush_all(delay))
     }

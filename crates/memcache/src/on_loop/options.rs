@@ -54,9 +54,9 @@ pub struct ClientOptions {
     pub request_bytes_max: usize,
     /// Keys in one request line. Default: 64.
     pub line_keys_max: usize,
-    /// Fewer operations than this, and than a quarter of those under way, wait for the answers that
-    /// their server still owes, to be sent together; 1 sends everything at once. The time they wait
-    /// counts. Default: 16.
+    /// Fewer operations than this, and than a quarter of those in progress, wait for the answers
+    /// that their server still owes, to be sent together; 1 sends everything at once. The time they
+    /// wait counts. Default: 16.
     pub held_max: usize,
     /// The largest value a server may send. Units: bytes. Default: 1 MiB, as memcached's own.
     pub value_bytes_max: usize,

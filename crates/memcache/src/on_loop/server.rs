@@ -40,7 +40,7 @@ pub(crate) struct Server {
     commands: Batch,
     /// Requests of this turn that are full.
     full: Vec<Batch>,
-    /// Since when operations wait for the answers that are under way.
+    /// Since when operations wait for the answers that are in progress.
     held_since: Option<Instant>,
 }
 
@@ -181,7 +181,7 @@ impl Server {
     }
 
     /// Sends the new operations, or fails them if they cannot be sent. Returns true if they are
-    /// held until those under way have their replies.
+    /// held until those in progress have their replies.
     pub(crate) fn flush<F: Sink>(
         &mut self,
         context: &mut Context,
@@ -485,7 +485,7 @@ fn write(context: &mut Context, connection: &mut Connection, count: usize) -> Re
     result
 }
 
-/// One operation is held for so many that are under way.
+/// One operation is held for so many that are in progress.
 const UNDER_WAY_PER_HELD: usize = 4;
 /// Reads of one connection in one turn; with the loop's buffer, 1 MiB.
 const READS_PER_TURN: usize = 16;

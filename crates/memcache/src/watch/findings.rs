@@ -6,13 +6,13 @@ use dwell_proto::memcache::{KeyScratch, WatchLine, WatchedKey};
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Everything on one server that polls wait for has to be looked at again.
+/// All waited keys of one server have to be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resync {
     /// Place of the server.
     pub server: usize,
-    /// Versions say nothing any more: the server counts anew, so that an old value's version may be
-    /// a new value's, too.
+    /// Versions say nothing any more: the server counts from the start, so that an old value's
+    /// version may be a new value's, too.
     pub is_distrusted: bool,
 }
 

@@ -164,7 +164,7 @@ impl ChangeFeed {
         hints.map(|(of_loop, names)| (of_loop, std::mem::take(names).into_iter().collect()))
     }
 
-    /// The servers of which all loops have to look at everything that they wait for.
+    /// The servers of which all loops have to read all keys that they wait for.
     pub fn resyncs(&mut self) -> Vec<Resync> {
         std::mem::take(&mut self.found.resyncs)
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Keys that the loops have under way: a counting filter for each, which that loop alone writes.
+/// Keys that the loops have in progress: a counting filter for each, which that loop alone writes.
 ///
-/// A key that is in a filter is there from before it is read to after its last poll has gone, so
-/// whoever changes it after it was read finds it here. A filter may say yes to other keys as well:
-/// then a loop is told of a key that it does not know, and that is all.
+/// A key that is in a filter is there from before it is read to after its last poll has gone, so a
+/// change after the read finds it here. A filter may say yes to other keys as well: then a loop
+/// gets a key that it does not have, and ignores it.
 pub struct WaitedKeys {
     filters: Box<[KeyFilter]>,
     /// Keys are chosen by clients, so their places are not to be foreseen.
@@ -53,7 +53,7 @@ impl WaitedKeys {
         }
     }
 
-    /// The loops that may have something under way for `key`.
+    /// The loops that may have something in progress for `key`.
     pub(super) fn loops_of(&self, key: &[u8]) -> impl Iterator<Item = usize> {
         let slot = self.slot(key);
         let has = move |filter: &KeyFilter| filter.counts[slot].load(Ordering::Acquire) > 0;
@@ -103,7 +103,7 @@ impl fmt::Debug for WaitedKeys {
 }
 
 impl WaitedByLoop {
-    /// Something is under way for `key` from now on.
+    /// Something is in progress for `key` from now on.
     pub fn enter(&self, key: &[u8]) {
         self.count(key, |count| count.saturating_add(1));
     }

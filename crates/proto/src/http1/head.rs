@@ -99,11 +99,10 @@ pub(super) fn field_count_max(limits: &HeadLimits) -> usize {
 
 /// Finds the end of the first head in `input`: the length up to and with its empty line.
 ///
-/// Shape: `scanned` remembers how far earlier calls looked, so that every byte is looked at
-/// once; start it at 0, pass the same bytes with more behind them, and find it at 0 again after
-/// a head was found. Up to four empty lines before the head are taken as part of it. An empty
-/// line that ends in a bare line feed ends the head too: the parser refuses it, but does not
-/// wait for more.
+/// Shape: `scanned` remembers how far earlier calls looked, so that every byte is examined once;
+/// start it at 0, pass the same bytes with more behind them, and find it at 0 again after a head
+/// was found. Up to four empty lines before the head are taken as part of it. An empty line that
+/// ends in a bare line feed ends the head too: the parser refuses it, but does not wait for more.
 ///
 /// Source: RFC 9112 sections 2.1 and 2.2.
 pub fn head_end(input: &[u8], scanned: &mut usize) -> Option<usize> {

@@ -50,8 +50,8 @@ pub struct RequestHead<'f, 'b> {
 /// Parses the request head at the front of `input`, or returns that more bytes are needed.
 ///
 /// Shape: the quickest way through one connection's bytes: a head that is there as a whole is
-/// looked at once. One that is not is looked at once more when its end has come, however many
-/// pieces it comes in; `scanned` is kept as by [`head_end`], with 0 for a new head.
+/// examined once. Any other head is examined once more when its end has come, independent of the
+/// number of its pieces; `scanned` is kept as by [`head_end`], with 0 for a new head.
 ///
 /// # Errors
 /// [`HeadError`], as soon as what there is can no longer become a valid head within the limits;

@@ -72,7 +72,7 @@ impl<'b> Trailers<'b> {
         found.map(|(_, value)| value)
     }
 
-    /// Returns true if there are none.
+    /// Returns true if there are no trailers.
     pub fn is_empty(self) -> bool {
         self.iter().next().is_none()
     }

@@ -53,8 +53,8 @@ pub struct FrameStep<'a> {
 /// Takes frames out of the bytes of a connection, as they come.
 ///
 /// Shape: owns no buffer. DATA, field blocks and settings are given in pieces, everything else
-/// whole; padding, frames of unknown types, and what GOAWAY says to people are skipped. Which frame
-/// a stream may have in its state is not looked at.
+/// whole; padding, frames of unknown types, and what GOAWAY says to people are skipped. It does not
+/// check that a frame is allowed in the state of its stream.
 ///
 /// ```
 /// use dwell_proto::http2::{BlockLimits, Frame, FrameDecoder, PREFACE};

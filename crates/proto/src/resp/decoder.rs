@@ -6,8 +6,8 @@ use super::{PeerError, Value};
 /// Bounds of what a client takes from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest bulk string that is a reply by itself; a longer one is read and dropped. Units:
-    /// bytes. Default: 1 MiB.
+    /// Longest bulk string that is a whole reply; a longer one is read and dropped. Units: bytes.
+    /// Default: 1 MiB.
     pub value_bytes_max: usize,
     /// Longest message of any other type, with its attributes. Units: bytes. Default: 64 KiB.
     pub aggregate_bytes_max: usize,

@@ -170,8 +170,8 @@ impl Deflaters {
         }
     }
 
-    /// The compressor for a window, which starts every message afresh; `None` if there is none
-    /// for it, and messages are sent as they are.
+    /// The compressor for a window, which starts every message afresh; `None` if that window is not
+    /// supported, and messages are sent as they are.
     ///
     /// Units: `window_bits` is 8 to 15.
     pub fn with_window(&mut self, window_bits: u8) -> Option<&mut Deflater> {

@@ -95,7 +95,7 @@ pub fn close(out: &mut Vec<u8>, code: Option<CloseCode>, reason: &str, mask: Opt
     control(out, Opcode::Close, &payload[..payload_len], mask);
 }
 
-/// Appends one frame; the header's own length is not looked at.
+/// Appends one frame; the header's own length is ignored.
 ///
 /// Shape: for frames that the other functions do not make. Only the peer checks it.
 ///

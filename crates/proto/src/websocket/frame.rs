@@ -49,9 +49,9 @@ pub struct FrameHeader {
 impl FrameHeader {
     /// Reads the frame header at the front of `input`, as the peer of `role` must write it.
     ///
-    /// Shape: returns the header and the bytes it took, 2 to 14, or `None` if more are needed.
-    /// RSV1 is let through on data frames if `deflate` was agreed on. What frame may follow which
-    /// is not looked at; [`FrameDecoder`](super::FrameDecoder) does that.
+    /// Shape: returns the header and the bytes it took, 2 to 14, or `None` if more are needed. RSV1
+    /// is let through on data frames if `deflate` was agreed on. The order of frames is not
+    /// checked; [`FrameDecoder`](super::FrameDecoder) does that.
     ///
     /// # Errors
     /// [`PeerError`], as soon as a part of the header is there that breaks a rule.

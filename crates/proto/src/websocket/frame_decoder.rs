@@ -123,10 +123,10 @@ impl FrameDecoder {
 
     /// Takes the next frame, or what there is of it, from the front of `input`.
     ///
-    /// Shape: unmasks in place; a byte that was used up has changed, one that was not has not.
-    /// Call again with the rest until there is no part, which means that more bytes are needed;
-    /// at most [`REST_BYTES_MAX`] bytes are then left over. After a close frame everything is
-    /// used up and nothing comes of it. Of the limits, only that of frames is looked at.
+    /// Shape: unmasks in place; a byte that was used up has changed, one that was not has not. Call
+    /// again with the rest until there is no part, which means that more bytes are needed; at most
+    /// [`REST_BYTES_MAX`] bytes are then left over. After a close frame everything is used up and
+    /// nothing comes of it. Only the limit on frames is checked.
     ///
     /// # Errors
     /// [`PeerError`]; close the connection.

@@ -135,7 +135,7 @@ impl MessageDecoder {
     /// permessage-deflate it is not touched.
     ///
     /// # Errors
-    /// [`PeerError`]; send its close code and close the connection. What is said to be too big is
+    /// [`PeerError`]; send its close code and close the connection. A message beyond a limit is
     /// refused when its header comes.
     ///
     /// Source: RFC 6455 sections 5 and 8.1; RFC 7692 section 7.2.2.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Units: rounded up to whole ticks of 10 ms, and one for the tick in progress.
 ///
 /// # Errors
-/// [`Elapsed`] if the duration has passed; the future inside is not polled after that by itself.
+/// [`Elapsed`] if the duration has passed; the future inside is not polled after that.
 ///
 /// ```
 /// # smol::block_on(async {

@@ -11,8 +11,8 @@ use std::time::Duration;
 /// that run side by side take turns: [`ManualClock::install`] waits for the clock before it to be
 /// dropped. Afterwards real time goes on.
 ///
-/// [`timeout_at`](crate::timeout_at) and [`sleep_until`](crate::sleep_until) look at the real
-/// clock to see how much time is left, and then wait for the manual one.
+/// [`timeout_at`](crate::timeout_at) and [`sleep_until`](crate::sleep_until) read the real clock to
+/// find how much time is left, and then wait for the manual one.
 ///
 /// ```
 /// use dwell_timers::{ManualClock, sleep};

@@ -64,7 +64,7 @@ impl Commands {
         self.bytes
     }
 
-    /// True where there are none.
+    /// Returns true if there are no orders.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -23,7 +23,7 @@ const CODES: usize = 15;
 pub struct Http2Figures {
     /// Connections now.
     pub connections: usize,
-    /// Requests under way now.
+    /// Requests in progress now.
     pub streams_open: usize,
     /// Requests that were begun.
     pub streams: u64,
@@ -49,9 +49,9 @@ pub struct Http2Figures {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamRefusals {
-    /// The connection had 128 under way.
+    /// The connection had 128 in progress.
     pub streams: u64,
-    /// Work of 128 requests of the connection was under way, for some that were reset.
+    /// Work of 128 requests of the connection was in progress, for some that were reset.
     pub work: u64,
     /// Too much output waited on the connection.
     pub output: u64,

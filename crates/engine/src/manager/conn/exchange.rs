@@ -49,8 +49,8 @@ impl Conn<'_> {
     /// Takes the connection out of HTTP, without a response or after a 101 that was sent. Later
     /// input comes as [`Read`](crate::manager::Event::Read), and [`send`](Self::send) sends bytes.
     ///
-    /// Shape: in the handler of a request it happens when the handler has returned. What is left of
-    /// a streamed body comes first, as it came.
+    /// Shape: in the handler of a request it happens when the handler has returned. The rest of a
+    /// streamed body comes first, as it came.
     ///
     /// # Errors
     /// [`ConnError::NoRequest`] where no request waits for an answer; [`ConnError::Protocol`] on a

@@ -19,8 +19,8 @@ pub enum Compression {
 
 /// The values of another codec, compressed where it pays.
 ///
-/// Shape: data from `min_bytes` on is compressed, and stored so if that made it shorter. What was
-/// compressed in either way is read, whatever `compression` says. No value becomes longer than
+/// Shape: data from `min_bytes` on is compressed, and stored so if that made it shorter. Values
+/// compressed in either way are read, independent of `compression`. No value becomes longer than
 /// `value_bytes_max` by being read: some bytes of a hostile peer could stand for any number.
 ///
 #[cfg_attr(feature = "zlib", doc = "```")]

@@ -45,7 +45,7 @@ struct Text<'b> {
 }
 
 impl HpackDecoder {
-    /// One that allows the other side a dynamic table of so many bytes.
+    /// Makes a decoder that allows the other side a dynamic table of this size.
     ///
     /// Shape: until a client has taken in the settings of the server, it may use 4,096.
     pub fn new(table_bytes_max: u32) -> Self {

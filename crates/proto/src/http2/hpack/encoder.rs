@@ -7,8 +7,8 @@ use super::{integer, static_table};
 
 /// Appends a field line to a block. The name is in lower case.
 ///
-/// Shape: fields that a user is known by are marked so that nobody on the way puts them into a
-/// table either.
+/// Shape: fields that identify a user are marked, so that proxies do not put them into a table
+/// either.
 ///
 /// ```
 /// use dwell_proto::http2::{encode_field, encode_status};

@@ -24,8 +24,8 @@ impl Default for SectionLimits {
 /// The field lines of one section, decompressed.
 ///
 /// Shape: names and values stand in one buffer, which is kept for the next section. Cookies that
-/// came in several lines are one line when the block has ended. Of a section that exceeds the
-/// limits nothing is kept.
+/// came in several lines are one line when the block has ended. A section that exceeds the limits
+/// is dropped whole.
 ///
 /// ```
 /// use dwell_proto::http2::{FieldSection, HpackDecoder, SectionLimits};
