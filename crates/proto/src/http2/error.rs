@@ -114,7 +114,7 @@ pub enum PeerError {
     /// A field block comes in more frames than allowed.
     TooManyContinuations {
         /// The most frames allowed.
-        limit: u32,
+        limit: u16,
     },
     /// A field block is longer than allowed.
     BlockTooLong {

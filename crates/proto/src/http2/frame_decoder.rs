@@ -21,7 +21,7 @@ pub struct BlockLimits {
     /// Bytes of all its frames together.
     pub block_bytes_max: u32,
     /// Frames with a part of it.
-    pub frames_max: u32,
+    pub frames_max: u16,
 }
 
 impl Default for BlockLimits {
@@ -85,7 +85,7 @@ pub struct FrameDecoder {
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// The preface, of which so many bytes have come.
-    Preface(usize),
+    Preface(u8),
     /// The frame that must be the first.
     FirstHeader,
     Header,
@@ -114,7 +114,7 @@ struct Block {
     ends_stream: bool,
     /// Units: bytes of its frames that have been announced.
     bytes: u32,
-    frames: u32,
+    frames: u16,
 }
 
 /// The bytes that were used, what came of them, and what comes next; `None` if more are needed.
@@ -242,14 +242,14 @@ impl FrameDecoder {
             None => return Ok(()),
         };
         block.bytes += header.length;
-        block.frames += 1;
         let (limit, frames) = (self.limits.block_bytes_max, self.limits.frames_max);
         if block.bytes > limit {
             return Err(PeerError::BlockTooLong { limit });
         }
-        if block.frames > frames {
+        if block.frames >= frames {
             return Err(PeerError::TooManyContinuations { limit: frames });
         }
+        block.frames += 1;
         Ok(())
     }
 
@@ -323,8 +323,8 @@ fn piece(left: u32, input: &[u8]) -> usize {
     input.len().min(left as usize)
 }
 
-fn preface(seen: usize, input: &[u8]) -> Result<Advance<'_>, PeerError> {
-    let expected = &PREFACE[seen..];
+fn preface(seen: u8, input: &[u8]) -> Result<Advance<'_>, PeerError> {
+    let expected = &PREFACE[usize::from(seen)..];
     let used = input.len().min(expected.len());
     if input[..used] != expected[..used] {
         return Err(PeerError::Preface);
@@ -332,7 +332,8 @@ fn preface(seen: usize, input: &[u8]) -> Result<Advance<'_>, PeerError> {
     let next = if used == expected.len() {
         State::FirstHeader
     } else {
-        State::Preface(seen + used)
+        // The preface has 24 bytes.
+        State::Preface(seen + used as u8)
     };
     Ok((used > 0).then_some((used, None, next)))
 }

@@ -58,7 +58,7 @@ impl<A: App> Serve<'_, A> {
         if number <= self.session.open.last {
             return Err(ErrorCode::STREAM_CLOSED);
         }
-        if self.session.going == Going::Last {
+        if self.session.open.going == Going::Last {
             // The client has been told that it is not answered, nor is what follows.
             self.session.open.last = number;
             self.session.open.note_reset(number);

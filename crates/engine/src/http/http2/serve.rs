@@ -187,7 +187,7 @@ impl<A: App> Serve<'_, A> {
 
     /// Tells the app what could not be told where it was noticed.
     fn attend(&mut self) -> Result<(), ErrorCode> {
-        if !std::mem::take(&mut self.session.attends) {
+        if !std::mem::take(&mut self.session.open.attends) {
             return Ok(());
         }
         for token in self.session.open.tokens().collect::<Vec<_>>() {
@@ -283,7 +283,7 @@ impl<A> Serve<'_, A> {
 
     /// The client has read that the connection ends.
     pub(super) fn pong(&mut self, data: [u8; 8]) -> bool {
-        let is_it = data == LEAVING && self.session.going == Going::Announced;
+        let is_it = data == LEAVING && self.session.open.going == Going::Announced;
         if is_it {
             self.left();
         }
@@ -316,12 +316,12 @@ impl<A> Serve<'_, A> {
         if peer.is_at_end() && is_flushed {
             return Fate::Finish;
         }
-        if self.session.going == Going::Last && self.session.open.is_empty() && is_flushed {
+        if self.session.open.going == Going::Last && self.session.open.is_empty() && is_flushed {
             return Fate::Finish;
         }
         let wait = if self.session.section.is_some() {
             Wait::Block
-        } else if self.session.going == Going::Announced {
+        } else if self.session.open.going == Going::Announced {
             Wait::Leave
         } else if self.session.open.is_empty() {
             Wait::Idle

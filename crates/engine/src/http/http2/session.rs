@@ -42,13 +42,10 @@ pub(crate) struct Session {
     pub(super) receiving: Receiving,
     pub(super) open: Open,
     pub(super) calm: Calm,
-    /// Some streams are marked, as something is to be told of them in the next visit.
-    pub(super) attends: bool,
     /// The work of its requests that goes on elsewhere.
     pub(super) work: Work,
     /// The request that its app has put off to the next turn; nothing is read behind it.
     pub(super) put_off: Option<Box<PutOff>>,
-    pub(super) going: Going,
     pub(super) waiting: Waiting,
 }
 
@@ -116,6 +113,9 @@ pub(super) struct Open {
     /// Bytes of its turn that the window has cut off of the one that was served last: it goes on
     /// where there is room.
     pub(super) turn_left: u16,
+    /// Some streams are marked, as something is to be told of them in the next visit.
+    pub(super) attends: bool,
+    pub(super) going: Going,
 }
 
 /// The end of a connection in order.
@@ -174,12 +174,12 @@ impl Session {
                 requests: 0,
                 told: 0,
                 turn_left: 0,
+                attends: false,
+                going: Going::No,
             },
             calm: Calm::new(now),
-            attends: false,
             work: Work::default(),
             put_off: None,
-            going: Going::No,
             waiting: Waiting::new(now),
         }
     }
@@ -209,9 +209,9 @@ impl Session {
 
     /// Tells the client to begin nothing more; false where it was told before.
     pub(super) fn leave(&mut self) -> bool {
-        let begins = self.going == Going::No;
+        let begins = self.open.going == Going::No;
         if begins {
-            self.going = Going::Announced;
+            self.open.going = Going::Announced;
             self.go_away(u32::MAX >> 1, ErrorCode::NO_ERROR);
             encode::ping(LEAVING, &mut self.sending.control);
         }
@@ -220,9 +220,9 @@ impl Session {
 
     /// The client has had the time to read it; false where that was not waited for.
     pub(super) fn left(&mut self) -> bool {
-        let ends = self.going == Going::Announced;
+        let ends = self.open.going == Going::Announced;
         if ends {
-            self.going = Going::Last;
+            self.open.going = Going::Last;
             let last = self.open.last;
             #[cfg(feature = "sim")]
             let last = if dwell_evloop::sim::Planted::ForgetLast.is_in() {
@@ -346,6 +346,6 @@ mod tests {
 
     #[test]
     fn the_session_of_an_idle_connection_is_small() {
-        assert!(size_of::<Session>() <= 256, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 248, "{}", size_of::<Session>());
     }
 }

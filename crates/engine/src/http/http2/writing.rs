@@ -70,7 +70,7 @@ impl<A> Serve<'_, A> {
     pub(super) fn mark(&mut self, token: Token) {
         if let Some(stream) = self.tables.streams.get_mut(token) {
             stream.marks.is_marked = true;
-            self.session.attends = true;
+            self.session.open.attends = true;
         }
     }
 
@@ -121,7 +121,7 @@ impl<A> Serve<'_, A> {
         } else if !self.session.sending.ready.is_empty() {
             self.context.again(self.token, Readiness::default());
         }
-        if self.session.attends {
+        if self.session.open.attends {
             self.context.again(self.token, Readiness::default());
         }
         is_written
@@ -276,7 +276,7 @@ impl<A> Serve<'_, A> {
         self.served = true;
         self.session.open.remove(stream.number());
         self.session.sending.requeue(stream.out.bytes(), 0);
-        if self.session.going == Going::No
+        if self.session.open.going == Going::No
             && self.session.open.requests >= self.limits.requests_per_connection_max
         {
             self.leave();
