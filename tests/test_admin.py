@@ -26,6 +26,33 @@ def test_health_names_the_memcached_servers(start_dwell, memcached):
     assert memcached.name in dwell.admin("/-/health").body.decode()
 
 
+def test_a_balancer_leaves_a_process_that_has_nothing_to_answer_with(start_dwell, memcached):
+    alone = start_dwell(memcached={"servers": [memcached.name]})
+    assert alone.admin("/-/ready").status == 200, "it has not been asked yet"
+    memcached.kill()
+
+    def statuses():
+        alone.get(KEY)
+        return [alone.admin(path).status for path in ("/-/health", "/-/ready")]
+
+    until(lambda: statuses() == [200, 503], "the server is missed")
+    memcached.start_ready()
+    # No poll is sent: a balancer sends none to a process that is not ready.
+    until(lambda: alone.admin("/-/ready").status == 200, "the server is back")
+
+
+def test_with_an_application_a_process_stays_ready(start_dwell, memcached, app):
+    dwell = start_dwell(memcached={"servers": [memcached.name]}, upstream={"url": app.url})
+    memcached.kill()
+
+    def is_degraded():
+        dwell.get(KEY)
+        return json.loads(dwell.admin("/-/ready").body)["status"] == "degraded"
+
+    until(is_degraded, "the server is missed")
+    assert dwell.admin("/-/ready").status == 200
+
+
 def test_metrics_are_what_prometheus_reads(edge):
     edge.get(KEY)
     response = edge.admin("/-/metrics")

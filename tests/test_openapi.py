@@ -84,6 +84,8 @@ EXAMPLES = [
     (KEYS, "delete", 401, "/-/keys/new-put", {}, None),
     ("/-/health", "get", 200, "/-/health", {}, None),
     ("/-/health", "post", 405, "/-/health", {}, None),
+    ("/-/ready", "get", 200, "/-/ready", {}, None),
+    ("/-/ready", "post", 405, "/-/ready", {}, None),
     ("/-/metrics", "get", 200, "/-/metrics", {}, None),
     ("/-/history", "get", 200, "/-/history", {}, None),
     ("/-/events", "get", 200, "/-/events", {}, None),
@@ -99,6 +101,7 @@ FAILURES = {
     (POLL, "get", 504),
     (SEVERAL, "get", 503),
     ("/-/health", "get", 503),
+    ("/-/ready", "get", 503),
 }
 
 
@@ -214,7 +217,8 @@ def test_health_is_as_described_while_the_process_ends(edge, app):
         app.await_requests(1)
         edge.signal(signal.SIGTERM)
         until(lambda: edge.admin("/-/health").status == 503, "it drains")
-        hold("/-/health", "get", edge.admin("/-/health"))
+        for path in ("/-/health", "/-/ready"):
+            hold(path, "get", edge.admin(path))
         app.release()
         assert connection.answer().status == 200
 

@@ -1,14 +1,16 @@
-//! The response of `/-/health`.
+//! The responses of `/-/health` and `/-/ready`.
 
 use super::{Metrics, ServerState};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Status and JSON body of the response of `/-/health`.
+/// Statuses of the responses of `/-/health` and `/-/ready`, and the JSON body of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Health {
     /// 200, or 503 while draining, so that load balancers send no more requests.
     pub status: u16,
+    /// 200, or 503 while draining and while no request can be answered.
+    pub readiness: u16,
     /// One JSON object and a line end.
     pub body: String,
 }
@@ -20,7 +22,12 @@ impl Health {
     /// the upstream); `draining` after SIGTERM.
     pub(crate) fn of(metrics: &Metrics, uptime: Duration, draining: bool) -> Self {
         let servers = metrics.servers();
-        let any_down = servers.iter().any(|(_, state)| *state == ServerState::Down);
+        let is_down = |(_, state): &(String, ServerState)| *state == ServerState::Down;
+        let any_down = servers.iter().any(is_down);
+        // With an application, polls are answered by it. Servers are tried again by themselves, so
+        // no request is needed for that.
+        let any_source =
+            servers.is_empty() || !servers.iter().all(is_down) || !metrics.upstreams().is_empty();
         let status = match (draining, any_down) {
             (true, _) => "draining",
             (false, true) => "degraded",
@@ -49,8 +56,10 @@ impl Health {
         // Fails only for maps with keys that are not strings, or when writing fails.
         let mut body = serde_json::to_string(&body).unwrap_or_default();
         body.push('\n');
+        let status = |is_good: bool| if is_good { 200 } else { 503 };
         Self {
-            status: if draining { 503 } else { 200 },
+            status: status(!draining),
+            readiness: status(!draining && any_source),
             body,
         }
     }
@@ -84,7 +93,7 @@ mod tests {
             Duration::from_millis(2_900),
             false,
         );
-        assert_eq!(health.status, 200);
+        assert_eq!((health.status, health.readiness), (200, 200));
         let version = env!("CARGO_PKG_VERSION");
         let expected = format!(
             "{{\"status\":\"ok\",\"version\":\"{version}\",\"uptime_seconds\":2,\
@@ -120,9 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn a_process_without_any_source_of_values_is_not_ready() {
+        use ServerState::{Down, Unknown, Up};
+        let servers = vec!["a:1".to_owned(), "b:2".to_owned()];
+        let statuses = |upstreams: &[String], states: [ServerState; 2]| {
+            let metrics = Metrics::with_upstreams(1, servers.clone(), upstreams, 0);
+            for (cell, state) in metrics.of_loop(0).servers.iter().zip(states) {
+                cell.set(state);
+            }
+            let health = Health::of(&metrics, Duration::ZERO, false);
+            (health.status, health.readiness)
+        };
+        assert_eq!(statuses(&[], [Unknown, Unknown]), (200, 200));
+        assert_eq!(statuses(&[], [Down, Unknown]), (200, 200));
+        assert_eq!(statuses(&[], [Down, Up]), (200, 200));
+        assert_eq!(statuses(&[], [Down, Down]), (200, 503));
+        let upstreams = ["http://app:8000".to_owned()];
+        assert_eq!(statuses(&upstreams, [Down, Down]), (200, 200));
+    }
+
+    #[test]
     fn a_draining_process_turns_balancers_away() {
         let health = Health::of(&Metrics::new(1, Vec::new(), 0), Duration::ZERO, true);
-        assert_eq!(health.status, 503);
+        assert_eq!((health.status, health.readiness), (503, 503));
         assert!(
             health.body.starts_with("{\"status\":\"draining\""),
             "{}",

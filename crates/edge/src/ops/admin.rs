@@ -334,10 +334,14 @@ impl App for AdminApp {
             return self.keys(context, request, path, reply);
         }
         match (request.head.method, request.head.path) {
-            ("GET" | "HEAD", "/-/health") => {
+            ("GET" | "HEAD", path @ ("/-/health" | "/-/ready")) => {
                 let health = self.health(context);
+                let status = match path {
+                    "/-/ready" => health.readiness,
+                    _ => health.status,
+                };
                 reply.send(&Response {
-                    status: health.status,
+                    status,
                     fields: &[("Content-Type", b"application/json"), NO_STORE],
                     body: Body::Slice(health.body.as_bytes()),
                 });
@@ -361,15 +365,15 @@ impl App for AdminApp {
             ) => return self.dashboard.request(context, request, reply),
             (_, EXPLAIN_PATH) => return self.desk.explain(request, reply),
             (_, WATCHED_PATH) => return self.desk.watched(request, reply),
-            (_, "/-/health" | "/-/metrics") => reply.send(&Response {
+            (_, "/-/health" | "/-/ready" | "/-/metrics") => reply.send(&Response {
                 status: 405,
                 fields: &[("Allow", b"GET, HEAD")],
                 body: Body::Empty,
             }),
             _ => reply.text(
                 404,
-                "here are /-/, /-/health, /-/metrics, /-/history, /-/events, /-/watched, \
-                 /-/explain and /-/keys/KEY",
+                "here are /-/, /-/health, /-/ready, /-/metrics, /-/history, /-/events, \
+                 /-/watched, /-/explain and /-/keys/KEY",
             ),
         }
         Outcome::Answered
