@@ -53,6 +53,7 @@ enum Dialect {
 pub(super) enum McCommand {
     /// Print the value of a key, or of several with their keys before them
     Get {
+        /// The keys
         #[arg(required = true)]
         keys: Vec<String>,
         /// Print no line end after the value of a single key
@@ -60,7 +61,10 @@ pub(super) enum McCommand {
         raw: bool,
     },
     /// Print the value of a key with its flags and its cas unique
-    Gets { key: String },
+    Gets {
+        /// The key
+        key: String,
+    },
     /// Store a value
     Set(Stored),
     /// Store a value if the key has no value
@@ -68,39 +72,63 @@ pub(super) enum McCommand {
     /// Store a value if the key has a value
     Replace(Stored),
     /// Add data after a value
-    Append { key: String, value: String },
+    Append {
+        /// The key
+        key: String,
+        /// The data
+        value: String,
+    },
     /// Add data before a value
-    Prepend { key: String, value: String },
+    Prepend {
+        /// The key
+        key: String,
+        /// The data
+        value: String,
+    },
     /// Store a value if the cas unique of the item has not changed
     Cas {
+        /// The cas unique, as `gets` prints it
         unique: u64,
         #[command(flatten)]
         stored: Stored,
     },
     /// Delete an item
-    Delete { key: String },
+    Delete {
+        /// The key
+        key: String,
+    },
     /// Count an item up, and print the number
     Incr {
+        /// The key
         key: String,
+        /// The difference
         #[arg(default_value_t = 1)]
         delta: u64,
     },
     /// Count an item down, and print the number
     Decr {
+        /// The key
         key: String,
+        /// The difference
         #[arg(default_value_t = 1)]
         delta: u64,
     },
     /// Set the lifetime of an item; 0s has no end
     Touch {
+        /// The key
         key: String,
+        /// The lifetime, such as 60s
         #[arg(value_parser = time)]
         ttl: Duration,
     },
     /// Print the server's data about an item
-    Meta { key: String },
+    Meta {
+        /// The key
+        key: String,
+    },
     /// Print the server of a key, without a request
     Where {
+        /// The keys
         #[arg(required = true)]
         keys: Vec<String>,
     },

@@ -49,7 +49,11 @@ impl FlagSpec {
     }
 
     pub(super) fn argument(&self) -> Arg {
-        let mut argument = Arg::new(self.id()).help(self.about);
+        let about = match self.effect {
+            Effect::Refused(reason) => format!("refused: {reason}"),
+            _ => self.about.to_owned(),
+        };
+        let mut argument = Arg::new(self.id()).help(about);
         if let Some(short) = self.short {
             argument = argument.short(short);
         }
