@@ -231,7 +231,7 @@ impl Reserved {
         // Each loop has a connection to each server, and the change feed has two per process. To
         // Redis each loop has two, and to a cluster two for each primary.
         let loops = count(config.server.loops());
-        if config.redis.place().is_some() {
+        if config.redis.is_on() {
             let servers = match config.redis.cluster.len() {
                 0 => 1,
                 known => count(known).max(PRIMARIES),

@@ -402,7 +402,7 @@ fn sources(draft: &mut Draft, config: &Config) {
 
 fn sizes(draft: &mut Draft, config: &Config) {
     let (store, limits) = (&config.store, &config.limits);
-    let publishes_to_redis = config.redis.place().is_some() && config.publish.is_on();
+    let publishes_to_redis = config.redis.is_on() && config.publish.is_on();
     let read_bytes_max = if publishes_to_redis {
         config.redis.value_bytes_max as u64
     } else {

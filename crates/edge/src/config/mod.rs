@@ -101,14 +101,15 @@ impl Default for Config {
 impl Config {
     /// Returns true if values come from the embedded store, and not from external servers.
     pub fn uses_embedded_store(&self) -> bool {
-        self.memcached.servers.is_empty() && self.redis.place().is_none()
+        self.memcached.servers.is_empty() && !self.redis.is_on()
     }
 
     /// Interval of sweeps over the keys that polls wait for.
     pub(crate) fn sweep_interval(&self) -> Duration {
-        match self.redis.place() {
-            Some(_) => self.redis.sweep_interval,
-            None => self.memcached.sweep_interval,
+        if self.redis.is_on() {
+            self.redis.sweep_interval
+        } else {
+            self.memcached.sweep_interval
         }
     }
 

@@ -93,6 +93,11 @@ impl RedisConfig {
         }
     }
 
+    /// Returns true if values are in Redis.
+    pub fn is_on(&self) -> bool {
+        self.switch().is_some()
+    }
+
     /// The option that names the server, or what knows it; `None` if values come from elsewhere.
     pub(super) fn switch(&self) -> Option<&'static str> {
         if self.url.is_some() {

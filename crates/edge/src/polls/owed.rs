@@ -18,9 +18,10 @@ const SPARE: Duration = Duration::from_secs(5);
 /// have to be asked twice, if its first response was for another client.
 pub(super) fn owed_time(config: &Config) -> Duration {
     let (memcached, redis) = (&config.memcached, &config.redis);
-    let (connect_timeout, timeout) = match redis.place() {
-        Some(_) => (redis.connect_timeout, redis.timeout),
-        None => (memcached.connect_timeout, memcached.timeout),
+    let (connect_timeout, timeout) = if redis.is_on() {
+        (redis.connect_timeout, redis.timeout)
+    } else {
+        (memcached.connect_timeout, memcached.timeout)
     };
     let (cache, upstream) = (connect_timeout.saturating_add(timeout), &config.upstream);
     let upstream = upstream.total_timeout.saturating_mul(2);
