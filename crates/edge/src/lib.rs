@@ -7,6 +7,7 @@
 
 mod access;
 pub mod config;
+mod constant_fields;
 mod cursor;
 mod descriptors;
 mod event_loop;
@@ -26,6 +27,7 @@ mod published;
 mod query;
 mod responder;
 mod retry_after;
+mod route_figures;
 
 pub use dwell_proto::memcache::Protocols;
 pub use dwell_store_server::VERSION as STORE_VERSION;

@@ -5,10 +5,12 @@
 
 use crate::access::{CorsGrant, CorsTable, ShownClient, redacted};
 use crate::config::{Config, RouteId, Routes};
+use crate::constant_fields::{ConstantFields, Usual};
 use crate::held::{held, hold};
 use crate::ids::CLIENT_STREAM;
 use crate::log::{AccessLine, AccessWriter, TraceId};
-use crate::metrics::{LoopMetrics, PollOutcome, RouteCells, StatusClass};
+use crate::metrics::{LoopMetrics, PollOutcome, RouteCells};
+use crate::route_figures::{RouteFigures, class_of, count_response};
 use bytes::Bytes;
 use dwell_engine::{
     Body, ClientNames, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields,
@@ -169,20 +171,26 @@ pub(crate) struct Responses {
     pub(crate) cors: CorsTable,
     /// The places of the figures of routes.
     pub(crate) figures: RouteFigures,
+    constant: ConstantFields,
 }
 
 impl Responses {
     pub(crate) fn new(log: ResponseLog, routes: &Routes) -> Self {
-        let cors = CorsTable::of(routes);
-        let figures = RouteFigures::of(&log.metrics, routes);
-        Self { log, cors, figures }
+        Self::with(log, CorsTable::of(routes), routes)
+    }
+
+    fn with(log: ResponseLog, cors: CorsTable, routes: &Routes) -> Self {
+        Self {
+            figures: RouteFigures::of(&log.metrics, routes),
+            constant: ConstantFields::of(routes),
+            log,
+            cors,
+        }
     }
 
     /// The same for routes that have changed: what was granted to held requests stays theirs.
     pub(crate) fn reconfigured(&self, log: ResponseLog, routes: &Routes) -> Self {
-        let cors = self.cors.reconfigured(routes);
-        let figures = RouteFigures::of(&log.metrics, routes);
-        Self { log, cors, figures }
+        Self::with(log, self.cors.reconfigured(routes), routes)
     }
 }
 
@@ -427,6 +435,31 @@ impl<'a, 'r> Responder<'a, 'r> {
         }
     }
 
+    /// Sends a usual answer, with fields of its `own` before those of all such answers; false if
+    /// this one has others.
+    pub(crate) fn send_usual(
+        &mut self,
+        context: &mut Context,
+        own: &[(&str, &[u8])],
+        usual: &Usual<'_>,
+        body: &Body<'_>,
+    ) -> bool {
+        let fields = self.responses.constant.find(usual);
+        let Some(fields) = fields.filter(|_| self.page.is_none() && !self.closes) else {
+            return false;
+        };
+        self.note(context, fields.status(), body);
+        match &mut self.exchange {
+            Exchange::Now(reply) => reply.send_joined(own, fields, body),
+            Exchange::Held(http, exchange) => {
+                http.with_reply(context, *exchange, |reply| {
+                    reply.send_joined(own, fields, body);
+                });
+            }
+        }
+        true
+    }
+
     fn stream_as(&mut self, context: &mut Context, response: &Response<'_>, piece: &[Bytes]) {
         self.note(context, response.status, &response.body);
         let closes = self.closes;
@@ -514,54 +547,6 @@ impl<'a, 'r> Responder<'a, 'r> {
         };
         self.responses.log.write(context, &logged);
     }
-}
-
-/// The places of the figures of routes, by the places of these.
-#[derive(Debug)]
-pub(crate) struct RouteFigures(Vec<Option<usize>>);
-
-impl RouteFigures {
-    fn of(metrics: &LoopMetrics, routes: &Routes) -> Self {
-        let routes = routes.by_id().iter();
-        Self(
-            routes
-                .map(|route| metrics.route_names.of(&route.prefix))
-                .collect(),
-        )
-    }
-
-    fn cells<'m>(&self, metrics: &'m LoopMetrics, route: RouteId) -> Option<&'m RouteCells> {
-        let place = self.0.get(route.index()).copied()??;
-        metrics.routes.get(place)
-    }
-
-    /// Tells how many wait on each route, by the places of these.
-    pub(crate) fn tell_waiting(&self, metrics: &LoopMetrics, counts: &[i64]) {
-        for (place, count) in self.0.iter().zip(counts) {
-            let cells = place.and_then(|place| metrics.routes.get(place));
-            if let Some(cells) = cells {
-                cells.waiting.set(*count);
-            }
-        }
-    }
-
-    /// Tells that nobody waits on any route.
-    pub(crate) fn tell_nobody(&self, metrics: &LoopMetrics) {
-        self.tell_waiting(metrics, &vec![0; self.0.len()]);
-    }
-}
-
-fn count_response(cells: &RouteCells, status: u16) {
-    cells.responses.increment(class_of(status));
-    match status {
-        401 | 403 => cells.denied.increment(),
-        429 => cells.limited.increment(),
-        _ => {}
-    }
-}
-
-fn class_of(status: u16) -> StatusClass {
-    StatusClass::BY_DIGIT[usize::from(status / 100).min(9)]
 }
 
 /// The same body once more; nothing is copied.

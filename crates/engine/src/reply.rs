@@ -414,6 +414,11 @@ impl Reply<'_> {
         self.send_with(fields.status, body, None, Fields::Shared(fields));
     }
 
+    /// As [`send_shared`](Self::send_shared), with `own` fields before those that were encoded.
+    pub fn send_joined(&mut self, own: &[(&str, &[u8])], fields: &SharedFields, body: &Body<'_>) {
+        self.send_with(fields.status, body, None, Fields::Joined(own, fields));
+    }
+
     fn send_as(&mut self, response: &Response<'_>, reason: Option<&[u8]>) {
         let fields = Fields::Own(response.fields);
         self.send_with(response.status, &response.body, reason, fields);

@@ -5,6 +5,8 @@ use super::decide::{Content, Decision};
 use super::tables::Poll;
 use crate::access::CorsGrant;
 use crate::config::{EmptyAnswer, RouteConfig, RouteId};
+pub(crate) use crate::constant_fields::{EXPOSED, HIT, NOSNIFF};
+use crate::constant_fields::{HELD, NOT_HELD, Usual};
 use crate::cursor::{Condition, Cursor, CursorText};
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
@@ -137,14 +139,7 @@ pub(super) fn content(value: &[u8], flags: u32) -> Content {
     }
 }
 
-/// A browser takes a value for what its `Content-Type` says, whatever it looks like: publishers
-/// often store what their users write.
-///
-/// Source: Fetch Standard, "`X-Content-Type-Options` header".
-pub(crate) const NOSNIFF: (&str, &[u8]) = ("X-Content-Type-Options", b"nosniff");
-pub(crate) const EXPOSED: (&str, &[u8]) = ("Access-Control-Expose-Headers", b"ETag, Poll-Cursor");
-/// The `Cache-Status` of responses (RFC 9211).
-pub(super) const HIT: &[u8] = b"dwell; hit";
+/// The `Cache-Status` of responses that the application has given (RFC 9211).
 pub(super) const FETCHED: &[u8] = b"dwell; fwd=miss";
 
 /// Sends the answer that `decision` names; a miss is not one of them.
@@ -221,8 +216,19 @@ fn send_value(
     (control, cache_status): (&[u8], &[u8]),
 ) {
     let texts = Texts::of(ask, found.content.cursor);
-    let fields = Fields::of_value(ask, &texts, control, route, found, cache_status);
     let (status, body) = found.status_and_body(route);
+    let is_usual = cache_status == HIT && status == 200 && !ask.form.prefers();
+    if is_usual {
+        let content_type = Some(&*route.content_type);
+        let usual = Usual {
+            content_type,
+            control,
+        };
+        if to.send_usual(context, &texts.of_cursor(), &usual, &body) {
+            return;
+        }
+    }
+    let fields = Fields::of_value(ask, &texts, control, route, found, cache_status);
     to.send(
         context,
         &Response {
@@ -317,6 +323,15 @@ pub(super) fn not_modified_by(
         );
     };
     let texts = Texts::of(ask, cursor);
+    if status == 304 && cache_status == HIT && !ask.form.prefers() {
+        let usual = Usual {
+            content_type: None,
+            control: control(ask),
+        };
+        if to.send_usual(context, &texts.of_cursor(), &usual, &Body::Empty) {
+            return;
+        }
+    }
     let mut fields = Fields::new(ask, &texts, control(ask));
     fields.push(("Cache-Status", cache_status));
     to.send(
@@ -329,17 +344,9 @@ pub(super) fn not_modified_by(
     );
 }
 
-/// The `Cache-Control` of answers to polls that are held or may be: browsers serialise equal
-/// cacheable requests, and two tabs may wait for one key.
-const HELD: &[u8] = b"no-store";
-
 /// The `Cache-Control` of the answer to a poll.
 pub(super) fn control(ask: &Ask) -> &'static [u8] {
-    if ask.waits() {
-        HELD
-    } else {
-        b"private, no-cache"
-    }
+    if ask.waits() { HELD } else { NOT_HELD }
 }
 
 /// The texts of the fields of one response.
@@ -361,6 +368,15 @@ impl Texts {
             preference,
         }
     }
+
+    /// The fields of the cursor.
+    fn of_cursor(&self) -> [(&'static str, &[u8]); 2] {
+        [
+            ("ETag", self.cursor.entity_tag()),
+            // Proxies that compress drop or weaken ETag; this one they leave alone.
+            ("Poll-Cursor", self.cursor.bare()),
+        ]
+    }
 }
 
 /// Fields that an answer has at most.
@@ -379,9 +395,9 @@ impl<'a> Fields<'a> {
             list: [("", b""); FIELDS_MAX],
             length: 0,
         };
-        fields.push(("ETag", texts.cursor.entity_tag()));
-        // Proxies that compress drop or weaken ETag; this one they leave alone.
-        fields.push(("Poll-Cursor", texts.cursor.bare()));
+        for field in texts.of_cursor() {
+            fields.push(field);
+        }
         fields.push(EXPOSED);
         fields.push(("Cache-Control", control));
         if ask.form.prefers() {

@@ -21,6 +21,7 @@ mod reload;
 mod rough;
 mod slices;
 mod sockets;
+mod usual;
 mod work;
 
 use dwell_testkit::Script;

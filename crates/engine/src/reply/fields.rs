@@ -22,6 +22,15 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// The wishes of both.
+    fn or(self, other: Self) -> Self {
+        Self {
+            close: self.close || other.close,
+            upgrade: self.upgrade || other.upgrade,
+            content_length: self.content_length.or(other.content_length),
+        }
+    }
+
     /// The length of a body, as the head tells it.
     pub(super) fn length_of(&self, body: &Body<'_>, is_head: bool) -> Option<u64> {
         match body.len() {
@@ -94,6 +103,8 @@ pub struct SharedFields {
 pub(super) enum Fields<'f> {
     Own(&'f [(&'f str, &'f [u8])]),
     Shared(&'f SharedFields),
+    /// Its own, and behind them those of many.
+    Joined(&'f [(&'f str, &'f [u8])], &'f SharedFields),
 }
 
 impl Fields<'_> {
@@ -104,6 +115,11 @@ impl Fields<'_> {
             Self::Shared(fields) => {
                 output.extend_from_slice(&fields.text);
                 fields.asked
+            }
+            Self::Joined(own, fields) => {
+                let asked = append(output, status, own.iter().copied());
+                output.extend_from_slice(&fields.text);
+                asked.or(fields.asked)
             }
         }
     }
@@ -116,7 +132,7 @@ impl Fields<'_> {
         block: &mut Vec<u8>,
     ) -> Asked {
         match self {
-            Self::Own(_) => {
+            Self::Own(_) | Self::Joined(..) => {
                 let asked = self.append(status, text);
                 encode_status(status, block);
                 encode_lines(text, block);
@@ -250,6 +266,23 @@ mod tests {
             }
             assert!(text.is_empty() && !own.is_empty());
         }
+    }
+
+    #[test]
+    fn joined_fields_are_those_of_both_in_their_order() {
+        let own: [(&str, &[u8]); 2] = [("X-One", b"1"), ("Content-Length", b"7")];
+        let many: [(&str, &[u8]); 2] = [("Connection", b"close"), ("X-Two", b"2")];
+        let shared = SharedFields::new(200, &many);
+        let joined = Fields::Joined(&own, &shared);
+        let mut text = Vec::new();
+        let asked = joined.append(200, &mut text);
+        assert_eq!(text, b"X-One: 1\r\nX-Two: 2\r\n");
+        assert!(asked.close && asked.content_length == Some(7));
+        let (mut of_both, mut of_own) = (Vec::new(), Vec::new());
+        joined.append_block(200, &mut Vec::new(), &mut of_both);
+        let all = [own, many].concat();
+        Fields::Own(&all).append_block(200, &mut Vec::new(), &mut of_own);
+        assert_eq!(of_both, of_own);
     }
 
     #[test]

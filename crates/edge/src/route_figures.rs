@@ -1,0 +1,56 @@
+//! The places of the figures of routes.
+
+use crate::config::{RouteId, Routes};
+use crate::metrics::{LoopMetrics, RouteCells, StatusClass};
+
+/// The places of the figures of routes, by the places of these.
+#[derive(Debug)]
+pub(crate) struct RouteFigures(Vec<Option<usize>>);
+
+impl RouteFigures {
+    pub(crate) fn of(metrics: &LoopMetrics, routes: &Routes) -> Self {
+        let routes = routes.by_id().iter();
+        Self(
+            routes
+                .map(|route| metrics.route_names.of(&route.prefix))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn cells<'m>(
+        &self,
+        metrics: &'m LoopMetrics,
+        route: RouteId,
+    ) -> Option<&'m RouteCells> {
+        let place = self.0.get(route.index()).copied()??;
+        metrics.routes.get(place)
+    }
+
+    /// Tells how many wait on each route, by the places of these.
+    pub(crate) fn tell_waiting(&self, metrics: &LoopMetrics, counts: &[i64]) {
+        for (place, count) in self.0.iter().zip(counts) {
+            let cells = place.and_then(|place| metrics.routes.get(place));
+            if let Some(cells) = cells {
+                cells.waiting.set(*count);
+            }
+        }
+    }
+
+    /// Tells that nobody waits on any route.
+    pub(crate) fn tell_nobody(&self, metrics: &LoopMetrics) {
+        self.tell_waiting(metrics, &vec![0; self.0.len()]);
+    }
+}
+
+pub(crate) fn count_response(cells: &RouteCells, status: u16) {
+    cells.responses.increment(class_of(status));
+    match status {
+        401 | 403 => cells.denied.increment(),
+        429 => cells.limited.increment(),
+        _ => {}
+    }
+}
+
+pub(crate) fn class_of(status: u16) -> StatusClass {
+    StatusClass::BY_DIGIT[usize::from(status / 100).min(9)]
+}
