@@ -403,8 +403,8 @@ impl Servers {
         }
         let addresses = topology.primaries().to_vec();
         let primaries = addresses.into_iter().map(|it| self.enter(context, it));
-        let primaries = primaries.map(Option::unwrap_or_default).collect::<Vec<_>>();
-        for index in &primaries {
+        let primaries = primaries.collect::<Vec<_>>();
+        for index in primaries.iter().flatten() {
             self.all[*index].plain.ensure(context, &self.options);
         }
         let shared = &mut self.shared;

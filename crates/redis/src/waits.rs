@@ -139,7 +139,11 @@ impl Waits {
             LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
             LinkEvent::Down if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
             LinkEvent::Down => shared.want_topology(),
-            LinkEvent::Up => self.migrations.connected(),
+            LinkEvent::Up => {
+                self.migrations.connected();
+                // It may have been upgraded meanwhile.
+                self.swap_option = SwapOption::Get;
+            }
             LinkEvent::Push(items) => self.pushed(shared, items),
             LinkEvent::Failed(flight, failure) => {
                 self.failed(context, flight, failure, shared, sink);

@@ -45,13 +45,16 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 pub(crate) struct Map {
     topology: Topology,
+    /// One for each primary of the topology; `None` where there was no room for it.
+    places: Vec<Option<usize>>,
+    /// Those that there are.
     primaries: Vec<usize>,
 }
 
 impl Map {
     /// The server that has a slot, if there is one.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
-        self.primaries.get(self.topology.owner(slot)?).copied()
+        *self.places.get(self.topology.owner(slot)?)?
     }
 }
 
@@ -195,10 +198,17 @@ impl Cluster {
         (Told::Changed, Some(topology))
     }
 
-    /// Goes on with another topology, whose primaries are these servers. Returns the one before.
-    pub(crate) fn turn_to(&mut self, topology: Topology, primaries: Vec<usize>) -> Option<Map> {
+    /// Goes on with another topology, whose primaries are these servers; there was no room for one
+    /// that is `None`. Returns the one before.
+    pub(crate) fn turn_to(
+        &mut self,
+        topology: Topology,
+        places: Vec<Option<usize>>,
+    ) -> Option<Map> {
+        let primaries = places.iter().flatten().copied().collect();
         self.map.replace(Map {
             topology,
+            places,
             primaries,
         })
     }

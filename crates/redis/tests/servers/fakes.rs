@@ -174,6 +174,36 @@ fn a_write_that_an_old_server_redirects_is_told_by_what_was_sent() {
 }
 
 #[test]
+fn a_server_that_was_upgraded_is_asked_for_what_a_write_has_replaced() {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let upgraded = Arc::clone(&is_new);
+    let server = Fake::start(move |words, _| {
+        let is_new = is_new.load(Ordering::SeqCst);
+        let reply = match words {
+            "SET a 1 GET" if is_new => bulk("0"),
+            "SET a 1 GET" => "-ERR syntax error\r\n".to_owned(),
+            "SET a 1 NX" => "_\r\n".to_owned(),
+            // The connection is made anew for it.
+            "GET a" => "no protocol".to_owned(),
+            _ => "-ERR unknown\r\n".to_owned(),
+        };
+        greeted(words, "master").unwrap_or(reply)
+    });
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+    let swap = |harness: &mut Harness| {
+        harness.end_of(1, |client, context| {
+            client.swap(context, b"a", b"1", None, 1).unwrap();
+        })
+    };
+    assert_eq!(swap(&mut harness), "Unmet");
+    upgraded.store(true, Ordering::SeqCst);
+    assert_eq!(swap(&mut harness), "Unmet", "as long as it is connected");
+    harness.get("a");
+    harness.turn_until(|app| app.client.status().connects == 2);
+    assert_eq!(swap(&mut harness), "Done");
+}
+
+#[test]
 fn an_operation_that_is_redirected_ends_in_time_and_its_connection_does_not() {
     for is_read in [false, true] {
         let (to_redirect, to_reply) = (Gate::default(), Gate::default());
