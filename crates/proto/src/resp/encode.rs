@@ -19,6 +19,15 @@ pub fn command(out: &mut Vec<u8>, arguments: &[&[u8]]) {
 }
 
 fn length_line(out: &mut Vec<u8>, kind: u8, length: usize) {
+    // Nearly every length has one or two digits.
+    let digit = |value: usize| b'0' + (value % 10) as u8;
+    if length < 10 {
+        return out.extend_from_slice(&[kind, digit(length), b'\r', b'\n']);
+    }
+    if length < 100 {
+        let line = [kind, digit(length / 10), digit(length), b'\r', b'\n'];
+        return out.extend_from_slice(&line);
+    }
     out.push(kind);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     out.extend_from_slice(b"\r\n");

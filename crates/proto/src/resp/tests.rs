@@ -223,6 +223,12 @@ fn commands_are_arrays_of_bulk_strings() {
         whole(&wire),
         ["array['SET' 'k' '' 'a\\r\\nb']", "array['PING']"]
     );
+    for length in [0, 9, 10, 11, 19, 90, 99, 100, 101, 12_345] {
+        let (argument, mut wire) = ("x".repeat(length), Vec::new());
+        command(&mut wire, &[argument.as_bytes()]);
+        let expected = format!("*1\r\n${length}\r\n{argument}\r\n");
+        assert_eq!(wire, expected.as_bytes());
+    }
 }
 
 /// The wire of any value, but a push.
