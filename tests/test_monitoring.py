@@ -139,6 +139,7 @@ CASES = {
     "DwellApplicationServerDown": [('dwell_upstream_server_up{server="a:1"}', "0x200", "1x200")],
     "DwellMemcachedDown": [('dwell_memcached_server_up{server="a:1"}', "0x200", "1x200")],
     "DwellRedisDown": [('dwell_redis_server_up{server="a:1"}', "0x200", "1x200")],
+    "DwellRedisPrimaryDown": [('dwell_redis_primary_up{server="a:1"}', "0x200", "1x200")],
     "DwellSlowWakes": [
         ('dwell_wake_latency_seconds_bucket{le="0.5"}', "0+50x200", "0+100x200"),
         ('dwell_wake_latency_seconds_bucket{le="1"}', "0+100x200", "0+100x200"),
