@@ -7,6 +7,6 @@ mod tls;
 
 pub use dwell_evloop::sim::{Link, Peer, SimListener, SimNet, SimServer, SimStream, Trace};
 pub use memcached::{MemcachedOptions, MemcachedProcess, Quirks, SimMemcached, Stored, Struck};
-pub use redis::{RedisChange, RedisProcess, RedisQuirks, RedisStruck};
+pub use redis::{RedisChange, RedisProcess, RedisQuirks, RedisSlots, RedisStruck};
 pub use scripted::SimScripted;
 pub use tls::{PeerStream, SimTls};

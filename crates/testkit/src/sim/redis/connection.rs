@@ -17,6 +17,8 @@ pub(super) struct Connection {
     torn_until: Duration,
     pub(super) is_authenticated: bool,
     pub(super) is_tracking: bool,
+    /// Its next command may be for a slot that is about to come (`ASKING`).
+    pub(super) is_asking: bool,
 }
 
 impl Connection {
@@ -29,6 +31,7 @@ impl Connection {
             torn_until: Duration::ZERO,
             is_authenticated,
             is_tracking: false,
+            is_asking: false,
         }
     }
 

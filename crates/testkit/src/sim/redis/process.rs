@@ -1,10 +1,12 @@
 //! The process of a simulated Redis.
 
 use super::change::RedisChange;
+use super::cluster::{Member, RedisSlots};
 use super::quirks::{RedisQuirks, RedisStruck};
 use super::server::Model;
 use dwell_evloop::sim::{Peer, SimNet, SimServer, SimStream};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -23,6 +25,9 @@ use std::time::Duration;
 ///   reply;
 /// * the end of a lifetime is told when somebody reads the key, or when the cycle finds it;
 /// * a flush is one invalidation of everything, and a swap of databases is silent.
+///
+/// A server of a cluster has `ASKING` and `CLUSTER` with `INFO`, `SLOTS` and `NODES`, too, and
+/// redirects commands by the slots that it knows of. A test tells it of them, and moves slots.
 ///
 /// ```
 /// use dwell_testkit::sim::{RedisProcess, SimNet};
@@ -57,6 +62,70 @@ impl RedisProcess {
     #[must_use]
     pub fn new(password: Option<&'static str>, seed: u64) -> Self {
         Self(Rc::new(RefCell::new(Model::new(password, seed))))
+    }
+
+    /// Another one of the same cluster: both record the changes of clients in one order.
+    #[must_use]
+    pub fn beside(&self, seed: u64) -> Self {
+        let mut model = Model::new(self.0.borrow().password, seed);
+        model.changes = Rc::clone(&self.0.borrow().changes);
+        Self(Rc::new(RefCell::new(model)))
+    }
+
+    /// Is one of a cluster from now on, and known by this address. It serves nothing while a slot
+    /// has no server, if it `needs_all` (`cluster-require-full-coverage`).
+    pub fn join(&self, address: SocketAddr, needs_all: bool) {
+        self.0.borrow_mut().member = Some(Member {
+            address,
+            slots: RedisSlots::default(),
+            needs_all,
+            leaving: BTreeMap::new(),
+            coming: BTreeMap::new(),
+        });
+    }
+
+    /// Knows this of the slots of its cluster from now on.
+    pub fn learn(&self, slots: &RedisSlots) {
+        if let Some(member) = &mut self.0.borrow_mut().member {
+            member.slots = slots.clone();
+        }
+    }
+
+    /// Begins to move a slot to another server (`CLUSTER SETSLOT` with `MIGRATING` and
+    /// `IMPORTING`), or ends that.
+    pub fn move_slot(&self, slot: u16, to: &Self, is_begun: bool) {
+        let (mut from, mut to) = (self.0.borrow_mut(), to.0.borrow_mut());
+        if let (Some(from), Some(to)) = (&mut from.member, &mut to.member) {
+            if is_begun {
+                from.leaving.insert(slot, to.address);
+                to.coming.insert(slot, from.address);
+            } else {
+                from.leaving.remove(&slot);
+                to.coming.remove(&slot);
+            }
+        }
+    }
+
+    /// Gives a key to another server (`MIGRATE`).
+    pub fn migrate(&self, key: &str, to: &Self, now: Duration) {
+        (self.0.borrow_mut()).migrate(key, &mut to.0.borrow_mut(), now);
+    }
+
+    /// Drops the keys whose slots others have; it tells of that as version 8.1 of Valkey does, or
+    /// does not, as version 7.0.
+    pub fn drop_foreign(&self, is_told: bool) {
+        self.0.borrow_mut().drop_foreign(is_told);
+    }
+
+    /// Has the values of another server in the place of its own, as its replica.
+    pub fn copy(&self, of: &Self) {
+        self.0.borrow_mut().copy(&of.0.borrow());
+    }
+
+    /// Returns true if a key is there, and its lifetime is not over.
+    #[must_use]
+    pub fn has(&self, key: &str, now: Duration) -> bool {
+        self.0.borrow().has(key, now)
     }
 
     /// Has it listen, until what is returned is dropped: then its connections have ended.
@@ -168,7 +237,7 @@ impl RedisProcess {
     /// Takes what clients have changed since the last call, in its order.
     #[must_use]
     pub fn take_changes(&self) -> Vec<RedisChange> {
-        std::mem::take(&mut self.0.borrow_mut().changes)
+        std::mem::take(&mut self.0.borrow().changes.borrow_mut())
     }
 
     /// Reads of a key over connections so far.

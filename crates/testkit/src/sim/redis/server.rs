@@ -1,11 +1,14 @@
 //! The values and the commands of a simulated Redis.
 
 use super::change::RedisChange;
+use super::cluster::{Member, RedisSlots};
 use super::connection::Connection;
 use super::quirks::Chance;
 use super::tracking::TrackingTable;
 use dwell_evloop::sim::SimStream;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Its values and its connections.
@@ -15,6 +18,8 @@ pub(super) struct Model {
     pub(super) password: Option<&'static str>,
     /// It has version 2 of the protocol alone.
     pub(super) is_old: bool,
+    /// Its part in a cluster, if it is one of a cluster.
+    pub(super) member: Option<Member>,
     pub(super) chance: Chance,
     pub(super) until: Until,
     items: BTreeMap<String, Item>,
@@ -22,8 +27,8 @@ pub(super) struct Model {
     pub(super) connections: BTreeMap<u32, Connection>,
     /// Connections so far that were greeted.
     greeted: u64,
-    /// The changes that clients have made over their connections.
-    pub(super) changes: Vec<RedisChange>,
+    /// The changes that clients have made over their connections; servers of a cluster share it.
+    pub(super) changes: Rc<RefCell<Vec<RedisChange>>>,
     /// Reads of each key so far.
     pub(super) reads: BTreeMap<String, u64>,
 }
@@ -86,13 +91,14 @@ impl Model {
         Self {
             password,
             is_old: false,
+            member: None,
             chance: Chance::new(seed),
             until: Until::default(),
             items: BTreeMap::new(),
             tracking: TrackingTable::default(),
             connections: BTreeMap::new(),
             greeted: 0,
-            changes: Vec::new(),
+            changes: Rc::default(),
             reads: BTreeMap::new(),
         }
     }
@@ -138,6 +144,9 @@ impl Model {
             }
             _ => {}
         }
+        if let Some(reply) = self.as_member(by, words, now) {
+            return reply.into_bytes();
+        }
         match *words {
             [b"PING"] => b"+PONG\r\n".to_vec(),
             [b"GET", key] => self.get(by, &text(key), now),
@@ -152,6 +161,67 @@ impl Model {
             [name, ..] => format!("-ERR unknown command '{}'\r\n", text(name)).into_bytes(),
             [] => b"-ERR Protocol error\r\n".to_vec(),
         }
+    }
+
+    /// The reply of a server of a cluster, where that is not the one of any server.
+    fn as_member(&self, by: &mut Connection, words: &[&[u8]], now: Duration) -> Option<String> {
+        let member = self.member.as_ref()?;
+        let is_asking = std::mem::take(&mut by.is_asking);
+        match *words {
+            [b"ASKING"] => {
+                by.is_asking = true;
+                Some("+OK\r\n".to_owned())
+            }
+            [b"CLUSTER", what] => member.reply(what),
+            [b"GET" | b"PTTL" | b"SET" | b"DEL", key, ..] => {
+                let key = text(key);
+                member.refusal(&key, self.has(&key, now), is_asking)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if a key is there, and its lifetime is not over.
+    pub(super) fn has(&self, key: &str, now: Duration) -> bool {
+        let item = self.items.get(key);
+        item.is_some_and(|item| item.ends.is_none_or(|(ends, _)| ends > now))
+    }
+
+    /// Gives a key to another server (`MIGRATE`): both tell those who have read it.
+    pub(super) fn migrate(&mut self, key: &str, to: &mut Self, now: Duration) {
+        let item = self.items.get(key).cloned().filter(|_| self.has(key, now));
+        if !self.drop_key(key, None) {
+            return;
+        }
+        if let Some(item) = item {
+            to.items.insert(key.to_owned(), item);
+            to.changed(key, None);
+        }
+    }
+
+    /// Drops the keys whose slots others have, and tells of it or not.
+    pub(super) fn drop_foreign(&mut self, is_told: bool) {
+        let Some(member) = &self.member else {
+            return;
+        };
+        let is_foreign = |key: &&String| {
+            let slot = RedisSlots::slot_of(key);
+            let is_own = member.slots.owner(slot) == Some(member.address);
+            !is_own && !member.coming.contains_key(&slot)
+        };
+        let foreign: Vec<_> = self.items.keys().filter(is_foreign).cloned().collect();
+        for key in foreign {
+            if is_told {
+                self.drop_key(&key, None);
+            } else {
+                self.items.remove(&key);
+            }
+        }
+    }
+
+    /// Has the values of another server in the place of its own, and nobody is told.
+    pub(super) fn copy(&mut self, of: &Self) {
+        self.items.clone_from(&of.items);
     }
 
     /// The reply where there is nothing.
@@ -188,9 +258,10 @@ impl Model {
             [] | [b"SETNAME", _] => {
                 self.greeted += 1;
                 let id = self.greeted;
+                let mode = self.member.as_ref().map_or("standalone", |_| "cluster");
                 let text = format!(
                     "%7\r\n+server\r\n+redis\r\n+version\r\n+7.0.15\r\n+proto\r\n:3\r\n+id\r\n\
-                     :{id}\r\n+mode\r\n+standalone\r\n+role\r\n+master\r\n+modules\r\n*0\r\n"
+                     :{id}\r\n+mode\r\n+{mode}\r\n+role\r\n+master\r\n+modules\r\n*0\r\n"
                 );
                 text.into_bytes()
             }
@@ -263,7 +334,7 @@ impl Model {
         }
         let ends = options.lifetime.map(|lifetime| now + lifetime);
         self.put(key, Some(value), ends, Some(by));
-        self.changes.push(RedisChange {
+        self.changes.borrow_mut().push(RedisChange {
             key: key.to_owned(),
             value: Some(value.to_vec()),
             ends,
@@ -280,7 +351,7 @@ impl Model {
         if !self.drop_key(key, Some(by)) {
             return b":0\r\n".to_vec();
         }
-        self.changes.push(RedisChange {
+        self.changes.borrow_mut().push(RedisChange {
             key: key.to_owned(),
             value: None,
             ends: None,
