@@ -423,6 +423,10 @@ impl Servers {
                 continue;
             };
             let of_slot = before.as_ref().and_then(|before| before.owner(slot));
+            #[cfg(feature = "sim")]
+            if dwell_evloop::sim::Planted::ForgetMoved.is_in() {
+                continue;
+            }
             // A slot that nobody had comes back where it was.
             if shared.waited.server(token) != Some(now) || of_slot != Some(now) {
                 shared.waited.move_to(token, now);

@@ -58,7 +58,9 @@ pub use outward::{Behind, OutwardOptions, WrongCertificate};
 pub use phases::{Outcome, play, play_seed, record};
 pub use pick::{Pick, SEVERAL_MAX};
 pub use plan::Plan;
-pub use redis::{Kept, RedisAct, RedisFault, RedisOptions};
+pub use redis::{
+    ClusterAct, ClusterFault, ClusterOptions, Kept, Lost, RedisAct, RedisFault, RedisOptions,
+};
 pub use reload::{Change, Reload};
 pub use report::Counts;
 pub use shrink::shrink;

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] | \
-                     --minutes COUNT [--from SEED] | --seed SEED | --planted COUNT [--bug NAME]";
+const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] [--with WORD] | \
+                     --minutes COUNT [--from SEED] [--with WORD] | --seed SEED | --planted COUNT [--bug NAME] \
+                     [--with WORD]";
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -16,18 +17,23 @@ fn main() -> ExitCode {
         let place = words.iter().position(|word| word == name)?;
         words.get(place + 1)?.parse::<u64>().ok()
     };
+    let word = |name: &str| {
+        let place = words.iter().position(|word| word == name)?;
+        words.get(place + 1).map(String::as_str)
+    };
     let mut out = io::stdout().lock();
+    let with = word("--with");
     let from = number("--from").unwrap_or(0);
     let asked = ["--seeds", "--minutes", "--seed", "--planted"].map(number);
     let done = match asked {
-        [Some(count), None, None, None] => seeds(&mut out, from, Bound::Seeds(count)),
-        [None, Some(count), None, None] => seeds(&mut out, from, Bound::Minutes(count)),
-        [None, None, Some(seed), None] => one(&mut out, seed),
-        [None, None, None, Some(count)] => {
-            let place = words.iter().position(|word| word == "--bug");
-            let only = place.and_then(|place| words.get(place + 1));
-            planted(&mut out, count, only.map(String::as_str))
+        [Some(count), None, None, None] => {
+            seeds(&mut out, Series::new(from, with), Bound::Seeds(count))
         }
+        [None, Some(count), None, None] => {
+            seeds(&mut out, Series::new(from, with), Bound::Minutes(count))
+        }
+        [None, None, Some(seed), None] => one(&mut out, seed),
+        [None, None, None, Some(count)] => planted(&mut out, count, word("--bug"), with),
         _ => writeln!(out, "{USAGE}").map(|()| false),
     };
     match done {
@@ -46,7 +52,7 @@ enum Bound {
 }
 
 impl Bound {
-    fn is_reached(self, series: &Series) -> bool {
+    fn is_reached(self, series: &Series<'_>) -> bool {
         match self {
             Self::Seeds(count) => series.count >= count,
             Self::Minutes(count) => series.started.elapsed().as_secs() >= count.saturating_mul(60),
@@ -55,7 +61,9 @@ impl Bound {
 }
 
 /// A series of seeds, as far as it has come.
-struct Series {
+struct Series<'w> {
+    /// Only seeds are played whose options name this.
+    with: Option<&'w str>,
     from: u64,
     count: u64,
     started: Instant,
@@ -63,13 +71,27 @@ struct Series {
     events: u64,
 }
 
-impl Series {
+impl<'w> Series<'w> {
+    fn new(from: u64, with: Option<&'w str>) -> Self {
+        Self {
+            with,
+            from,
+            count: 0,
+            started: Instant::now(),
+            counts: Counts::default(),
+            events: 0,
+        }
+    }
+
     /// Plays the next seed; returns false if it fails.
     fn play_next(&mut self, out: &mut impl Write) -> io::Result<bool> {
         let seed = self.from + self.count;
         let plan = Plan::of(seed);
-        let outcome = play(&plan);
         self.count += 1;
+        if !is_meant(&plan, self.with) {
+            return Ok(true);
+        }
+        let outcome = play(&plan);
         self.counts.add(&outcome.counts);
         self.events += outcome.trace.entries;
         if outcome.failure.is_some() {
@@ -105,14 +127,7 @@ impl Series {
 }
 
 /// Plays seeds up to the bound, and shows their number each minute; returns false if one fails.
-fn seeds(out: &mut impl Write, from: u64, bound: Bound) -> io::Result<bool> {
-    let mut series = Series {
-        from,
-        count: 0,
-        started: Instant::now(),
-        counts: Counts::default(),
-        events: 0,
-    };
+fn seeds(out: &mut impl Write, mut series: Series<'_>, bound: Bound) -> io::Result<bool> {
     let mut next_line = MINUTE;
     while !bound.is_reached(&series) {
         if !series.play_next(out)? {
@@ -133,6 +148,11 @@ fn seeds(out: &mut impl Write, from: u64, bound: Bound) -> io::Result<bool> {
         writeln!(out, "{title}: {}", numbers.collect::<Vec<_>>().join(", "))?;
     }
     Ok(true)
+}
+
+/// Returns true if the options of a plan name this word, where one is wanted.
+fn is_meant(plan: &Plan, with: Option<&str>) -> bool {
+    with.is_none_or(|word| format!("{:?}", plan.options).contains(word))
 }
 
 /// Plays one seed and shows its events.
@@ -166,12 +186,19 @@ fn explain(out: &mut impl Write, plan: &Plan, outcome: &Outcome) -> io::Result<(
 }
 
 /// Plants each bug, or the one that is named, and counts the seeds until it is found.
-fn planted(out: &mut impl Write, count: u64, only: Option<&str>) -> io::Result<bool> {
+fn planted(
+    out: &mut impl Write,
+    count: u64,
+    only: Option<&str>,
+    with: Option<&str>,
+) -> io::Result<bool> {
     let mut all = true;
-    let is_meant = |bug: &Planted| only.is_none_or(|name| format!("{bug:?}") == name);
-    for bug in Planted::ALL.into_iter().filter(is_meant) {
+    let is_asked = |bug: &Planted| only.is_none_or(|name| format!("{bug:?}") == name);
+    for bug in Planted::ALL.into_iter().filter(is_asked) {
         plant(Some(bug));
-        let found = (0..count).find_map(|seed| Some((seed, play(&Plan::of(seed)).failure?)));
+        let plans = (0..count).map(Plan::of);
+        let mut plans = plans.filter(|plan| is_meant(plan, with));
+        let found = plans.find_map(|plan| Some((plan.options.seed, play(&plan).failure?)));
         match &found {
             Some((seed, failure)) => writeln!(out, "{bug:?}: {} seeds: {failure}", seed + 1)?,
             None => writeln!(out, "{bug:?}: not found in {count} seeds")?,

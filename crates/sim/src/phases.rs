@@ -15,6 +15,7 @@ use crate::streamer::READ;
 use crate::world::World;
 use crate::writer::Writer;
 use dwell_evloop::sim::{SimStream, Trace};
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -63,9 +64,10 @@ const READS_AT_ONCE: usize = 3;
 /// Turns that loops need to look at keys in memcached for so long: one to ask, two for what each
 /// server has to say, and as many for the statistics of those that are watched. Without cas uniques
 /// every look reads all values, and those beyond the room for reads take as many more.
-fn looks(options: &Options, time: Duration) -> u64 {
+fn looks(world: &World, time: Duration) -> u64 {
+    let options = &world.options;
     if let Some(redis) = &options.redis {
-        return looks_in_redis(redis, time) * options.loops as u64;
+        return looks_in_redis(redis, *asked(world).end(), time) * options.loops as u64;
     }
     let Some(memcached) = &options.memcached else {
         return 0;
@@ -87,15 +89,27 @@ fn probes(time: Duration) -> u64 {
     4 * (time.as_secs() + 1)
 }
 
-/// Turns of a loop for a Redis in so long: for the silence of both connections, and for each sweep.
-fn looks_in_redis(redis: &RedisOptions, time: Duration) -> u64 {
+/// What a loop asks now and then: the servers that have keys in Redis, and a cluster for its
+/// topology. A server of a cluster without keys may be asked, too.
+fn asked(world: &World) -> RangeInclusive<usize> {
+    let redis = world.options.redis.as_ref();
+    match redis.map(|redis| &redis.cluster) {
+        None => 0..=0,
+        Some(None) => 1..=1,
+        Some(Some(cluster)) => world.primaries() + 1..=cluster.servers + 1,
+    }
+}
+
+/// Turns of a loop for what it asks of Redis in so long: for the silence of both connections of
+/// each, and for each sweep.
+fn looks_in_redis(redis: &RedisOptions, asked: usize, time: Duration) -> u64 {
     let interval = if redis.may_sweep() {
         SWEPT
     } else {
         redis.sweep_interval
     };
     let sweeps = time.as_millis() / interval.as_millis() + 1;
-    2 * probes(time) + 3 * sweeps as u64
+    asked as u64 * (2 * probes(time) + 3 * sweeps as u64)
 }
 
 /// Plays the plan of a seed.
@@ -130,15 +144,7 @@ fn play_with(plan: &Plan, is_recorded: bool) -> Outcome {
 }
 
 fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
-    let mut at_start = world.edge.figures();
-    if plan.options.memcached.is_some() || plan.options.redis.is_some() {
-        // The loops connect to servers, and all are connected in the end. A connection to Redis has
-        // the deadline at which its server is asked for a sign of life.
-        let probed = plan.options.redis.as_ref().map(|_| plan.options.loops);
-        for (_, number) in at_start.iter_mut().filter(|(name, _)| *name == "deadlines") {
-            *number = probed.unwrap_or_default();
-        }
-    }
+    let at_start = world.edge.figures();
     world.set_rough(true);
     for (pause, step) in &plan.steps {
         world.pass(*pause)?;
@@ -159,7 +165,7 @@ fn phases(world: &mut World, plan: &Plan) -> Result<(), Failure> {
     if plan.options.drains {
         drain(world)
     } else {
-        leave(world, &at_start)
+        leave(world, at_start)
     }
 }
 
@@ -312,15 +318,22 @@ fn be_quiet(world: &mut World) -> Result<(), Failure> {
     let before = world.turns;
     world.pass(SECOND * 10)?;
     let (turns, loops) = (world.turns - before, world.options.loops as u64);
-    if turns > loops * 40 + looks(&world.options, SECOND * 10) {
+    if turns > loops * 40 + looks(world, SECOND * 10) {
         let reason = format!("{turns} turns of {loops} loops in 10 quiet seconds");
         return Err(world.failure((Oracle::Silence, reason)));
     }
     Ok(())
 }
 
+/// The number of deadlines among the figures of a process.
+fn deadlines<'f>(figures: &'f mut [(&'static str, usize)]) -> Option<&'f mut usize> {
+    let mut all = figures.iter_mut();
+    let found = all.find(|(name, _)| *name == "deadlines");
+    found.map(|(_, number)| number)
+}
+
 /// All leave; nothing is left of them, and the loops do nothing but to probe a Redis.
-fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Failure> {
+fn leave(world: &mut World, mut at_start: Vec<(&'static str, usize)>) -> Result<(), Failure> {
     for key in 0..world.keys.len() {
         if let Some(writer) = key.checked_rem(world.writers.len()) {
             world.writers[writer].order(key, Order::Delete);
@@ -340,11 +353,28 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
         writer.leave();
     }
     world.pass(FORGOTTEN)?;
-    let figures = world.edge.figures();
+    let mut figures = world.edge.figures();
+    if world.has_servers() {
+        // The loops connect to servers, and all are connected in the end. A connection to Redis has
+        // the deadline at which its server is asked for a sign of life, and a cluster has another
+        // one for its topology.
+        let (asked, loops) = (asked(world), world.options.loops);
+        let (least, most) = (asked.start() * loops, asked.end() * loops);
+        if deadlines(&mut figures).is_some_and(|it| *it < least) {
+            // While a server is asked for the topology, that has no deadline.
+            world.pass(READ)?;
+            figures = world.edge.figures();
+        }
+        if let Some(number) = deadlines(&mut figures)
+            && let Some(expected) = deadlines(&mut at_start)
+        {
+            *expected = (*number).clamp(least, most);
+        }
+    }
     if figures != at_start {
         let changed = figures
             .iter()
-            .zip(at_start)
+            .zip(&at_start)
             .filter(|(now, then)| now != then);
         let changed: Vec<_> = changed.collect();
         let reason = format!("all have left, and this is left (now, at the start): {changed:?}");
@@ -353,8 +383,7 @@ fn leave(world: &mut World, at_start: &[(&'static str, usize)]) -> Result<(), Fa
     let before = world.turns;
     world.pass(SECOND * 60)?;
     let turns = world.turns - before;
-    let redis = world.options.redis.as_ref();
-    let most = redis.map_or(0, |_| probes(SECOND * 60) * world.options.loops as u64);
+    let most = probes(SECOND * 60) * (asked(world).end() * world.options.loops) as u64;
     if turns > most {
         let reason = format!("{turns} turns in a minute without clients");
         return Err(world.failure((Oracle::Silence, reason)));

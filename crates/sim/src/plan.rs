@@ -8,7 +8,7 @@ use crate::memcached::{cut_steps, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
-use crate::redis::{redis_cuts, redis_steps};
+use crate::redis::{cluster_steps, redis_cuts, redis_steps};
 use crate::reload::Reload;
 use crate::socket::socket_steps;
 use crate::step::{Ask, FIXED, Has, Method, Order, Several, Step};
@@ -53,9 +53,9 @@ impl Plan {
             let place = place.min(steps.len());
             steps.insert(place, (pause, Step::Memcached(server, act)));
         }
-        for (place, pause, act) in redis_steps(&options) {
+        for (place, pause, (server, act)) in redis_steps(&options) {
             let place = place.min(steps.len());
-            steps.insert(place, (pause, Step::Redis(act)));
+            steps.insert(place, (pause, Step::Redis(server, act)));
         }
         for (place, pause, wrong) in outward_steps(&options) {
             let place = place.min(steps.len());
@@ -68,8 +68,11 @@ impl Plan {
         for (place, pause, server, act) in cut_steps(&options, steps.len()) {
             steps.insert(place, (pause, Step::Memcached(server, act)));
         }
-        for (place, pause, act) in redis_cuts(&options, steps.len()) {
-            steps.insert(place, (pause, Step::Redis(act)));
+        for (place, pause, (server, act)) in redis_cuts(&options, steps.len()) {
+            steps.insert(place, (pause, Step::Redis(server, act)));
+        }
+        for (place, pause, step) in cluster_steps(&options, steps.len()) {
+            steps.insert(place, (pause, step));
         }
         Self { options, steps }
     }

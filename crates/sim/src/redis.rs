@@ -1,9 +1,15 @@
-//! A Redis that has the values: a model whose keys writers change directly, and what befalls it.
+//! A Redis that has the values, or a cluster of them: a model whose keys writers change directly,
+//! and what befalls it.
 
+mod cluster;
+mod node;
 mod options;
 mod plan;
 mod server;
+mod slots;
 
+pub(crate) use cluster::cluster_steps;
+pub use cluster::{ClusterAct, ClusterFault, ClusterOptions, Lost};
 pub(crate) use options::SWEPT;
 pub use options::{Kept, RedisAct, RedisFault, RedisOptions};
 pub(crate) use plan::{redis_cuts, redis_steps};

@@ -3,7 +3,7 @@
 use crate::keys::{Broken, Key};
 use crate::memcached::{MemcachedAct, Servers};
 use crate::options::Options;
-use crate::redis::{RedisAct, RedisServer};
+use crate::redis::{ClusterAct, RedisAct, RedisServer};
 use crate::report::Counts;
 use crate::step::Order;
 use dwell_evloop::sim::SimNet;
@@ -81,10 +81,25 @@ impl ValueServers {
         Some(memcached.act(server, act, keys, network)?.name())
     }
 
-    /// Something befalls the Redis; returns the name of the fault, if it strikes.
+    /// Something befalls a slot of a cluster; returns the name of the fault, if it strikes.
+    pub(crate) fn befall_slot(
+        &mut self,
+        act: (usize, ClusterAct),
+        keys: &mut [Key],
+        now: Duration,
+    ) -> Option<&'static str> {
+        Some(self.redis.as_mut()?.act_on_slot(act, keys, now)?.name())
+    }
+
+    /// The servers of a cluster that have keys, or the one Redis.
+    pub(crate) fn primaries(&self) -> usize {
+        self.redis.as_ref().map_or(0, RedisServer::primaries)
+    }
+
+    /// Something befalls a Redis; returns the name of the fault, if it strikes.
     pub(crate) fn befall_redis(
         &mut self,
-        act: RedisAct,
+        act: (usize, RedisAct),
         keys: &mut [Key],
         network: &SimNet,
     ) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use crate::h2::BrowserAct;
 use crate::memcached::MemcachedAct;
 use crate::outward::WrongCertificate;
 use crate::pick::{Pick, SEVERAL_MAX};
-use crate::redis::RedisAct;
+use crate::redis::{ClusterAct, RedisAct};
 use crate::reload::Reload;
 use crate::socket::Act;
 use crate::tls::{Intrusion, TlsFault};
@@ -144,8 +144,10 @@ pub enum Step {
     Browser(usize, BrowserAct),
     /// Something befalls a memcached server.
     Memcached(usize, MemcachedAct),
-    /// Something befalls the Redis.
-    Redis(RedisAct),
+    /// Something befalls the Redis, or a server of its cluster.
+    Redis(usize, RedisAct),
+    /// Something befalls the slot of a key in a cluster.
+    Slot(usize, ClusterAct),
     /// Servers show a wrong certificate for a while.
     Certificate(WrongCertificate),
     /// Another process is to take over.

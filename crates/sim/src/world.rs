@@ -225,7 +225,8 @@ impl World {
             Step::Browser(place, act) => return self.browse(place, act),
             Step::Flush => return self.drop_all(),
             Step::Memcached(server, act) => return self.befall(server, act),
-            Step::Redis(act) => return self.befall_redis(act),
+            Step::Redis(server, act) => return self.befall_redis(server, act),
+            Step::Slot(key, act) => return self.befall_slot(key, act),
             Step::Reset(client) => self.leave(client, SimStream::reset).then_some(Fault::Reset),
             Step::Leave(client) => self.leave(client, SimStream::close).then_some(Fault::Leave),
             Step::Silence(client) => {
@@ -293,6 +294,16 @@ impl World {
         let bounds = self.bounding.bounds();
         let config = reload::config(&self.options, self.at, changes, bounds);
         !self.edge.is_upgrading() && self.edge.reload(config).is_ok()
+    }
+
+    /// Returns true if servers have the values.
+    pub(crate) fn has_servers(&self) -> bool {
+        self.servers.are_there()
+    }
+
+    /// The servers of a cluster that have keys, or the one Redis, if there is one.
+    pub(crate) fn primaries(&self) -> usize {
+        self.servers.primaries()
     }
 
     /// Reads of each key in Redis so far.

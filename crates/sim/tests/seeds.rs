@@ -2,8 +2,8 @@
 #![cfg(feature = "sim")]
 
 use dwell_sim::{
-    Attack, Behind, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault, TlsFault,
-    UpgradeFault, plant, play, play_seed, record, shrink,
+    Attack, Behind, ClusterFault, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault,
+    TlsFault, UpgradeFault, plant, play, play_seed, record, shrink,
 };
 
 /// Seeds that are played.
@@ -124,6 +124,8 @@ const FINDS: &[(Planted, u64)] = &[
     (Planted::ForgetFlush, 714),
     (Planted::ForgetLifetime, 259),
     (Planted::KeepAnswer, 2_060),
+    (Planted::ForgetMoved, 1_504),
+    (Planted::ParkOnAsk, 1_674),
 ];
 
 /// States that these seeds reach.
@@ -234,6 +236,7 @@ fn check_faults(counts: &Counts) {
     for name in of_memcached
         .into_iter()
         .chain(RedisFault::ALL.map(RedisFault::name))
+        .chain(ClusterFault::ALL.map(ClusterFault::name))
         .chain(TlsFault::ALL.map(TlsFault::name))
         .chain(Attack::ALL.map(Attack::name))
         .chain(UpgradeFault::ALL.map(UpgradeFault::name))

@@ -103,11 +103,15 @@ pub enum Planted {
     KeepAnswer,
     /// A WebSocket on a stream whose window was closed is not told when it opens.
     ForgetRoom,
+    /// Keys whose slot has moved to another server of a Redis cluster are not read again there.
+    ForgetMoved,
+    /// A key of a slot that is about to move is waited for where it is not any more.
+    ParkOnAsk,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 47] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -153,6 +157,8 @@ impl Planted {
         Self::ForgetLifetime,
         Self::KeepAnswer,
         Self::ForgetRoom,
+        Self::ForgetMoved,
+        Self::ParkOnAsk,
     ];
 
     /// Returns true if it is planted in this thread.

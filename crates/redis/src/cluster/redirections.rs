@@ -187,7 +187,15 @@ impl Read {
         candidates: Candidates<'_>,
     ) -> Option<Step> {
         if self.is_tracked {
-            waited.happens(key, HoldEvent::Refused);
+            #[cfg(not(feature = "sim"))]
+            let event = HoldEvent::Refused;
+            #[cfg(feature = "sim")]
+            let event = if dwell_evloop::sim::Planted::ParkOnAsk.is_in() {
+                HoldEvent::Answered
+            } else {
+                HoldEvent::Refused
+            };
+            waited.happens(key, event);
             if waited.put_off(key).is_some() {
                 context.arm(key, HELD_BACK);
             }

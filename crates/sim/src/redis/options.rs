@@ -1,5 +1,6 @@
 //! The options of a Redis, and what befalls it.
 
+use super::ClusterOptions;
 use crate::chance::random;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -140,6 +141,8 @@ pub struct RedisOptions {
     pub sweep_interval: Duration,
     /// Answers of the application are stored (`fill`).
     pub fills: bool,
+    /// The cluster that it is, in some runs.
+    pub cluster: Option<ClusterOptions>,
 }
 
 /// The interval of sweeps while it does not track (`event_loop/redis.rs` of the edge).
@@ -165,6 +168,7 @@ impl RedisOptions {
             // All are longer than a client waits for a change.
             sweep_interval: Duration::from_secs([10, 20, 30][random.below(3) as usize]),
             fills: random.below(2) == 0,
+            cluster: ClusterOptions::of(seed).filter(|_| too_old.is_none()),
             cuts_max: if own.below(3) == 0 { 3 } else { 0 },
         })
     }
@@ -194,15 +198,18 @@ impl RedisOptions {
         } else {
             String::new()
         };
+        let servers = match &self.cluster {
+            Some(cluster) => cluster.line(),
+            None => format!("redis.url = \"redis://{}\"\n", address(0)),
+        };
         format!(
-            "redis.url = \"redis://{}\"\nredis.sweep_interval = \"{}s\"\n{password}",
-            address(),
+            "{servers}redis.sweep_interval = \"{}s\"\n{password}",
             self.sweep_interval.as_secs(),
         )
     }
 }
 
-/// Its address.
-pub(crate) fn address() -> SocketAddr {
-    ([127, 0, 0, 1], 6379).into()
+/// Its address, or that of a server of a cluster.
+pub(super) fn address(server: usize) -> SocketAddr {
+    ([127, 0, 0, 1], 6379 + server as u16).into()
 }

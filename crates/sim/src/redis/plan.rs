@@ -1,5 +1,6 @@
 //! The faults of a Redis, drawn before the run begins.
 
+use super::cluster::befallen;
 use super::{Kept, RedisAct, RedisFault};
 use crate::chance::random;
 use crate::options::Options;
@@ -10,7 +11,7 @@ use std::time::Duration;
 const ACTS_MAX: u64 = 10;
 
 /// The acts of a seed, each behind so many of the steps before it, and after a pause.
-pub(crate) fn redis_steps(options: &Options) -> Vec<(usize, Duration, RedisAct)> {
+pub(crate) fn redis_steps(options: &Options) -> Vec<(usize, Duration, (usize, RedisAct))> {
     let Some(redis) = &options.redis else {
         return Vec::new();
     };
@@ -22,7 +23,8 @@ pub(crate) fn redis_steps(options: &Options) -> Vec<(usize, Duration, RedisAct)>
         if let Some(act) = fault.and_then(|fault| act_of(fault, &mut random)) {
             let place = random.below(options.steps as u64 + 1) as usize;
             let pause = Duration::from_micros(random.below(50_000));
-            acts.push((place, pause, act));
+            let server = befallen(options, acts.len());
+            acts.push((place, pause, (server, act)));
         }
     }
     acts
@@ -60,15 +62,19 @@ fn act_of(fault: RedisFault, random: &mut Random) -> Option<RedisAct> {
 }
 
 /// The times at which it is cut off in a run of so many steps.
-pub(crate) fn redis_cuts(options: &Options, steps: usize) -> Vec<(usize, Duration, RedisAct)> {
+pub(crate) fn redis_cuts(
+    options: &Options,
+    steps: usize,
+) -> Vec<(usize, Duration, (usize, RedisAct))> {
     let most = options.redis.as_ref().map_or(0, |it| it.cuts_max);
     let mut random = random(options.seed, 64);
     let count = random.below(most + 1);
-    let mut cut = || {
+    let cut = |number| {
         let place = random.below(steps as u64 + 1) as usize;
         let pause = Duration::from_micros(random.below(50_000));
         let time = Duration::from_millis(50 + random.below(4_450));
-        (place, pause, RedisAct::Unreachable(time))
+        let server = befallen(options, ACTS_MAX as usize + number);
+        (place, pause, (server, RedisAct::Unreachable(time)))
     };
-    (0..count).map(|_| cut()).collect()
+    (0..count as usize).map(cut).collect()
 }

@@ -1,6 +1,9 @@
-//! The Redis of a run, with the writers that change its keys.
+//! The Redis of a run, or its cluster, with the writers that change its keys.
 
+use super::cluster::{ClusterAct, ClusterFault};
+use super::node::Node;
 use super::options::address;
+use super::slots::Slots;
 use super::{Kept, RedisAct, RedisFault, RedisOptions};
 use crate::chance::random;
 use crate::failure::Oracle;
@@ -9,46 +12,30 @@ use crate::memcached::RECOVERY;
 use crate::report::Counts;
 use crate::step::Order;
 use dwell_evloop::Random;
-use dwell_evloop::sim::{SimNet, SimServer};
+use dwell_evloop::sim::SimNet;
 use dwell_testkit::sim::{RedisProcess, RedisQuirks};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The server, and what is known of it.
+/// The server, or those of a cluster, and what is known of them.
 ///
 /// Shape: writers change the keys directly and at once, and what comes over connections is taken in
 /// behind it, so that the states of a key are those of the server at any moment.
 pub(crate) struct RedisServer {
     options: RedisOptions,
-    process: RedisProcess,
-    /// Its listener; none while it is down.
-    place: Option<SimServer>,
-    times: Times,
+    nodes: Vec<Node>,
+    /// Of a cluster, the servers that have the slots.
+    slots: Option<Slots>,
+    /// Until then lookups may fail, and changes may be found late.
+    fails_until: Duration,
+    /// Until then changes that nobody was told of may be found late.
+    silent_until: Duration,
     /// Commands of writers that it has not carried out yet.
     orders: VecDeque<(usize, Order)>,
     /// Values that end, with their states.
     expiries: Vec<(Duration, usize, usize)>,
-    /// The edge may have connections to it that are dead, and does not know yet.
-    has_dead: bool,
     random: Random,
     is_rough: bool,
-}
-
-/// The moments at which its faults end.
-#[derive(Default)]
-struct Times {
-    /// It starts again.
-    back_at: Duration,
-    /// It answers again.
-    answers_at: Duration,
-    /// It takes writes again.
-    writes_at: Duration,
-    /// Nothing comes to it until then; none while it is joined.
-    cut_until: Option<Duration>,
-    /// Until then lookups may fail, and changes may be found late.
-    hindered_until: Duration,
-    /// Until then changes that nobody was told of may be found late.
-    silent_until: Duration,
 }
 
 /// The time after which the cycle finds the end of a lifetime, at most.
@@ -59,14 +46,24 @@ const LATE_CYCLE: Duration = Duration::from_secs(8);
 impl RedisServer {
     pub(crate) fn new(options: &RedisOptions, seed: u64) -> Self {
         let mut random = random(seed, 62);
+        let mut nodes = vec![Node::new(address(0), process(options, &mut random))];
+        let slots = options.cluster.as_ref().map(|cluster| {
+            let mut own = crate::chance::random(seed, 66);
+            for at in cluster.addresses().skip(1) {
+                let process = nodes[0].process.beside(own.draw());
+                set_up(&process, options);
+                nodes.push(Node::new(at, process));
+            }
+            Slots::new(cluster, &nodes, own)
+        });
         Self {
-            process: process(options, &mut random),
             options: options.clone(),
-            place: None,
-            times: Times::default(),
+            nodes,
+            slots,
+            fails_until: Duration::ZERO,
+            silent_until: Duration::ZERO,
             orders: VecDeque::new(),
             expiries: Vec::new(),
-            has_dead: false,
             random,
             is_rough: false,
         }
@@ -76,35 +73,51 @@ impl RedisServer {
     pub(crate) fn set_rough(&mut self, is_rough: bool, now: Duration) {
         self.is_rough = is_rough;
         self.set_quirks();
+        if let Some(slots) = &mut self.slots {
+            slots.set_rough(is_rough, now);
+        }
         if !is_rough {
-            self.times.back_at = self.times.back_at.min(now);
-            self.times.cut_until = self.times.cut_until.map(|until| until.min(now));
-            self.times.hindered_until = self.times.hindered_until.max(now + RECOVERY);
+            self.nodes.iter_mut().for_each(|node| node.calm(now));
+            self.fails_until = self.fails_until.max(now + RECOVERY);
         }
     }
 
     fn set_quirks(&self) {
         let is_on = |fault| self.is_rough && self.options.has(fault);
         let one_in = |fault, one_in| if is_on(fault) { one_in } else { 0 };
-        self.process.set_quirks(RedisQuirks {
-            tears_one_in: one_in(RedisFault::TornReplies, 4),
-            lacks_memory_one_in: one_in(RedisFault::NoMemory, 3),
-            drops_late: if is_on(RedisFault::LateExpiry) {
-                LATE_CYCLE
-            } else {
-                CYCLE
-            },
-        });
+        for node in &self.nodes {
+            node.process.set_quirks(RedisQuirks {
+                tears_one_in: one_in(RedisFault::TornReplies, 4),
+                lacks_memory_one_in: one_in(RedisFault::NoMemory, 3),
+                drops_late: if is_on(RedisFault::LateExpiry) {
+                    LATE_CYCLE
+                } else {
+                    CYCLE
+                },
+            });
+        }
     }
 
     /// The moments until which changes may be found late, and lookups may fail.
     pub(crate) fn hindered_until(&self) -> (Duration, Duration) {
-        let fails_until = self.times.hindered_until;
-        (fails_until.max(self.times.silent_until), fails_until)
+        (self.fails_until.max(self.silent_until), self.fails_until)
     }
 
-    fn is_running(&self, now: Duration) -> bool {
-        self.place.is_some() && now >= self.times.answers_at
+    /// Servers that have slots, or the only one.
+    pub(crate) fn primaries(&self) -> usize {
+        self.slots.as_ref().map_or(1, Slots::primaries)
+    }
+
+    /// The server that has a key, or where it would be written.
+    fn place(&self, key: &Key, now: Duration) -> usize {
+        let slots = self.slots.as_ref();
+        slots.map_or(0, |slots| slots.place(key, &self.nodes, now))
+    }
+
+    /// The keys of a server.
+    fn keys_of(&self, node: usize, keys: &[Key], now: Duration) -> Vec<usize> {
+        let is_its = |key: &usize| self.place(&keys[*key], now) == node;
+        (0..keys.len()).filter(is_its).collect()
     }
 
     /// Has a writer's command carried out, when that can be.
@@ -113,134 +126,175 @@ impl RedisServer {
         self.follow(keys, now);
     }
 
-    /// Drops all values, if it runs.
+    /// Drops all values of what runs.
     pub(crate) fn flush_all(&self, keys: &mut [Key], now: Duration) {
-        if self.is_running(now) {
-            self.process.flush_all();
-            lose(keys, now);
+        for (place, node) in self.nodes.iter().enumerate() {
+            if node.is_running(now) {
+                let lost = self.keys_of(place, keys, now);
+                node.process.flush_all();
+                lose(&lost, keys, now);
+            }
         }
     }
 
     /// Reads of each key so far.
     pub(crate) fn reads(&self, keys: &[Key]) -> Vec<u64> {
-        let reads = keys.iter().map(|key| self.process.reads(&key.name));
-        reads.collect()
+        let of = |key: &Key| {
+            self.nodes
+                .iter()
+                .map(|it| it.process.reads(&key.name))
+                .sum()
+        };
+        keys.iter().map(of).collect()
     }
 
-    /// Does what befalls it; returns the fault, if it strikes.
+    /// Does what befalls the slot of a key; returns the fault, if it strikes.
+    pub(crate) fn act_on_slot(
+        &mut self,
+        (key, act): (usize, ClusterAct),
+        keys: &mut [Key],
+        now: Duration,
+    ) -> Option<ClusterFault> {
+        let slots = self.slots.as_mut()?;
+        slots.act(act, key, keys, &mut self.nodes, now)
+    }
+
+    /// Does what befalls a server; returns the fault, if it strikes.
     pub(crate) fn act(
         &mut self,
-        act: RedisAct,
+        (place, act): (usize, RedisAct),
         keys: &mut [Key],
         network: &SimNet,
     ) -> Option<RedisFault> {
         let now = network.elapsed();
-        if !self.is_running(now) {
+        let is_cluster = self.slots.is_some();
+        let node = &mut self.nodes[place];
+        if !node.is_running(now) {
             return None;
         }
         let (fault, lasts) = match act {
             RedisAct::Restart(kept, down, loading) => {
-                self.restart(kept, keys, now);
-                self.times.back_at = now + down;
-                self.times.answers_at = now + down + loading;
-                self.process.load_until(now + down + loading);
+                self.restart(place, kept, keys, now);
+                let node = &mut self.nodes[place];
+                node.back_at = now + down;
+                node.answers_at = now + down + loading;
+                node.process.load_until(now + down + loading);
                 (RedisFault::Restart, down + loading)
             }
             RedisAct::Pause(time) => {
-                self.process.pause_until(now + time);
-                self.times.answers_at = now + time;
+                node.process.pause_until(now + time);
+                node.answers_at = now + time;
                 (RedisFault::Pause, time)
             }
             RedisAct::Kill => {
-                let has_some = self.process.close_all();
+                let has_some = node.process.close_all();
                 (has_some.then_some(RedisFault::Kill)?, Duration::ZERO)
             }
             RedisAct::CutOff => {
-                let has_some = self.process.cut_tracking();
+                let has_some = node.process.cut_tracking();
                 (has_some.then_some(RedisFault::CutOff)?, Duration::ZERO)
             }
             RedisAct::Unreachable(time) => {
-                network.cut_off(address());
-                self.times.cut_until = self.times.cut_until.max(Some(now + time));
-                self.has_dead = true;
+                node.cut_off(network, now + time);
                 (RedisFault::Unreachable, time)
             }
             RedisAct::Untracked(time) => {
-                self.process.refuse_tracking_until(now + time);
-                self.process.close_all();
+                node.process.refuse_tracking_until(now + time);
+                node.process.close_all();
                 (RedisFault::Untracked, time)
             }
+            // A cluster has one database, and its replicas redirect writes.
+            RedisAct::ReadOnly(_) | RedisAct::Swap if is_cluster => return None,
             RedisAct::ReadOnly(time) => {
-                self.process.refuse_writes_until(now + time);
-                self.times.writes_at = now + time;
+                node.process.refuse_writes_until(now + time);
+                node.writes_at = now + time;
                 (RedisFault::ReadOnly, time)
             }
             RedisAct::SmallTable(most, time) => {
-                self.process.bound_table_until(most, now + time);
+                node.process.bound_table_until(most, now + time);
                 // It counts when a key is pushed out.
                 return None;
             }
             RedisAct::Swap => {
-                self.swap(keys, now);
+                self.swap(place, keys, now);
                 // The next sweep finds it.
                 let found = now + self.options.sweep_interval + RECOVERY;
-                self.times.silent_until = self.times.silent_until.max(found);
+                self.silent_until = self.silent_until.max(found);
                 return Some(RedisFault::Swap);
             }
             RedisAct::Evict | RedisAct::List | RedisAct::Touch => {
-                return self.befall_one(act, keys, now);
+                return self.befall_one(place, act, keys, now);
             }
         };
-        self.times.hindered_until = self.times.hindered_until.max(now + lasts + RECOVERY);
+        self.fails_until = self.fails_until.max(now + lasts + RECOVERY);
         Some(fault)
     }
 
     /// Has it end, and have so much when it is back.
-    fn restart(&mut self, kept: Kept, keys: &mut [Key], now: Duration) {
-        self.process.close_all();
-        self.place = None;
+    fn restart(&mut self, place: usize, kept: Kept, keys: &mut [Key], now: Duration) {
+        let own = self.keys_of(place, keys, now);
+        let node = &mut self.nodes[place];
+        node.process.close_all();
+        node.place = None;
         match kept {
             Kept::Nothing => {
-                self.process = process(&self.options, &mut self.random);
+                if self.slots.is_some() {
+                    node.process.swap(Vec::new());
+                } else {
+                    node.process = process(&self.options, &mut self.random);
+                }
                 self.set_quirks();
-                self.expiries.clear();
-                lose(keys, now);
+                self.expiries.retain(|(_, key, _)| !own.contains(key));
+                lose(&own, keys, now);
             }
             Kept::Values => {}
-            Kept::Next => self.swap(keys, now),
+            Kept::Next => self.swap(place, keys, now),
         }
     }
 
     /// Gives each key that has a value the next one, of which nobody is told.
-    fn swap(&mut self, keys: &mut [Key], now: Duration) {
+    fn swap(&mut self, place: usize, keys: &mut [Key], now: Duration) {
+        let own = self.keys_of(place, keys, now);
         let mut values = Vec::new();
-        for key in keys.iter_mut().filter(|key| key.has_value()) {
-            let value = key.next_value(20);
-            values.push((key.name.clone(), value.clone()));
-            key.becomes(Some(value), now);
+        for key in &own {
+            let key = &mut keys[*key];
+            if key.has_value() {
+                let value = key.next_value(20);
+                values.push((key.name.clone(), value.clone()));
+                key.becomes(Some(value), now);
+            }
         }
-        self.expiries.clear();
-        self.process.swap(values);
+        self.expiries.retain(|(_, key, _)| !own.contains(key));
+        self.nodes[place].process.swap(values);
     }
 
     /// Something befalls one of the keys that have a value.
-    fn befall_one(&mut self, act: RedisAct, keys: &mut [Key], now: Duration) -> Option<RedisFault> {
-        let mut there: Vec<_> = keys.iter_mut().filter(|key| key.has_value()).collect();
-        let place = self.random.below(there.len() as u64) as usize;
-        let key = there.get_mut(place)?;
+    fn befall_one(
+        &mut self,
+        place: usize,
+        act: RedisAct,
+        keys: &mut [Key],
+        now: Duration,
+    ) -> Option<RedisFault> {
+        let own = self.keys_of(place, keys, now);
+        let there = own.into_iter().filter(|key| keys[*key].has_value());
+        let there: Vec<_> = there.collect();
+        let chosen = self.random.below(there.len() as u64) as usize;
+        let key = &mut keys[*there.get(chosen)?];
+        let process = &self.nodes[place].process;
         Some(match act {
             RedisAct::Evict => {
-                self.process.delete(&key.name);
+                process.delete(&key.name);
                 key.becomes(None, now);
                 RedisFault::Eviction
             }
             RedisAct::List => {
-                self.process.set_list(&key.name);
+                process.set_list(&key.name);
                 key.becomes(None, now);
                 RedisFault::List
             }
             _ => {
-                self.process.touch(&key.name);
+                process.touch(&key.name);
                 RedisFault::Touch
             }
         })
@@ -249,13 +303,9 @@ impl RedisServer {
     /// The moment at which it goes on by itself.
     pub(crate) fn next_at(&self, now: Duration) -> Option<Duration> {
         let expiries = self.expiries.iter().map(|(at, ..)| *at);
-        let times = &self.times;
-        let moments = expiries.chain(self.process.drops()).chain([
-            times.back_at,
-            times.answers_at,
-            times.writes_at,
-            times.cut_until.unwrap_or_default(),
-        ]);
+        let nodes = self.nodes.iter().flat_map(Node::moments);
+        let slots = self.slots.iter().flat_map(Slots::moments);
+        let moments = expiries.chain(nodes).chain(slots);
         moments.filter(|at| *at > now).min()
     }
 
@@ -271,63 +321,63 @@ impl RedisServer {
     ) -> Result<(), Broken> {
         let now = network.elapsed();
         self.take_changes(keys, counts, now)?;
-        self.join(network, now);
-        if self.place.is_none() && now >= self.times.back_at {
-            self.place = self.process.serve(network, address()).ok();
+        for node in &mut self.nodes {
+            if node.join(network, self.is_rough) {
+                self.fails_until = self.fails_until.max(now + RECOVERY);
+            }
+            node.start(network);
         }
         self.expire(keys, now);
-        if self.is_running(now) {
-            self.process.drop_due(now);
+        for node in self.nodes.iter().filter(|node| node.is_running(now)) {
+            node.process.drop_due(now);
+        }
+        if let Some(slots) = &mut self.slots {
+            slots.follow(keys, &self.nodes, now);
+            if slots.is_hindered() {
+                self.fails_until = self.fails_until.max(now + RECOVERY);
+            }
         }
         self.follow(keys, now);
-        let struck = self.process.take_struck();
-        let late = struck.dropped * u64::from(self.options.has(RedisFault::LateExpiry));
-        for (fault, times) in [
-            (RedisFault::TornReplies, struck.torn),
-            (RedisFault::NoMemory, struck.refused),
-            (RedisFault::LateExpiry, late),
-            (RedisFault::SmallTable, struck.pushed_out),
-            (RedisFault::TooOld, struck.not_greeted),
-        ] {
-            (0..times).for_each(|_| counts.strike(fault.name()));
+        for node in &self.nodes {
+            let struck = node.process.take_struck();
+            let late = struck.dropped * u64::from(self.options.has(RedisFault::LateExpiry));
+            for (fault, times) in [
+                (RedisFault::TornReplies, struck.torn),
+                (RedisFault::NoMemory, struck.refused),
+                (RedisFault::LateExpiry, late),
+                (RedisFault::SmallTable, struck.pushed_out),
+                (RedisFault::TooOld, struck.not_greeted),
+            ] {
+                (0..times).for_each(|_| counts.strike(fault.name()));
+            }
         }
         Ok(())
     }
 
-    /// Has it within reach again when its time is over; the connections that it had stay dead.
-    fn join(&mut self, network: &SimNet, now: Duration) {
-        let times = &mut self.times;
-        if times.cut_until.is_some_and(|until| now >= until) {
-            times.cut_until = None;
-            network.join_at(address());
-        }
-        if self.has_dead {
-            if !self.is_rough && times.cut_until.is_none() {
-                network.reset_silent_at(address());
-            }
-            self.has_dead = network.silent_at(address()) > 0;
-            times.hindered_until = times.hindered_until.max(now + RECOVERY);
-        }
-    }
-
-    /// Carries out the commands of writers, while it takes writes.
+    /// Carries out the commands of writers whose keys can be written.
     fn follow(&mut self, keys: &mut [Key], now: Duration) {
-        while self.is_running(now)
-            && now >= self.times.writes_at
-            && let Some((key, order)) = self.orders.pop_front()
-        {
-            let model = &mut keys[key];
+        for (key, order) in std::mem::take(&mut self.orders) {
+            let place = self.place(&keys[key], now);
+            // Those for a key stay in their order.
+            let is_behind = self.orders.iter().any(|(waits, _)| *waits == key);
+            let slots = self.slots.as_ref();
+            let is_served = slots.is_none_or(|slots| slots.is_served(place));
+            if is_behind || !is_served || !self.nodes[place].takes_writes(now) {
+                self.orders.push_back((key, order));
+                continue;
+            }
+            let (model, process) = (&mut keys[key], &self.nodes[place].process);
             match order {
                 Order::Set { length, seconds } => {
                     let value = model.next_value(length);
                     let life = Duration::from_secs(u64::from(seconds));
                     let ends = (seconds > 0).then_some(now + life);
-                    self.process.set(&model.name, &value, ends);
+                    process.set(&model.name, &value, ends);
                     let state = model.becomes(Some(value), now);
                     self.expiries.extend(ends.map(|ends| (ends, key, state)));
                 }
                 Order::Delete => {
-                    self.process.delete(&model.name);
+                    process.delete(&model.name);
                     model.becomes(None, now);
                 }
                 // A read of the model would tell what is known.
@@ -356,7 +406,7 @@ impl RedisServer {
         counts: &mut Counts,
         now: Duration,
     ) -> Result<(), Broken> {
-        for change in self.process.take_changes() {
+        for change in self.nodes[0].process.take_changes() {
             let place = keys.iter().position(|key| key.name == change.key);
             let value = change.value.as_deref().map(String::from_utf8_lossy);
             let value = value.map(std::borrow::Cow::into_owned);
@@ -391,20 +441,24 @@ impl RedisServer {
     }
 }
 
-/// Everything is gone.
-fn lose(keys: &mut [Key], now: Duration) {
-    for key in keys.iter_mut() {
-        key.becomes(None, now);
+/// These keys are gone.
+fn lose(lost: &[usize], keys: &mut [Key], now: Duration) {
+    for key in lost {
+        keys[*key].becomes(None, now);
     }
 }
 
 fn process(options: &RedisOptions, random: &mut Random) -> RedisProcess {
     let process = RedisProcess::new(options.password(), random.draw());
+    set_up(&process, options);
+    process
+}
+
+fn set_up(process: &RedisProcess, options: &RedisOptions) {
     if options.has(RedisFault::TooOld) {
         process.be_old();
     }
     if options.refuses_tracking {
         process.refuse_tracking_until(Duration::MAX);
     }
-    process
 }

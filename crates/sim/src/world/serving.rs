@@ -7,7 +7,7 @@ use crate::h2::SMUGGLED;
 use crate::keys::Broken;
 use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
-use crate::redis::RedisAct;
+use crate::redis::{ClusterAct, RedisAct};
 use crate::reload;
 use crate::upgrade::{Upgrade, UpgradeFault, UpgradeStep};
 use dwell_edge::process::UpgradeNews;
@@ -140,12 +140,18 @@ impl World {
         }
     }
 
-    /// Something befalls the Redis.
-    pub(super) fn befall_redis(&mut self, act: RedisAct) {
-        if let Some(name) = self
-            .servers
-            .befall_redis(act, &mut self.keys, &self.network)
-        {
+    /// Something befalls the Redis, or a server of its cluster.
+    pub(super) fn befall_redis(&mut self, server: usize, act: RedisAct) {
+        let (keys, network) = (&mut self.keys, &self.network);
+        if let Some(name) = self.servers.befall_redis((server, act), keys, network) {
+            self.counts.strike(name);
+        }
+    }
+
+    /// Something befalls the slot of a key in a cluster.
+    pub(super) fn befall_slot(&mut self, key: usize, act: ClusterAct) {
+        let now = self.now();
+        if let Some(name) = self.servers.befall_slot((key, act), &mut self.keys, now) {
             self.counts.strike(name);
         }
     }
