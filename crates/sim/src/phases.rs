@@ -89,7 +89,7 @@ fn probes(time: Duration) -> u64 {
     4 * (time.as_secs() + 1)
 }
 
-/// What a loop asks now and then: the servers that have keys in Redis, and a cluster for its
+/// A loop asks these now and then: the servers that have keys in Redis, and a cluster for its
 /// topology. A server of a cluster without keys may be asked, too.
 fn asked(world: &World) -> RangeInclusive<usize> {
     let redis = world.options.redis.as_ref();

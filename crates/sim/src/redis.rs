@@ -2,14 +2,15 @@
 //! and what befalls it.
 
 mod cluster;
+mod cluster_plan;
 mod node;
 mod options;
 mod plan;
 mod server;
 mod slots;
 
-pub(crate) use cluster::cluster_steps;
 pub use cluster::{ClusterAct, ClusterFault, ClusterOptions, Lost};
+pub(crate) use cluster_plan::cluster_steps;
 pub(crate) use options::SWEPT;
 pub use options::{Kept, RedisAct, RedisFault, RedisOptions};
 pub(crate) use plan::{redis_cuts, redis_steps};

@@ -1,8 +1,7 @@
 //! The options of a Redis, and what befalls it.
 
-use super::ClusterOptions;
+use super::cluster::{ClusterOptions, address};
 use crate::chance::random;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A kind of fault of a Redis, which a seed has or has not.
@@ -207,9 +206,4 @@ impl RedisOptions {
             self.sweep_interval.as_secs(),
         )
     }
-}
-
-/// Its address, or that of a server of a cluster.
-pub(super) fn address(server: usize) -> SocketAddr {
-    ([127, 0, 0, 1], 6379 + server as u16).into()
 }

@@ -1,6 +1,6 @@
 //! The faults of a Redis, drawn before the run begins.
 
-use super::cluster::befallen;
+use super::cluster_plan::befallen;
 use super::{Kept, RedisAct, RedisFault};
 use crate::chance::random;
 use crate::options::Options;

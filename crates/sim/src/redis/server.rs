@@ -1,8 +1,7 @@
 //! The Redis of a run, or its cluster, with the writers that change its keys.
 
-use super::cluster::{ClusterAct, ClusterFault};
+use super::cluster::{ClusterAct, ClusterFault, address};
 use super::node::Node;
-use super::options::address;
 use super::slots::Slots;
 use super::{Kept, RedisAct, RedisFault, RedisOptions};
 use crate::chance::random;
@@ -24,7 +23,7 @@ use std::time::Duration;
 pub(crate) struct RedisServer {
     options: RedisOptions,
     nodes: Vec<Node>,
-    /// Of a cluster, the servers that have the slots.
+    /// The slots, if it is a cluster.
     slots: Option<Slots>,
     /// Until then lookups may fail, and changes may be found late.
     fails_until: Duration,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(super) struct Slots {
     options: ClusterOptions,
-    /// What is true of them; each server knows it sooner or later.
+    /// The true owners; each server knows them sooner or later.
     owners: RedisSlots,
     moves: Vec<Move>,
     takeovers: Vec<Takeover>,
@@ -226,7 +226,7 @@ impl Slots {
         }
     }
 
-    /// What is true of the slots, as far as one server has each.
+    /// The slots as they are, as far as one server has each.
     fn known(&self, nodes: &[Node]) -> RedisSlots {
         let mut known = self.owners.clone();
         for (_, place) in &self.unserved {

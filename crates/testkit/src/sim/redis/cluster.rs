@@ -28,7 +28,7 @@ pub struct RedisSlots {
     begins: BTreeMap<u16, Option<SocketAddr>>,
 }
 
-/// Nobody has a slot.
+/// No slot has a server.
 impl Default for RedisSlots {
     fn default() -> Self {
         Self {
@@ -99,7 +99,7 @@ impl RedisSlots {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) address: SocketAddr,
-    /// What it knows.
+    /// The slots that it knows of.
     pub(super) slots: RedisSlots,
     /// It serves nothing while a slot has no server (`cluster-require-full-coverage`).
     pub(super) needs_all: bool,
