@@ -348,7 +348,10 @@ impl Server {
             return waits.forget_refusal(context);
         }
         tracked.follow(self.plain.primary_if_up());
-        if !waits.is_refused(context) {
+        if waits.is_refused(context) {
+            // Nothing else may connect to a server that a redirection alone has named.
+            self.plain.ensure(context, options);
+        } else {
             tracked.ensure(context, options);
         }
         let links = (&mut self.plain, &mut *tracked);

@@ -279,6 +279,32 @@ fn an_operation_that_is_redirected_ends_in_time_and_its_connection_does_not() {
 }
 
 #[test]
+fn a_key_that_a_redirection_alone_has_moved_is_swept_there() {
+    let greeted = |words: &str| match words {
+        "CLIENT TRACKING ON" => Some("-NOPERM no\r\n".to_owned()),
+        _ => greeted(words, "master"),
+    };
+    let after = Fake::start(move |words, _| greeted(words).unwrap_or_else(|| bulk("after")));
+    let after = after.address;
+    let before = Fake::start(move |words, address| {
+        greeted(words).unwrap_or_else(|| match words {
+            "GET a" => format!("-MOVED 15495 {after}\r\n"),
+            "CLUSTER SLOTS" => all_slots(address),
+            _ => bulk("before"),
+        })
+    });
+    let mut harness = Harness::of(Endpoint::Cluster(vec![before.address]), options());
+    assert_eq!(harness.get("c"), "before");
+    harness.app.client.wait(b"a", 7);
+    let end = Instant::now() + PATIENCE;
+    while harness.app.last(7) != Some("after") {
+        assert!(Instant::now() < end, "{:?}", harness.app.ended);
+        harness.app.client.sweep_untold();
+        harness.turn();
+    }
+}
+
+#[test]
 fn a_first_value_is_found_at_the_server_to_which_its_slot_is_about_to_move() {
     let after = Fake::start(|words, _| {
         let reply = match words {
