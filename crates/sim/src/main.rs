@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: dwell-sim --seeds COUNT [--from SEED] [--with WORD] | \
-                     --minutes COUNT [--from SEED] [--with WORD] | --seed SEED | --planted COUNT [--bug NAME] \
-                     [--with WORD]";
+                     --minutes COUNT [--from SEED] [--with WORD] | --seed SEED | \
+                     --planted COUNT [--bug NAME] [--with WORD]";
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
