@@ -273,8 +273,8 @@ fn tell_all(world: &mut World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A change is read once by each loop in which somebody waits for it, by a sweep, and with each
-/// sign of life of a stream that names several keys.
+/// A change is read once by each loop in which somebody waits for it, by a sweep, with each sign of
+/// life of a stream that names several keys, and where a WebSocket has room again.
 fn check_reads(world: &mut World, (since, before): &(Duration, Vec<u64>)) -> Result<(), Failure> {
     let Some(redis) = &world.options.redis else {
         return Ok(());
@@ -291,7 +291,9 @@ fn check_reads(world: &mut World, (since, before): &(Duration, Vec<u64>)) -> Res
         let streams = world.followers.streams.iter();
         let beats: Result<usize, _> = streams.map(|it| it.reads_since(key, *since)).sum();
         let beats = beats.map_err(|broken| world.failure(broken))?;
-        if count > most + beats as u64 {
+        let sockets = world.followers.sockets.iter();
+        let again: usize = sockets.map(|it| it.reads_again(key)).sum();
+        if count > most + (beats + again) as u64 {
             let reason = format!(
                 "key {key} is read {count} times for one change, and {beats} times for streams"
             );

@@ -159,6 +159,19 @@ impl Socket {
         self.keys.told()
     }
 
+    /// Reads of a key at most, after one change of each key, that are for all keys of a connection:
+    /// each frame may close the window of a stream, and where it opens, all keys are read.
+    pub(crate) fn reads_again(&self, key: usize) -> usize {
+        let stream = self.line.stream.as_ref();
+        let has_window = stream.is_some_and(Connection::has_streams);
+        let follows = self.told().any(|(followed, _)| followed == key);
+        if has_window && follows {
+            self.told().count()
+        } else {
+            0
+        }
+    }
+
     /// Returns true if it has a connection.
     pub(crate) fn is_there(&self) -> bool {
         self.line.stream.is_some()
