@@ -415,6 +415,20 @@ impl Reply<'_> {
     }
 
     /// As [`send_shared`](Self::send_shared), with `own` fields before those that were encoded.
+    ///
+    /// ```
+    /// use dwell_engine::{Body, Reply, SharedFields};
+    ///
+    /// /// A version of a value whose other fields are those of all values.
+    /// fn send_version(reply: &mut Reply<'_>, shared: &SharedFields) {
+    ///     reply.send_joined(&[("ETag", b"\"one\"")], shared, &Body::Slice(b"value"));
+    /// }
+    /// #
+    /// # let shared = SharedFields::new(200, &[("Content-Type", b"text/plain")]);
+    /// # let answer = dwell_testkit::serve_once(move |reply| send_version(reply, &shared));
+    /// # let fields = "\r\nETag: \"one\"\r\nContent-Type: text/plain\r\n";
+    /// # assert!(answer.contains(fields), "{answer}");
+    /// ```
     pub fn send_joined(&mut self, own: &[(&str, &[u8])], fields: &SharedFields, body: &Body<'_>) {
         self.send_with(fields.status, body, None, Fields::Joined(own, fields));
     }

@@ -24,10 +24,17 @@ impl Health {
         let servers = metrics.servers();
         let is_down = |(_, state): &(String, ServerState)| *state == ServerState::Down;
         let any_down = servers.iter().any(is_down);
+        // A cluster is down where one of its primaries is, and the others go on.
+        let primaries = metrics.redis_primaries();
+        let sources = if primaries.is_empty() {
+            &servers
+        } else {
+            &primaries
+        };
         // With an application, polls are answered by it. Servers are tried again by themselves, so
         // no request is needed for that.
         let any_source =
-            servers.is_empty() || !servers.iter().all(is_down) || !metrics.upstreams().is_empty();
+            servers.is_empty() || !sources.iter().all(is_down) || !metrics.upstreams().is_empty();
         let status = match (draining, any_down) {
             (true, _) => "draining",
             (false, true) => "degraded",
@@ -146,6 +153,26 @@ mod tests {
         assert_eq!(statuses(&[], [Down, Down]), (200, 503));
         let upstreams = ["http://app:8000".to_owned()];
         assert_eq!(statuses(&upstreams, [Down, Down]), (200, 200));
+    }
+
+    #[test]
+    fn a_cluster_is_a_source_as_long_as_one_primary_is() {
+        use ServerState::{Down, Up};
+        let metrics = Metrics::new(1, vec!["cluster of a:1".to_owned()], 0).of_redis(true);
+        let cells = metrics.of_loop(0);
+        cells.servers[0].set(Down);
+        let readiness = |states: [ServerState; 2]| {
+            let names = ["a:1", "b:2"].map(str::to_owned);
+            cells
+                .redis_primaries
+                .set(names.into_iter().zip(states).collect());
+            Health::of(&metrics, Duration::ZERO, false).readiness
+        };
+        assert_eq!(readiness([Down, Up]), 200);
+        assert_eq!(readiness([Down, Down]), 503);
+        cells.redis_primaries.set(Vec::new());
+        let health = Health::of(&metrics, Duration::ZERO, false);
+        assert_eq!(health.readiness, 503, "nothing is known of its primaries");
     }
 
     #[test]
