@@ -194,11 +194,14 @@ class Watcher:
         return contextlib.closing(opened)
 
     def _hear(self, socket):
-        """The next frame; nothing where the connection has ended or the watcher is to."""
+        """The next frame; nothing where the connection ends or the watcher is to."""
         if socket.response.status != 101:
             raise EOFError(f"status {socket.response.status}")
         frame = socket.hear()
         if self._is_over.is_set() or isinstance(frame, int):
+            return None
+        if frame.get("error") == "shutting down":
+            # It has asked for a key of a process that ends: the connection does so next.
             return None
         if "error" in frame:
             self._fault(f"{frame}")
