@@ -1,4 +1,4 @@
-//! Parts of the floor programs: a listener, a wait, and the connections by their tokens.
+//! Parts of the floor programs: a listener, a wait, an answer, and the connections by their tokens.
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,6 +8,25 @@ use mio::{Events, Interest, Poll, Registry, Token};
 
 /// Events that one wait takes.
 pub const EVENTS_PER_WAIT: usize = 1024;
+
+/// The fields of an answer of the edge to a poll that has waited, but the length.
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\
+    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+    ETag: \"lVXoVVxi3P0\"\r\n\
+    Poll-Cursor: lVXoVVxi3P0\r\n\
+    Access-Control-Expose-Headers: ETag, Poll-Cursor\r\n\
+    Cache-Control: no-store\r\n\
+    Preference-Applied: wait=50\r\n\
+    Content-Type: text/plain; charset=utf-8\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    Cache-Status: dwell; hit\r\n";
+
+/// An answer with a value, of the size of the edge's to a poll that has waited.
+#[must_use]
+pub fn answer_with(value: &[u8]) -> Vec<u8> {
+    let length = format!("Content-Length: {}\r\n\r\n", value.len());
+    [HEAD, length.as_bytes(), value].concat()
+}
 
 /// Listens on a port of 127.0.0.1.
 ///

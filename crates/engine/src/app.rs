@@ -460,7 +460,7 @@ pub trait App {
     }
 
     /// The number of requests that are in progress on a connection of HTTP/2 has become `open`.
-    /// Where one of them is about to begin, false refuses it with 429.
+    /// If one of them is about to begin, false refuses it with 429.
     ///
     /// Shape: told of every request that begins, and of fewer by the end of a turn in which some
     /// have ended.

@@ -318,9 +318,7 @@ impl Client {
         self.servers.take_error_reply()
     }
 
-    /// Sends the operations of the turn, and reads the keys that have changed. Call it at the end
-    /// of every turn: few operations may wait for the replies to many
-    /// ([`ClientOptions::held_max`]), and go together.
+    /// Sends the operations of the turn, and reads the keys that have changed.
     pub fn flush(
         &mut self,
         context: &mut Context,

@@ -201,8 +201,6 @@ pub(crate) struct Connection {
     tail: Vec<u8>,
     /// Commands that were not given to the socket.
     unsent: Vec<u8>,
-    /// The number of them.
-    begun: usize,
     /// Bytes of commands that are kept until their replies.
     kept_bytes: usize,
 }
@@ -231,7 +229,6 @@ impl Connection {
             value_bytes_max,
             tail: Vec::new(),
             unsent: Vec::new(),
-            begun: 0,
             kept_bytes: 0,
         }
     }
@@ -243,7 +240,6 @@ impl Connection {
             in_flight: self.in_flight,
             first_end: self.first_end,
             unsent: self.unsent,
-            begun: self.begun,
             kept_bytes: self.kept_bytes,
             ..Self::new(stream, Step::Hello, value_bytes_max, deadline)
         }
@@ -352,7 +348,6 @@ impl Connection {
         let end = flight.operation_deadline().filter(|end| *end < deadline);
         self.first_end = self.first_end.into_iter().chain(end).min();
         encode(&mut self.unsent);
-        self.begun += 1;
         self.in_flight.push_back((flight, deadline));
     }
 
@@ -374,15 +369,6 @@ impl Connection {
         self.peer.stream.write(&wire).map_err(|_| Failure::Closed)
     }
 
-    /// Returns true if new commands should wait. The server replies in order, so a command behind
-    /// many others gains little by leaving early. By leaving late it shares its system calls with
-    /// those that come meanwhile. Behind few it goes at once: that the server and its client work
-    /// at the same time is worth more than a call.
-    pub(crate) fn is_to_be_held(&self, held_max: usize) -> bool {
-        let under_way = self.in_flight.len().saturating_sub(self.begun);
-        self.is_greeted() && self.begun < held_max.min(under_way / UNDER_WAY_PER_HELD)
-    }
-
     /// Gives the socket what was added, if the connection is greeted.
     ///
     /// # Errors
@@ -392,7 +378,6 @@ impl Connection {
             return Ok(());
         }
         let written = self.peer.stream.write(&self.unsent);
-        self.begun = 0;
         self.unsent.clear();
         self.unsent.shrink_to(WIRE_KEEP_BYTES_MAX);
         written.map_err(|_| Failure::Closed)
@@ -509,8 +494,6 @@ const OWN_REPLY_BYTES_MAX: usize = 512 * 1024;
 /// Bytes that a list in a reply or a push may have. That of a cluster has an entry for each range
 /// of slots, and a push names each key that was changed.
 const AGGREGATE_BYTES_MAX: usize = 4 << 20;
-/// Commands under way for each that is held until they have their replies.
-const UNDER_WAY_PER_HELD: usize = 4;
 /// Buffers that grew beyond this are given back when they are used up.
 const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;
 
@@ -518,38 +501,6 @@ const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn few_commands_wait_behind_many() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
-        let _listener = UnixListener::bind(&path).unwrap();
-        let stream = Stream::connect_unix(&path).unwrap();
-        let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
-        let ping = |connection: &mut Connection| {
-            connection.push(Flight::Ping, Instant::now(), |wire| wire.push(b'.'));
-        };
-        (0..7).for_each(|_| ping(&mut connection));
-        assert!(!connection.is_to_be_held(16), "it is not greeted");
-        connection.greet(None, |_, _| ()).unwrap();
-        ping(&mut connection);
-        assert!(!connection.is_to_be_held(16), "1 behind 7");
-        connection.send().unwrap();
-        ping(&mut connection);
-        assert!(connection.is_to_be_held(16), "1 behind 8");
-        assert!(!connection.is_to_be_held(1));
-        ping(&mut connection);
-        assert!(!connection.is_to_be_held(16), "2 behind 8");
-        connection.send().unwrap();
-        (0..500).for_each(|_| ping(&mut connection));
-        connection.send().unwrap();
-        (0..15).for_each(|_| ping(&mut connection));
-        assert!(connection.is_to_be_held(16) && !connection.is_to_be_held(15));
-        let replies = b"+PONG\r\n".repeat(510);
-        connection.take_input(&replies, &mut |_, _| Ok(())).unwrap();
-        assert_eq!(connection.in_flight(), 15);
-        assert!(!connection.is_to_be_held(16), "nothing else is owed");
-    }
 
     #[test]
     fn the_bound_of_values_is_not_that_of_replies_about_the_server() {

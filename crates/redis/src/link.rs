@@ -227,17 +227,15 @@ impl Link {
         }
     }
 
-    /// Sends the new commands, or holds few of them until many under way have their replies.
+    /// Sends the new commands.
     pub(crate) fn flush(
         &mut self,
         context: &mut Context,
         options: &ClientOptions,
         on: &mut impl OnEvent,
     ) {
-        let is_plain = self.purpose == Purpose::Plain;
         if let Some(connection) = &mut self.connection {
-            let is_held = is_plain && connection.is_to_be_held(options.held_max);
-            let result = if is_held { Ok(()) } else { connection.send() };
+            let result = connection.send();
             self.settle(context, result, options, on);
         }
     }

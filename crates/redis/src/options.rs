@@ -70,10 +70,6 @@ pub struct ClientOptions {
     pub reconnect_delay_max: Duration,
     /// Operations without a reply, per connection.
     pub operations_max: usize,
-    /// Fewer commands than this, and than a quarter of those under way, wait for the replies that
-    /// the server still owes on the plain connection, to be sent together; 1 sends everything at
-    /// once. The time they wait counts.
-    pub held_max: usize,
     /// Bytes of requests that the socket has not taken, per connection. Those of a cluster count
     /// until their replies, as another server may have to be sent them.
     pub request_bytes_max: usize,
@@ -99,7 +95,6 @@ impl Default for ClientOptions {
             reconnect_delay_min: Duration::from_millis(50),
             reconnect_delay_max: Duration::from_secs(2),
             operations_max: 16_384,
-            held_max: 16,
             request_bytes_max: 1 << 20,
             value_bytes_max: 1 << 20,
             kept_bytes_max: 16 << 20,

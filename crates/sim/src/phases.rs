@@ -295,7 +295,8 @@ fn check_reads(world: &mut World, (since, before): &(Duration, Vec<u64>)) -> Res
         let again: usize = sockets.map(|it| it.reads_again(key)).sum();
         if count > most + (beats + again) as u64 {
             let reason = format!(
-                "key {key} is read {count} times for one change, and {beats} times for streams"
+                "key {key} is read {count} times for one change, {beats} times for streams, and \
+                 at most {again} times for sockets"
             );
             return Err(world.failure((Oracle::Bounds, reason)));
         }

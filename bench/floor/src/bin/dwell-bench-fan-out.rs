@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 
-use dwell_bench_floor::{EVENTS_PER_WAIT, Places, listen, wait};
+use dwell_bench_floor::{EVENTS_PER_WAIT, Places, answer_with, listen, wait};
 use mio::event::Source;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -19,18 +19,6 @@ use mio::{Events, Interest, Poll, Registry, Token};
 const LISTENER: Token = Token(usize::MAX);
 const STORE: Token = Token(usize::MAX - 1);
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-
-/// The fields of an answer of the edge to a poll that has waited, but the length.
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\
-    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
-    ETag: \"lVXoVVxi3P0\"\r\n\
-    Poll-Cursor: lVXoVVxi3P0\r\n\
-    Access-Control-Expose-Headers: ETag, Poll-Cursor\r\n\
-    Cache-Control: no-store\r\n\
-    Preference-Applied: wait=50\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    X-Content-Type-Options: nosniff\r\n\
-    Cache-Status: dwell; hit\r\n";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut ports = std::env::args().skip(1);
@@ -80,11 +68,6 @@ fn tell_all(peers: &mut Places<Peer>, answer: &[u8]) {
             let _ = peer.stream.write(answer);
         }
     }
-}
-
-fn answer_with(value: &[u8]) -> Vec<u8> {
-    let length = format!("Content-Length: {}\r\n\r\n", value.len());
-    [HEAD, length.as_bytes(), value].concat()
 }
 
 /// A connection: of a client, or of one who sets the value.

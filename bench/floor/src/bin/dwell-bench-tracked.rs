@@ -1,7 +1,7 @@
 //! The floor of a wait for a write to Redis: a bare loop on one connection that tracks.
 //!
-//! What Redis announces is read by one `GET`, and each value that comes back goes to all who wait
-//! for its key, as an answer of the edge's size, in the order in which they came. There is no
+//! Each key that Redis announces is read by one `GET`, and each value that comes back goes to all who
+//! wait for its key, as an answer of the edge's size, in the order in which they came. There is no
 //! deadline, no second connection and no metric. What a server takes beyond this is its own.
 //!
 //! Usage: `dwell-bench-tracked PORT REDIS_PORT`, both on 127.0.0.1. The first request of a client
@@ -12,7 +12,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use dwell_bench_floor::{EVENTS_PER_WAIT, Places, listen, wait};
+use dwell_bench_floor::{EVENTS_PER_WAIT, Places, answer_with, listen, wait};
 use mio::event::Source;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Registry, Token};
@@ -21,18 +21,6 @@ use std::collections::VecDeque;
 const LISTENER: Token = Token(usize::MAX);
 const REDIS: Token = Token(usize::MAX - 1);
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-
-/// The fields of an answer of the edge to a poll that has waited, but the length.
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\
-    Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
-    ETag: \"lVXoVVxi3P0\"\r\n\
-    Poll-Cursor: lVXoVVxi3P0\r\n\
-    Access-Control-Expose-Headers: ETag, Poll-Cursor\r\n\
-    Cache-Control: no-store\r\n\
-    Preference-Applied: wait=50\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    X-Content-Type-Options: nosniff\r\n\
-    Cache-Status: dwell; hit\r\n";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut ports = std::env::args().skip(1);
@@ -152,8 +140,7 @@ impl Redis {
 
 /// The bare loop.
 fn tell_all(clients: &mut Places<Client>, key: &[u8], value: &[u8]) {
-    let length = format!("Content-Length: {}\r\n\r\n", value.len());
-    let answer = [HEAD, length.as_bytes(), value].concat();
+    let answer = answer_with(value);
     for client in clients.iter_mut() {
         if client.is_waiting && client.key == key {
             client.is_waiting = false;

@@ -47,7 +47,7 @@ pub(crate) struct Map {
     topology: Topology,
     /// One for each primary of the topology; `None` where there was no room for it.
     places: Vec<Option<usize>>,
-    /// Those that there are.
+    /// The same, without those for which there was no room.
     primaries: Vec<usize>,
 }
 

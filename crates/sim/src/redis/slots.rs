@@ -111,12 +111,17 @@ impl Slots {
         !self.unserved.is_empty() || !self.takeovers.is_empty()
     }
 
+    /// Returns true of a server that runs, and has no part in a takeover.
+    fn is_still(&self, place: usize, nodes: &[Node], now: Duration) -> bool {
+        let mut takeovers = self.takeovers.iter().map(|it| [it.from, it.to]);
+        nodes[place].is_running(now) && !takeovers.any(|two| two.contains(&place))
+    }
+
     /// Returns true of a server to which nothing happens that takes its time.
     fn is_free(&self, place: usize, nodes: &[Node], now: Duration) -> bool {
-        let moved = self.moves.iter().map(|it| [it.from, it.to]);
-        let mut taken = moved.chain(self.takeovers.iter().map(|it| [it.from, it.to]));
+        let mut moves = self.moves.iter().map(|it| [it.from, it.to]);
         let is_unserved = self.unserved.iter().any(|(_, it)| *it == place);
-        nodes[place].is_running(now) && !is_unserved && !taken.any(|two| two.contains(&place))
+        self.is_still(place, nodes, now) && !is_unserved && !moves.any(|two| two.contains(&place))
     }
 
     /// A server without slots, which may take over.
@@ -140,12 +145,9 @@ impl Slots {
         let from = self.owner(slot, nodes);
         match act {
             ClusterAct::Move(_, to, _) | ClusterAct::Force(to) => {
-                let is_still = |it: &usize| {
-                    let mut taken = self.takeovers.iter().map(|it| [it.from, it.to]);
-                    nodes[*it].is_running(now) && !taken.any(|two| two.contains(it))
-                };
                 let moves = self.moves.iter().any(|it| it.slot == slot);
-                if from == to || moves || ![from, to].iter().all(is_still) {
+                let are_still = [from, to].iter().all(|it| self.is_still(*it, nodes, now));
+                if from == to || moves || !are_still {
                     return None;
                 }
             }
