@@ -1,6 +1,6 @@
 //! The floor of a wait for a write to Redis: a bare loop on one connection that tracks.
 //!
-//! Each key that Redis announces is read by one `GET`, and each value that comes back goes to all who
+//! Each key that Redis announces is read by one `GET`. Each value that comes back goes to all who
 //! wait for its key, as an answer of the edge's size, in the order in which they came. There is no
 //! deadline, no second connection and no metric. What a server takes beyond this is its own.
 //!
