@@ -33,6 +33,9 @@ TITLE = "HTTP/2: 100 requests at once on 10 connections, by h2load"
 HELD_TITLE = "HTTP/2 without TLS: idle connections, and polls held on streams"
 H2C = ("--set", "server.h2c=true")
 OVER_TLS = ("--set", "tls.http2=true")
+# As `keepalive_requests` of nginx: ten connections come to the default within a round, and h2load
+# opens no others.
+UNBOUNDED = ("--set", "limits.requests_per_connection_max=1000000000")
 STREAMS = 100
 
 Figures = dict[str, Any]
@@ -68,7 +71,7 @@ class EdgeSpeaker(Speaker):
 
     def start(self, stage: Stage) -> Running:
         """Starts the edge and stores the value."""
-        options = [*H2C]
+        options = [*H2C, *UNBOUNDED]
         if self.protocol == "h2":
             self.secure_port = stage.free_port()
             options += [*OVER_TLS, *edge_options(stage, self.secure_port)]

@@ -49,6 +49,31 @@ fn the_time_of_an_idle_connection_begins_with_its_last_answer() {
 }
 
 #[test]
+fn each_field_block_has_a_time_of_its_own() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(Limits {
+        header_timeout: TIMEOUT,
+        ..limits()
+    });
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    let mut rest = Vec::new();
+    for stream in [1, 3, 5] {
+        // One block ends and the next one begins in the same turn, so that one is always open.
+        let whole = request(stream, "GET", "/", true);
+        let (begun, left) = whole.split_at(whole.len() - 1);
+        rest.extend_from_slice(begun);
+        peer.send(std::mem::replace(&mut rest, left.to_vec()));
+        pass(&network, &mut fixture, TIMEOUT * 3 / 4);
+        assert!(peer.receive(), "the block of stream {stream} is cut off");
+    }
+    assert!(peer.has_all_of(3), "{:?}", peer.answers);
+    // More bytes of the same block give it no more time.
+    pass(&network, &mut fixture, TIMEOUT / 2);
+    peer.receive();
+    assert_eq!(peer.go_away, Some(ErrorCode::ENHANCE_YOUR_CALM));
+}
+
+#[test]
 fn a_reader_that_takes_a_turn_at_a_time_has_all_the_time_it_takes() {
     let network = SimNet::new(1);
     let mut fixture = fixture(Limits {
