@@ -69,7 +69,7 @@ def configuration(diff, version, commit):
             "ExposedPorts": {"8080/tcp": {}, "9090/tcp": {}, "11211/tcp": {}},
             "StopSignal": "SIGTERM",
             "Healthcheck": {
-                "Test": ["CMD", "/usr/bin/dwell", "health"],
+                "Test": ["CMD", "/usr/bin/dwell", "health", "--live"],
                 "Interval": 10 * second,
                 "Timeout": 5 * second,
                 "Retries": 3,

@@ -270,26 +270,36 @@ def test_version_names_what_is_built_in():
     assert run("-V").stdout.split() == lines[0].split()[:2]
 
 
-def test_health_is_an_exit_status(start_dwell):
-    dwell = start_dwell()
+def test_health_is_an_exit_status(start_dwell, app):
+    dwell = start_dwell(upstream={"url": app.url}, limits={"drain_timeout": "60s"})
     admin = ports.text(dwell.admin_address)
     healthy = run("health", "--admin", admin)
     assert (healthy.returncode, json.loads(healthy.stdout)["status"]) == (0, "ok")
     assert run("health", DWELL_SERVER_ADMIN=admin).returncode == 0
+    for choice in ("--live", "--ready"):
+        assert run("health", choice, "--admin", admin).returncode == 0
+    assert run("health", "--live", "--ready", "--admin", admin).returncode == 2
     dwell.pause()
     silent = run("health", "--admin", admin, "--timeout", "1")
     assert silent.returncode == 1
     assert silent.stderr == f"dwell health: {admin}: timed out\n"
+    assert run("health", "--live", "--admin", admin, "--timeout", "1").returncode == 1
     dwell.resume()
-    # A poll that is held keeps the process from ending.
-    dwell.store().set(KEY, b"value")
-    etag = dwell.get(KEY).etag
+    # A request that the application has not answered keeps the process from ending.
+    app.hang()
     with dwell.connect() as connection:
-        connection.ask(f"{KEY}?wait=30", fields={"If-None-Match": etag})
-        dwell.await_waiters(1)
+        connection.ask("/page")
+        app.await_requests(1)
         dwell.signal(signal.SIGTERM)
         until(lambda: run("health", "--admin", admin).returncode == 1, "the process drains")
+        # A supervisor must not kill what ends by itself; a balancer sends it nothing more.
+        alive = run("health", "--live", "--admin", admin)
+        assert (alive.returncode, json.loads(alive.stdout)["status"]) == (0, "draining")
+        assert run("health", "--ready", "--admin", admin).returncode == 1
+        app.release()
+        assert connection.answer().status == 200
     until(lambda: not dwell.is_alive(), "the process ends")
+    assert run("health", "--live", "--admin", admin).returncode == 1
     ended = run("health", "--admin", admin)
     assert (ended.returncode, ended.stderr) == (
         1,

@@ -1,6 +1,6 @@
 //go:build cgo && linux && amd64
 
-// Package prebuilt links the library of package dwell, which is built for glibc 2.17 and newer.
+// Package prebuilt links the library of package dwell, which is built for LIBC.
 package prebuilt
 
 // #cgo LDFLAGS: ${SRCDIR}/libdwell.a -lm -lpthread -ldl

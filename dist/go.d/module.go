@@ -1,6 +1,7 @@
-//go:build cgo && linux && amd64
+//go:build cgo && linux && amd64 && CHOSEN
 
 package dwell
 
-// The library is a module of its own, and is linked with the program.
-import _ "MODULE/lib/linux-amd64"
+// The library is a module of its own, and is linked with the program. The tag musl chooses the one
+// for musl.
+import _ "MODULE/lib/PLATFORM"

@@ -416,8 +416,13 @@ Examples:
   dwell health
       Asks the process whose admin listener is at 127.0.0.1:9090.
   dwell health --admin 10.0.0.5:9090 --timeout 1
+  dwell health --live
+      For a supervisor that restarts what fails: a process that drains is alive.
+  dwell health --ready
+      For a balancer: the process can answer requests.
 
-Exit status: 0 when the process serves, 1 when it drains or does not respond in time.";
+Exit status: 0 when the process serves, 1 when it drains or does not respond in time. With --live, 0
+when it drains.";
 
 const MAN_EXAMPLES: &str = "\
 Examples:
