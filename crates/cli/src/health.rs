@@ -32,7 +32,11 @@ pub(crate) fn run(arguments: &HealthArguments) -> Result<String, String> {
         return Err("server.admin is off: name the address in --admin".to_owned());
     };
     let timeout = Duration::from_secs(arguments.timeout);
-    let path = if arguments.ready { "/-/ready" } else { "/-/health" };
+    let path = if arguments.ready {
+        "/-/ready"
+    } else {
+        "/-/health"
+    };
     let answer = admin::get(&address, path, timeout);
     let answer = answer.map_err(|error| format!("{address}: {error}"))?;
     match answer.status {
