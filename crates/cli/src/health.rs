@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &HealthArguments) -> Result<String, String> {
     }
 }
 
-/// Whether the JSON is that of a process that ends once its requests are answered.
+/// True of the JSON of a process that ends once its requests are answered.
 fn is_draining(health: &str) -> bool {
     serde_json::from_str::<Value>(health).is_ok_and(|health| health["status"] == "draining")
 }
