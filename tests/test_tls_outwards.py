@@ -1,5 +1,6 @@
 """TLS towards the application and the webhook."""
 
+import signal
 import ssl
 import subprocess
 
@@ -119,6 +120,31 @@ def test_a_certificate_that_is_wrong_is_refused_and_told(
     edge.await_metric(1, "dwell_upstream_requests_total", outcome="tls_failed")
     edge.await_metric(1, "dwell_upstream_handshakes_total", outcome="certificate")
     assert app.requests == []
+
+
+def test_a_reload_reads_the_files_again(start_dwell, start_app, tmp_path, pair):
+    other = make_certificate(tmp_path, "other", "127.0.0.1")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(pair[0].read_text())
+    app = start_app()
+    edge = start_dwell(upstream={"url": app.url, "tls_ca": str(trusted)}, server={"pollers": 1})
+    assert edge.get("/page").status == 200
+
+    def reload():
+        generation = edge.metric("dwell_config_generation")
+        edge.signal(signal.SIGHUP)
+        edge.await_metric(generation + 1, "dwell_config_generation")
+
+    reload()
+    assert edge.get("/page").status == 200
+    handshakes = edge.metric("dwell_upstream_handshakes_total", outcome="done")
+    assert handshakes == 1, "the connection stays while the file is the same"
+    trusted.write_text(other[0].read_text())
+    reload()
+    assert edge.get("/page").status == 502, "the application is not trusted any more"
+    trusted.write_text(pair[0].read_text())
+    reload()
+    assert edge.get("/page").status == 200
 
 
 def test_a_server_that_leaves_within_the_handshake_is_told(start_dwell, cleanup, pair):

@@ -22,6 +22,8 @@ pub struct Upstreams {
     retired: Vec<UpstreamGroup>,
     /// The client that follows when there are kinds for it.
     next: Next,
+    /// The newest options.
+    plan: Option<Arc<UpstreamPlan>>,
 }
 
 /// The fate of the client that a loop has.
@@ -29,26 +31,35 @@ pub struct Upstreams {
 enum Next {
     Stays,
     /// It is replaced by one with these options, or by none.
-    Replaced(Option<UpstreamPlan>),
+    Replaced(Option<Arc<UpstreamPlan>>),
 }
 
 impl Upstreams {
     /// Begins with one client, or none. No other component of the loop may use tokens of `kinds`;
     /// twice [`UPSTREAMS_MAX`] of them are enough for one that ends and the one after it.
-    pub fn new(kinds: Range<u8>, plan: Option<&UpstreamPlan>) -> Self {
+    pub fn new(kinds: Range<u8>, plan: Option<Arc<UpstreamPlan>>) -> Self {
         debug_assert!(kinds.len() >= 2 * UPSTREAMS_MAX);
         Self {
-            current: plan.map(|plan| group(kinds.start, plan)),
+            current: plan.as_deref().map(|plan| group(kinds.start, plan)),
             kinds,
             retired: Vec::new(),
             next: Next::Stays,
+            plan,
         }
     }
 
-    /// Goes by another plan for the requests from now on, as soon as that can be.
-    pub fn change(&mut self, context: &mut Context, plan: Option<UpstreamPlan>) {
-        self.next = Next::Replaced(plan);
-        self.settle(context);
+    /// Goes by another plan for the requests from now on, as soon as that can be. The plan that it
+    /// goes by changes nothing.
+    pub fn change(&mut self, context: &mut Context, plan: Option<Arc<UpstreamPlan>>) {
+        let is_same = match (&self.plan, &plan) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        if !is_same {
+            self.plan.clone_from(&plan);
+            self.next = Next::Replaced(plan);
+            self.settle(context);
+        }
     }
 
     /// Lets go of retired clients that have ended, and makes the one that waits.
@@ -61,7 +72,7 @@ impl Upstreams {
         let Some(first) = self.free_kinds(servers.min(UPSTREAMS_MAX)) else {
             return;
         };
-        let next = plan.as_ref().map(|plan| group(first, plan));
+        let next = plan.as_deref().map(|plan| group(first, plan));
         self.next = Next::Stays;
         if let Some(mut before) = std::mem::replace(&mut self.current, next) {
             before.retire(context);
@@ -244,9 +255,9 @@ mod tests {
     /// Enough for two of the largest clients.
     const KINDS: Range<u8> = Token::RESERVED_KIND - 2 * UPSTREAMS_MAX as u8..Token::RESERVED_KIND;
 
-    fn plan(listeners: &[&TcpListener]) -> UpstreamPlan {
+    fn plan(listeners: &[&TcpListener]) -> Arc<UpstreamPlan> {
         let addresses = listeners.iter().map(|it| it.local_addr().unwrap());
-        UpstreamPlan {
+        Arc::new(UpstreamPlan {
             servers: addresses.map(UpstreamOptions::new).collect(),
             options: GroupOptions {
                 failures_max: 3,
@@ -254,7 +265,7 @@ mod tests {
                 health: None,
                 seed: 7,
             },
-        }
+        })
     }
 
     fn request(tag: u64) -> UpstreamRequest {
@@ -273,7 +284,7 @@ mod tests {
         let app = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut event_loop = EventLoop::<()>::new().unwrap();
         let context = event_loop.context();
-        let mut upstreams = Upstreams::new(KINDS, Some(&plan(&[&app])));
+        let mut upstreams = Upstreams::new(KINDS, Some(plan(&[&app])));
         for tag in 0..20 {
             upstreams.send(context, request(tag)).unwrap();
             let servers = vec![&app; 1 + tag as usize % 3];
@@ -295,15 +306,28 @@ mod tests {
     }
 
     #[test]
+    fn the_same_plan_again_changes_nothing() {
+        let app = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        let first = plan(&[&app]);
+        let mut upstreams = Upstreams::new(KINDS, Some(Arc::clone(&first)));
+        upstreams.send(context, request(0)).unwrap();
+        upstreams.change(context, Some(Arc::clone(&first)));
+        assert!(upstreams.retired.is_empty(), "its connections stay");
+        upstreams.change(context, Some(plan(&[&app])));
+        assert_eq!(upstreams.retired.len(), 1);
+    }
+
+    #[test]
     fn where_no_kinds_are_left_the_newest_plan_waits() {
         let app = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut event_loop = EventLoop::<()>::new().unwrap();
         let context = event_loop.context();
-        let most = plan(&[&app; UPSTREAMS_MAX]);
-        let mut upstreams = Upstreams::new(KINDS, Some(&most));
+        let mut upstreams = Upstreams::new(KINDS, Some(plan(&[&app; UPSTREAMS_MAX])));
         for tag in 0..2 {
             upstreams.send(context, request(tag)).unwrap();
-            upstreams.change(context, Some(most.clone()));
+            upstreams.change(context, Some(plan(&[&app; UPSTREAMS_MAX])));
         }
         let servers = |upstreams: &Upstreams| {
             let current = upstreams.current.as_ref();

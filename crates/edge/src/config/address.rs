@@ -18,20 +18,32 @@ pub struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Resolves the host. Blocks, so it is for start-up only.
+    /// Resolves the host. Blocks as long as the resolver of the system does.
     ///
     /// # Errors
     /// The resolver's error, or `NotFound` if the host has no address.
     pub fn resolve(&self) -> io::Result<SocketAddr> {
-        (self.host.as_str(), self.port)
-            .to_socket_addrs()?
-            .next()
-            .ok_or_else(|| {
-                io::Error::new(
-                    io::ErrorKind::NotFound,
-                    format!("no address for {}", self.host),
-                )
-            })
+        self.resolve_all()?.into_iter().next().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("no address for {}", self.host),
+            )
+        })
+    }
+
+    /// All addresses of the host, the preferred one first; may be none. Blocks as
+    /// [`resolve`](Self::resolve) does.
+    ///
+    /// # Errors
+    /// The resolver's error.
+    pub fn resolve_all(&self) -> io::Result<Vec<SocketAddr>> {
+        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+    }
+
+    /// The address, if the host is one and not a name.
+    pub fn literal(&self) -> Option<SocketAddr> {
+        let host = self.host.parse::<IpAddr>().ok()?;
+        Some(SocketAddr::new(host, self.port))
     }
 }
 

@@ -14,6 +14,7 @@ use dwell_memcache::on_loop::{
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_store::{MetaGet, Store};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,6 +168,13 @@ impl Cache {
             }
         }
         flush(client, context, polls, http);
+    }
+
+    /// Goes on with other addresses of the memcached servers, where they are others.
+    pub(super) fn turn_to(&mut self, context: &mut Context, servers: &[SocketAddr]) {
+        if let Some(client) = &mut self.memcached {
+            client.turn_to(context, servers);
+        }
     }
 
     /// Returns true if the client of the source knows the watched keys, and reads them again.

@@ -6,6 +6,7 @@ use crate::metrics::{LoopMetrics, ServerState};
 use crate::polls::Polls;
 use dwell_evloop::{Context, Fleet, Token};
 use dwell_memcache::watch::{ChangeFeed, Resync, ResyncReason, WaitedKeys, WatchState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A loop's part in the hints: each loop reads the keys that it watches; the first one has the
@@ -29,6 +30,13 @@ impl Hints {
             feed,
             waited,
             metrics,
+        }
+    }
+
+    /// Goes on with other addresses of the servers, where they are others.
+    pub(super) fn turn_to(&mut self, context: &mut Context, servers: &[SocketAddr]) {
+        if let Some(feed) = &mut self.feed {
+            feed.turn_to(context, servers);
         }
     }
 

@@ -13,8 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) config: Arc<Config>,
-    /// The servers of the application, with resolved names.
-    pub(crate) upstream: Option<UpstreamPlan>,
+    /// The servers of the application, with resolved names; the same while nothing of it changes.
+    pub(crate) upstream: Option<Arc<UpstreamPlan>>,
+    /// The addresses of the memcached servers, in the order of the configuration.
+    pub(crate) memcached: Vec<SocketAddr>,
     /// Access rules of clients and publishers.
     pub(crate) access: Option<Arc<Access>>,
     /// The certificates of the listeners under TLS; `None` for those of the start.

@@ -113,13 +113,15 @@ impl Edge {
 
     /// Has the loop run by another configuration, as a reload does.
     fn reload(&mut self, change: impl FnOnce(&mut Config)) {
-        let mut config = (*self.driver.settings.newest().config).clone();
+        let newest = self.driver.settings.newest();
+        let mut config = (*newest.config).clone();
         change(&mut config);
         let config = Arc::new(config);
         let published = Published::new(Settings::default());
         self.driver.settings = published.follow();
         published.publish(Settings {
             config,
+            upstream: newest.upstream.clone(),
             ..Settings::default()
         });
         self.turn_for(Duration::ZERO);

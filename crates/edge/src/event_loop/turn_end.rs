@@ -301,13 +301,13 @@ impl EdgeLoop {
         let config = &settings.config;
         let before = self.front.reconfigure(config);
         self.servers.limit(config, self.fleet.loops());
-        if config.upstream != before.upstream {
-            self.upstreams.change(context, settings.upstream.clone());
-            if config.upstream.url != before.upstream.url {
-                let heads = self.metrics.upstream_heads.iter();
-                heads.for_each(Histogram::clear);
-            }
+        self.upstreams.change(context, settings.upstream.clone());
+        if config.upstream.url != before.upstream.url {
+            let heads = self.metrics.upstream_heads.iter();
+            heads.for_each(Histogram::clear);
         }
+        self.cache.turn_to(context, &settings.memcached);
+        self.hints.turn_to(context, &settings.memcached);
         if let Some(access) = &settings.access {
             self.front.polls.change_access(access);
             if let Some(admin) = &mut self.servers.admin {

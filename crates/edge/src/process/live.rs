@@ -1,6 +1,7 @@
 //! Checks that ask the servers of a configuration.
 
 use super::lookups::within;
+use super::names::Names;
 use super::plans::resolve;
 use super::redis::redis_server;
 use crate::config::{Config, PeerAddress};
@@ -151,7 +152,9 @@ impl LiveCheck {
             return;
         };
         let of_lookup = config.clone();
-        let server = self.look_up(&format!("Redis {place}"), move || redis_server(&of_lookup));
+        let server = self.look_up(&format!("Redis {place}"), move || {
+            redis_server(&of_lookup, &mut Names::at_start())
+        });
         let server = match server {
             Some(Ok(Some(server))) => server,
             Some(Err(error)) => {

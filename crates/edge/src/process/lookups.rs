@@ -1,4 +1,5 @@
-//! Lookups of names that end in time, for checks. The resolver of the system has no such bound.
+//! Lookups of names that end in time, for checks and reloads. The resolver of the system has no
+//! such bound.
 
 use super::error::RunError;
 use std::io;

@@ -4,6 +4,7 @@ use super::error::RunError;
 use super::tls::{certificate, content, unusable};
 use crate::config::{ClientTlsFiles, Config, PeerAddress, UpstreamUrl};
 use dwell_evloop::{ClientTls, Connector, Roots};
+use std::hash::{DefaultHasher, Hash, Hasher};
 #[cfg(feature = "sim")]
 use std::path::Path;
 
@@ -67,6 +68,21 @@ pub(super) fn upstream(config: &Config) -> Result<Option<Outward<'_>>, RunError>
     let upstream = &config.upstream;
     let of_files = || Outward::new(upstream.client_tls(), HTTP);
     upstream.is_secure().then(of_files).transpose()
+}
+
+/// A number that is another one when a file of TLS towards the application has changed.
+///
+/// # Errors
+/// [`RunError::Certificate`].
+pub(super) fn upstream_files(config: &Config) -> Result<u64, RunError> {
+    let mut hasher = DefaultHasher::new();
+    let files = config.upstream.client_tls();
+    let named = [files.ca, files.certificate, files.key];
+    for (option, path) in named.into_iter().filter(|_| config.upstream.is_secure()) {
+        let read = path.map(|path| content((path, option))).transpose()?;
+        read.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }
 
 /// The connector for the webhook; `None` where it does not speak TLS.

@@ -4,8 +4,8 @@ use super::error::RunError;
 use super::listeners::Bound;
 use super::notify::Notifier;
 use super::outward;
+use super::peers::Peers;
 use super::plans::resolve;
-use super::redis::RedisServer;
 use super::reload::{ConfigSource, Reloader};
 use super::supervisor::{Files, Supervisor};
 use super::tls::Certificates;
@@ -31,14 +31,14 @@ use crate::responder::ResponseLog;
 use dwell_engine::Http;
 use dwell_engine::websocket::{MessageLimits, WebSocketOptions, WebSockets};
 use dwell_evloop::{Context, EventLoop, Fleet, Listener, Sends, Token};
-use dwell_memcache::on_loop::{Client, ClientOptions, Completion, ServerOptions};
+use dwell_memcache::on_loop::{Client, ClientOptions, Completion};
 use dwell_memcache::watch::{ChangeFeed, WaitedKeys};
 use dwell_store::WatcherId;
 use dwell_store_server::{Kinds as StoreKinds, StoreServer, StoreService};
 use dwell_upstream::Upstreams;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
 
 const STORE_KINDS: StoreKinds = StoreKinds {
     listener: kind::STORE_LISTENER,
@@ -52,24 +52,6 @@ const REDIS_KINDS: dwell_redis::Kinds = dwell_redis::Kinds {
 
 /// Bytes of frames queued for one client, besides the last frame.
 const WEBSOCKET_OUTPUT_BYTES_MAX: usize = 64 * 1024;
-
-/// The memcached servers, whose names are looked up and whose files are read now.
-///
-/// # Errors
-/// A name that is not found, or a file that cannot be used.
-pub(super) fn memcached_servers(config: &Config) -> Result<Vec<ServerOptions>, RunError> {
-    let outward = outward::memcached(config)?;
-    let servers = config.memcached.servers.iter().map(|server| {
-        let connector = |outward: &outward::Outward<'_>| outward.connector(&server.address);
-        Ok(ServerOptions {
-            address: resolve(&server.address, "--memcached")?,
-            host: server.address.host.clone(),
-            weight: server.weight,
-            tls: outward.as_ref().map(connector).transpose()?,
-        })
-    });
-    servers.collect()
-}
 
 /// Inputs from which the components of every loop are made.
 pub(super) struct LoopParts {
@@ -88,8 +70,7 @@ pub(super) struct LoopParts {
     pub(super) demo: Option<Arc<dyn MakePages>>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) memcached: Vec<ServerOptions>,
-    pub(super) redis: Option<RedisServer>,
+    pub(super) peers: Peers,
 }
 
 impl LoopParts {
@@ -123,7 +104,7 @@ impl LoopParts {
             (Some(service), Some(watcher)) => {
                 Source::Embedded(Arc::clone(service.store()), watcher)
             }
-            _ if self.redis.is_some() => Source::Redis,
+            _ if self.peers.redis.is_some() => Source::Redis,
             _ => Source::Memcached,
         };
         let seed = dwell_evloop::seed();
@@ -142,7 +123,7 @@ impl LoopParts {
             front,
             cache: Cache::new(source, remote, sweep_interval, Arc::clone(&metrics)),
             hints: Hints::new(feed, self.waited.clone(), Arc::clone(&metrics)),
-            upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.as_ref()),
+            upstreams: Upstreams::new(UPSTREAM_KINDS, self.settings.newest().upstream.clone()),
             presence: self.presence(index, seed)?,
             output,
             metrics,
@@ -296,7 +277,7 @@ impl LoopParts {
 
     /// Makes the supervisor of the process, for the first loop.
     fn supervisor(&self, source: Option<ConfigSource>) -> Supervisor {
-        let reloader = source.map(|source| Arc::new(self.reloader(source)));
+        let reloader = Arc::new(self.reloader(source));
         let notifier = Notifier::from_environment().map(Arc::new);
         let upgrader = Upgrader {
             fleet: Arc::clone(&self.fleet),
@@ -326,9 +307,10 @@ impl LoopParts {
     }
 
     /// Makes the reloader of the configuration.
-    pub(super) fn reloader(&self, source: ConfigSource) -> Reloader {
+    pub(super) fn reloader(&self, source: Option<ConfigSource>) -> Reloader {
         Reloader {
             source,
+            servers: Mutex::new(self.peers.found.clone()),
             fleet: Arc::clone(&self.fleet),
             settings: Arc::clone(&self.settings),
             handoff: Arc::clone(&self.handoff),
@@ -401,8 +383,8 @@ impl LoopParts {
             request_bytes_max: self.request_bytes_max(),
             ..ClientOptions::default()
         };
-        let mut client =
-            Client::new(kind::MEMCACHED, &self.memcached, options).map_err(RunError::Memcached)?;
+        let mut client = Client::new(kind::MEMCACHED, &self.peers.memcached, options)
+            .map_err(RunError::Memcached)?;
         // Connects at once, so that the first poll does not wait for it.
         client.flush(context, &mut |_: &mut Context, _: Completion<'_>| {});
         Ok(Some(client))
@@ -410,7 +392,7 @@ impl LoopParts {
 
     /// Makes the client of Redis, if values come from there.
     fn redis(&self, context: &mut Context, metrics: &Arc<LoopMetrics>) -> Option<RedisCache> {
-        let server = self.redis.as_ref()?;
+        let server = self.peers.redis.as_ref()?;
         let (endpoint, mut options) = (server.endpoint.clone(), server.options.clone());
         options.kept_bytes_max = share(options.kept_bytes_max, self.loops);
         let cells = Arc::clone(&metrics.redis);
@@ -427,7 +409,7 @@ impl LoopParts {
         let memcached = &self.config.memcached;
         Some(ChangeFeed::new(
             kind::CHANGE_FEED,
-            &self.memcached,
+            &self.peers.memcached,
             Arc::clone(waited),
             self.loops,
             Arc::clone(&self.metrics.of_loop(index).feed),

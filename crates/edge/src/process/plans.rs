@@ -1,6 +1,7 @@
 //! Parts of the configuration with resolved names, and with the shares of one loop.
 
 use super::error::RunError;
+use super::names::Names;
 use super::outward;
 use crate::config::{Config, PeerAddress, UpstreamUrl, share};
 use crate::descriptors::Descriptors;
@@ -16,6 +17,7 @@ pub(super) fn upstream_plan(
     config: &Config,
     loops: usize,
     descriptors: &Descriptors,
+    names: &mut Names,
 ) -> Result<Option<UpstreamPlan>, RunError> {
     let upstream = &config.upstream;
     let descriptor_bound = descriptors.bounds(config).upstream;
@@ -46,7 +48,7 @@ pub(super) fn upstream_plan(
                 field_count_max: upstream.answer_header_count_max,
                 ..HeadLimits::default()
             },
-            ..UpstreamOptions::new(resolve(&url.address, "--upstream")?)
+            ..UpstreamOptions::new(names.resolve(&url.address, "--upstream")?)
         })
     };
     let servers = upstream.url.iter().map(server);
@@ -63,6 +65,33 @@ pub(super) fn upstream_plan(
     };
     let is_there = !servers.is_empty();
     Ok(is_there.then_some(UpstreamPlan { servers, options }))
+}
+
+/// The servers whose names a reload looks up, with the options that name them.
+pub(super) fn looked_up(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> {
+    let upstreams = config.upstream.url.iter();
+    let upstreams = upstreams.map(|url| (&url.address, "--upstream"));
+    let memcached = config.memcached.servers.iter();
+    upstreams.chain(memcached.map(|server| (&server.address, "--memcached")))
+}
+
+/// The addresses of the memcached servers, in the order of the configuration.
+///
+/// # Errors
+/// [`RunError::Resolve`].
+pub(super) fn memcached_addresses(
+    config: &Config,
+    names: &mut Names,
+) -> Result<Vec<SocketAddr>, RunError> {
+    let servers = config.memcached.servers.iter();
+    let addresses = servers.map(|server| names.resolve(&server.address, "--memcached"));
+    addresses.collect()
+}
+
+/// Returns true if two plans of the same options are for the same servers.
+pub(super) fn is_at_same_addresses(one: &UpstreamPlan, other: &UpstreamPlan) -> bool {
+    let one = one.servers.iter().map(|server| server.address);
+    one.eq(other.servers.iter().map(|server| server.address))
 }
 
 /// Resolves the address of a server.

@@ -2,7 +2,8 @@
 
 use super::error::RunError;
 use super::lookups::LookupTime;
-use super::plans::resolve;
+use super::names::Names;
+use super::plans::{looked_up, resolve};
 use super::redis::redis_server;
 use super::{outward, privileges, store, tls};
 use crate::access::Access;
@@ -31,7 +32,9 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
     let time = LookupTime::new(LOOKUPS_LIMIT);
     if let Some(place) = config.redis.place() {
         let of_lookup = config.clone();
-        let server = time.look_up((place, "[redis]"), move || redis_server(&of_lookup));
+        let server = time.look_up((place, "[redis]"), move || {
+            redis_server(&of_lookup, &mut Names::at_start())
+        });
         found.extend(server.err());
     }
     for (name, option) in names(config) {
@@ -85,16 +88,9 @@ pub fn descriptor_warning(config: &Config) -> Option<String> {
 
 /// The servers in the configuration, with their options.
 fn names(config: &Config) -> impl Iterator<Item = (&PeerAddress, &'static str)> {
-    let upstream = config
-        .upstream
-        .url
-        .iter()
-        .map(|url| (&url.address, "--upstream"));
-    let servers = config.memcached.servers.iter();
-    let memcached = servers.map(|server| (&server.address, "--memcached"));
     let webhook = config.presence.webhook_url.iter();
     let webhook = webhook.map(|url| (&url.address, "presence.webhook_url"));
-    upstream.chain(memcached).chain(webhook)
+    looked_up(config).chain(webhook)
 }
 
 /// Checks that a file can be created in the folder of `path`.

@@ -1,8 +1,8 @@
 //! The Redis server of the configuration, whose name is looked up and whose password is read.
 
 use super::error::RunError;
+use super::names::Names;
 use super::outward;
-use super::plans::resolve;
 use crate::config::{Config, RedisConfig, RedisTracking, RedisUrl};
 use dwell_redis::{Announced, ClientOptions, Endpoint};
 use std::fs;
@@ -22,10 +22,13 @@ pub(super) struct RedisServer {
 ///
 /// # Errors
 /// A name that is not found, or a file that cannot be used.
-pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunError> {
+pub(super) fn redis_server(
+    config: &Config,
+    names: &mut Names,
+) -> Result<Option<RedisServer>, RunError> {
     let redis = &config.redis;
     let mut left_out = Vec::new();
-    let Some(endpoint) = endpoint(redis, &mut left_out)? else {
+    let Some(endpoint) = endpoint(redis, &mut left_out, names)? else {
         return Ok(None);
     };
     let default = ClientOptions::default();
@@ -58,8 +61,11 @@ pub(super) fn redis_server(config: &Config) -> Result<Option<RedisServer>, RunEr
 ///
 /// # Errors
 /// As [`redis_server`].
-pub(super) fn redis_at_start(config: &Config) -> Result<Option<RedisServer>, RunError> {
-    let server = redis_server(config)?;
+pub(super) fn redis_at_start(
+    config: &Config,
+    names: &mut Names,
+) -> Result<Option<RedisServer>, RunError> {
+    let server = redis_server(config, names)?;
     for reason in server.iter().flat_map(|server| &server.left_out) {
         tracing::warn!("a server of Redis is left out: {reason}");
     }
@@ -79,12 +85,16 @@ fn announced(redis: &RedisConfig) -> Announced {
 }
 
 /// The server, the Sentinels that know it, or servers of the cluster.
-fn endpoint(redis: &RedisConfig, left_out: &mut Vec<String>) -> Result<Option<Endpoint>, RunError> {
-    let sentinels = several(&redis.sentinels, "redis.sentinels", left_out)?;
-    let cluster = several(&redis.cluster, "redis.cluster", left_out)?;
+pub(super) fn endpoint(
+    redis: &RedisConfig,
+    left_out: &mut Vec<String>,
+    names: &mut Names,
+) -> Result<Option<Endpoint>, RunError> {
+    let sentinels = several(&redis.sentinels, "redis.sentinels", left_out, names)?;
+    let cluster = several(&redis.cluster, "redis.cluster", left_out, names)?;
     Ok(match (&redis.url, &redis.sentinel_name) {
         (Some(RedisUrl::Tcp(address) | RedisUrl::Secure(address)), _) => {
-            Some(Endpoint::Tcp(resolve(address, "--redis")?))
+            Some(Endpoint::Tcp(names.resolve(address, "--redis")?))
         }
         (Some(RedisUrl::Unix(path)), _) => Some(Endpoint::Unix(path.clone())),
         (None, Some(name)) if !sentinels.is_empty() => Some(Endpoint::Primary {
@@ -101,11 +111,12 @@ fn several(
     urls: &[RedisUrl],
     option: &'static str,
     left_out: &mut Vec<String>,
+    names: &mut Names,
 ) -> Result<Vec<SocketAddr>, RunError> {
     let (mut found, mut unknown) = (Vec::new(), None);
     for url in urls {
         if let RedisUrl::Tcp(address) | RedisUrl::Secure(address) = url {
-            match resolve(address, option) {
+            match names.resolve(address, option) {
                 Ok(address) if found.contains(&address) => {}
                 Ok(address) => found.push(address),
                 Err(error) => {

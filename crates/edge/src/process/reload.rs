@@ -6,11 +6,13 @@
 
 use super::error::RunError;
 use super::listeners::listen_at;
-use super::plans::upstream_plan;
+use super::names::{Addresses, Names};
+use super::outward;
+use super::plans::{is_at_same_addresses, looked_up, memcached_addresses, upstream_plan};
 use super::store::credentials;
 use super::tls::{self, Certificates};
 use crate::access::Access;
-use crate::config::{self, Config, FlagValue};
+use crate::config::{self, Config, FlagValue, PeerAddress};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{Listening, Message, Settings};
 use crate::handoff::Handoff;
@@ -22,7 +24,7 @@ use dwell_store_server::{StoreService, snapshot};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, thread};
 
 /// Source of the configuration of a process.
@@ -37,7 +39,10 @@ pub struct ConfigSource {
 /// Reloads the configuration on request.
 #[derive(Debug)]
 pub(crate) struct Reloader {
-    pub(crate) source: ConfigSource,
+    /// Absent if the configuration has no file: names are looked up, and no more.
+    pub(crate) source: Option<ConfigSource>,
+    /// The servers as they were found last.
+    pub(super) servers: Mutex<FoundServers>,
     pub(crate) fleet: Arc<Fleet<Message>>,
     pub(crate) settings: Arc<Published<Settings>>,
     pub(crate) handoff: Arc<Handoff>,
@@ -49,6 +54,14 @@ pub(crate) struct Reloader {
     pub(crate) certificates: Arc<Certificates>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
+}
+
+/// The addresses of servers, and what else of them is not in the configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FoundServers {
+    pub(super) addresses: Addresses,
+    /// A number that stands for the files of TLS towards the application.
+    pub(super) upstream_files: u64,
 }
 
 /// Reason why a reload has failed.
@@ -98,13 +111,16 @@ impl Reloader {
     }
 
     fn reload(&self) {
-        let file = self.source.file.display();
         let _changes = self.settings.lock_changes();
+        let Some(source) = &self.source else {
+            return self.look_up_again();
+        };
+        let file = source.file.display();
         if self.handoff.sender().is_some() {
             tracing::warn!(%file, "not read: another process serves");
             return;
         }
-        match self.try_reload() {
+        match self.try_reload(source) {
             Ok(generation) => {
                 self.metrics.reloads().count(true);
                 tracing::info!(%file, generation, "configuration read");
@@ -116,9 +132,32 @@ impl Reloader {
         }
     }
 
+    /// Looks names up again. The configuration stays, and is applied again if one has another
+    /// address.
+    fn look_up_again(&self) {
+        if self.handoff.sender().is_some() {
+            return;
+        }
+        let config = Arc::clone(&self.settings.newest().config);
+        let mut names = Names::again(self.found().addresses, PeerAddress::resolve_all);
+        let found = looked_up(&config).try_for_each(|(name, option)| {
+            names.resolve(name, option)?;
+            Ok(())
+        });
+        let taken = found.and_then(|()| {
+            if names.is_as_before() {
+                names.finish();
+                return Ok(());
+            }
+            self.take((*config).clone()).map(drop)
+        });
+        if let Err(error) = taken {
+            tracing::error!("the servers before stay: {error}");
+        }
+    }
+
     /// Reloads, and returns the generation that was published. All steps that can fail come first.
-    fn try_reload(&self) -> Result<u64, ReloadError> {
-        let source = &self.source;
+    fn try_reload(&self, source: &ConfigSource) -> Result<u64, ReloadError> {
         let config = config::load(Some(&source.file), &source.flags);
         self.take(config.map_err(ReloadError::Config)?)
             .map_err(ReloadError::Run)
@@ -132,13 +171,18 @@ impl Reloader {
         for option in config.keep_what_needs_a_restart(running) {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }
-        // The files of TLS may have changed.
-        let is_same = config.upstream == running.upstream && !config.upstream.is_secure();
-        let upstream = if is_same {
-            before.upstream.clone()
-        } else {
-            upstream_plan(&config, self.fleet.loops(), &self.descriptors)?
+        let found = self.found();
+        let mut names = Names::again(found.addresses, PeerAddress::resolve_all);
+        let plan = upstream_plan(&config, self.fleet.loops(), &self.descriptors, &mut names)?;
+        let upstream_files = outward::upstream_files(&config)?;
+        let is_same = config.upstream == running.upstream && upstream_files == found.upstream_files;
+        let upstream = match (&before.upstream, plan) {
+            (Some(before), Some(plan)) if is_same && is_at_same_addresses(before, &plan) => {
+                Some(Arc::clone(before))
+            }
+            (_, plan) => plan.map(Arc::new),
         };
+        let memcached = memcached_addresses(&config, &mut names)?;
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;
         let pairs = tls::read(&config)?;
         let tickets = tls::read_tickets(&config)?;
@@ -173,18 +217,28 @@ impl Reloader {
         }
         self.certificates.replace(pairs, tickets, &config);
         self.metrics.name_upstreams(&config.upstream.url);
+        *self.servers.lock().unwrap_or_else(PoisonError::into_inner) = FoundServers {
+            addresses: names.finish(),
+            upstream_files,
+        };
         let addresses: Vec<_> = client_addresses(&config).map(|(at, _)| at).collect();
         before.hand_on(&mut listeners, &addresses);
         let acceptor = self.certificates.acceptor_for(&config);
         let generation = self.settings.publish(Settings {
             config: Arc::new(config),
             upstream,
+            memcached,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
             acceptor: Some(acceptor),
         });
         self.fleet.wake_all();
         Ok(generation)
+    }
+
+    fn found(&self) -> FoundServers {
+        let servers = self.servers.lock();
+        servers.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -4,9 +4,8 @@ use super::daemon::PidFile;
 use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
-use super::parts::{LoopParts, memcached_servers};
-use super::plans::upstream_plan;
-use super::redis::redis_at_start;
+use super::parts::LoopParts;
+use super::peers::Peers;
 use super::reload::ConfigSource;
 use super::run_lines::RunLines;
 use super::tls::Certificates;
@@ -142,9 +141,11 @@ impl EdgeServer {
         if let Some(service) = &service {
             service.listens(std::mem::take(&mut bound.store_at));
         }
+        let peers = Peers::find(&config, loops, &descriptors)?;
         let settings = Settings {
             config: Arc::clone(&config),
-            upstream: upstream_plan(&config, loops, &descriptors)?,
+            upstream: peers.upstream.clone(),
+            memcached: peers.memcached_addresses(),
             access: Some(Arc::clone(&gate)),
             ..Settings::default()
         };
@@ -153,8 +154,7 @@ impl EdgeServer {
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),
-            memcached: memcached_servers(&config)?,
-            redis: redis_at_start(&config)?,
+            peers,
             config,
             metrics,
             service,
@@ -170,7 +170,7 @@ impl EdgeServer {
         Ok(Self {
             loops: parts.edge_loops(event_loops, &mut bound, source)?,
             #[cfg(feature = "sim")]
-            reloader: parts.reloader(ConfigSource::default()),
+            reloader: parts.reloader(None),
             access: parts.access,
             fleet: parts.fleet,
             settings: parts.settings,

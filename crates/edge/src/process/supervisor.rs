@@ -21,8 +21,7 @@ use std::time::Duration;
 /// Supervision of the process, on its first loop.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    /// Absent if the configuration has no file.
-    reloader: Option<Arc<Reloader>>,
+    reloader: Arc<Reloader>,
     upgrader: Arc<Upgrader>,
     /// Absent without a service manager.
     notifier: Option<Arc<Notifier>>,
@@ -35,9 +34,9 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes a supervisor; without a `reloader` the configuration is not reloaded.
+    /// Makes a supervisor.
     pub(crate) fn new(
-        reloader: Option<Arc<Reloader>>,
+        reloader: Arc<Reloader>,
         upgrader: Arc<Upgrader>,
         notifier: Option<Arc<Notifier>>,
         fleet: Arc<Fleet<Message>>,
@@ -85,22 +84,23 @@ impl Supervise for Supervisor {
         if signal != SIGHUP {
             return false;
         }
-        let Some(reloader) = &self.reloader else {
+        if self.reloader.source.is_none() {
             tracing::info!("no configuration is read again: there is no --config FILE");
             self.read_again(|files, config| {
                 files.open_log(config);
                 files.read_credentials(config);
                 files.certificates.look();
             });
+            self.reloader.ask(|| {});
             return true;
-        };
+        }
         let Some(notifier) = self.notifier.clone() else {
-            reloader.ask(|| {});
+            self.reloader.ask(|| {});
             return true;
         };
         notifier.reloading();
         let metrics = Arc::clone(&self.metrics);
-        reloader.ask(move || notifier.ready(status(&metrics)));
+        self.reloader.ask(move || notifier.ready(status(&metrics)));
         true
     }
 

@@ -1,5 +1,7 @@
 //! The component that a driver owns.
 
+use std::net::SocketAddr;
+
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use dwell_proto::memcache::encode::request::{self, MetaLine, StoreOptions};
 use dwell_proto::memcache::{ArithmeticMode, Key, StoreVerb};
@@ -279,6 +281,17 @@ impl Client {
         let (servers, options) = (&mut self.servers, &self.options);
         self.asked
             .retain(|index| servers[*index].flush(context, options, sink));
+    }
+
+    /// Goes on with other addresses of the servers, which stay where they are on the ring; a server
+    /// whose address is the same keeps its connection.
+    ///
+    /// Shape: one for each server, in the order they were given. What was sent to a server at its
+    /// old address is answered from there, and what follows waits for that.
+    pub fn turn_to(&mut self, context: &mut Context, addresses: &[SocketAddr]) {
+        for (server, address) in self.servers.iter_mut().zip(addresses) {
+            server.turn_to(context, *address, &self.options);
+        }
     }
 
     /// Takes readiness of a token of this client's kind.

@@ -67,6 +67,12 @@ impl Connection {
         !self.in_flight.is_empty()
     }
 
+    /// Returns true if a reply is owed to an operation.
+    pub(crate) fn owes_operations(&self) -> bool {
+        let mut owed = self.in_flight.iter();
+        owed.any(|flight| flight.batch.form() != Form::Probe)
+    }
+
     /// Returns the instant at which the connection fails; `None` while nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // Operations may wait behind a probe that has more time than they have.

@@ -42,6 +42,8 @@ pub(crate) struct Server {
     full: Vec<Batch>,
     /// Since when operations wait for the answers that are in progress.
     held_since: Option<Instant>,
+    /// The connection is to an address that the server had before, and ends when it owes nothing.
+    is_leaving: bool,
 }
 
 impl Server {
@@ -71,7 +73,35 @@ impl Server {
             commands: Batch::new(Form::Commands),
             full: Vec::new(),
             held_since: None,
+            is_leaving: false,
         }
+    }
+
+    /// Goes on at another address.
+    pub(crate) fn turn_to(
+        &mut self,
+        context: &mut Context,
+        address: SocketAddr,
+        options: &ClientOptions,
+    ) {
+        if address != self.address {
+            self.address = address;
+            self.is_leaving = true;
+            self.leave(context, options);
+        }
+    }
+
+    /// Connects to the address of now, if the connection to another one owes nothing any more.
+    fn leave(&mut self, context: &mut Context, options: &ClientOptions) {
+        let owes = self.connection.as_ref();
+        if !self.is_leaving || owes.is_some_and(Connection::owes_operations) {
+            return;
+        }
+        if self.connection.take().is_some() {
+            context.disarm(self.token);
+            self.next_token();
+        }
+        self.connect(context, options);
     }
 
     pub(crate) fn handshake_error(&self) -> Option<&str> {
@@ -173,6 +203,9 @@ impl Server {
     /// the operations that come meanwhile. Behind few it goes at once: that the server and its
     /// client work at the same time is worth more than a call.
     fn is_to_be_held(&self, options: &ClientOptions) -> bool {
+        if self.is_leaving && self.connection.is_some() {
+            return true;
+        }
         let begun = self.gets.len() + self.meta_gets.len() + self.commands.len();
         let under_way = self.ledger.operations.saturating_sub(begun);
         begun < options.held_max.min(under_way / UNDER_WAY_PER_HELD)
@@ -237,6 +270,7 @@ impl Server {
 
     /// Begins a connection attempt.
     pub(crate) fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
+        self.is_leaving = false;
         let connected = Stream::connect(self.address).and_then(|mut stream| {
             if let Some(connector) = &self.tls {
                 stream.secure_client(connector)?;
@@ -273,6 +307,7 @@ impl Server {
             result = self.receive(context, readiness, sink);
         }
         self.settle(context, result, sink);
+        self.leave(context, options);
     }
 
     /// The deadline has passed.
@@ -454,11 +489,15 @@ impl Server {
     /// Makes the token of the old connection stale, so that its events have no effect, and sets the
     /// time of the next attempt.
     fn reconnect_later(&mut self, context: &mut Context) {
+        self.next_token();
+        let delay = self.backoff.delay(self.ledger.breaker.failures());
+        context.arm(self.token, delay);
+    }
+
+    fn next_token(&mut self) {
         let generation = self.token.generation().wrapping_add(1);
         self.token = Token::new(self.token.kind(), generation, self.token.index());
         self.armed = None;
-        let delay = self.backoff.delay(self.ledger.breaker.failures());
-        context.arm(self.token, delay);
     }
 
     fn set_deadline(&mut self, context: &mut Context) {

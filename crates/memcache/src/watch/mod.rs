@@ -31,6 +31,7 @@ use connection::Place;
 use dwell_evloop::{Context, Readiness, Token};
 use findings::{Findings, Found};
 use server::{Purpose, WatchedServer};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,18 @@ impl ChangeFeed {
             self.is_awake = true;
             self.idle_beats = 0;
             self.go_on(context);
+        }
+    }
+
+    /// Goes on with other addresses of the servers; one whose address is the same keeps its
+    /// connections.
+    ///
+    /// Shape: one for each server, in the order they were given.
+    pub fn turn_to(&mut self, context: &mut Context, addresses: &[SocketAddr]) {
+        for (server, address) in self.servers.iter_mut().zip(addresses) {
+            if server.turn_to(context, *address) && self.is_awake {
+                server.go_on(context, self.connect_timeout);
+            }
         }
     }
 

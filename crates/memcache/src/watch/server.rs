@@ -5,6 +5,7 @@ use super::findings::Findings;
 use super::statistics::Statistics;
 use super::subscription::{Watch, WatchState};
 use dwell_evloop::{Context, Readiness, Token};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The two connections to one server.
@@ -70,6 +71,17 @@ impl WatchedServer {
     pub(super) fn go_on(&mut self, context: &mut Context, timeout: Duration) {
         self.watch.begin(context, timeout);
         self.statistics.ask(context, timeout);
+    }
+
+    /// Goes on at another address; returns true if it is another one.
+    pub(super) fn turn_to(&mut self, context: &mut Context, address: SocketAddr) -> bool {
+        let is_other = address != self.watch.address();
+        if is_other {
+            self.watch.turn_to(context, address);
+            self.statistics.turn_to(context, address);
+            (self.lines, self.silences) = (0, 0);
+        }
+        is_other
     }
 
     pub(super) fn end(&mut self, context: &mut Context) {

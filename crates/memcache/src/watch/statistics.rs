@@ -6,6 +6,7 @@ use super::metrics::ResyncReason;
 use super::pace::Pace;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{Reply, ReplyLimits, ResponseDecoder};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Asks again and again, and compares.
@@ -59,6 +60,13 @@ impl Statistics {
     /// Ends the connection, with nothing to come after it.
     pub(super) fn end(&mut self, context: &mut Context) {
         self.drop_connection(context);
+    }
+
+    /// Ends the connection; the next one is to another address, whose figures begin anew.
+    pub(super) fn turn_to(&mut self, context: &mut Context, address: SocketAddr) {
+        self.drop_connection(context);
+        self.place.address = address;
+        self.last = None;
     }
 
     fn connect(&mut self, context: &mut Context, timeout: Duration) {

@@ -6,6 +6,7 @@ use super::metrics::ResyncReason;
 use super::pace::Pace;
 use dwell_evloop::{Context, Readiness, Token};
 use dwell_proto::memcache::{WatchDecoder, WatchLine};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// One watch: made, asked for, told; or refused, and asked for again much later.
@@ -70,6 +71,10 @@ impl Watch {
         }
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.place.address
+    }
+
     pub(super) fn state(&self) -> WatchState {
         match self.phase {
             Phase::Told => WatchState::Told,
@@ -99,6 +104,13 @@ impl Watch {
         if self.phase != Phase::Refused {
             self.drop_connection(context);
         }
+    }
+
+    /// Ends the connection; the next one is to another address.
+    pub(super) fn turn_to(&mut self, context: &mut Context, address: SocketAddr) {
+        self.drop_connection(context);
+        self.place.address = address;
+        self.is_refusal_logged = false;
     }
 
     fn connect(&mut self, context: &mut Context, timeout: Duration) {

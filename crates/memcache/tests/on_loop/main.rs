@@ -10,6 +10,7 @@ mod harness;
 mod holding;
 mod limits;
 mod memcached;
+mod moving;
 mod reconnect;
 mod replies;
 #[cfg(feature = "tls")]
