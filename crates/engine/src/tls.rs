@@ -74,7 +74,7 @@
 //! #     }
 //! #     fn message(&mut self, _: &mut Context, (): ()) {}
 //! # }
-//! # let roots = Roots::from_pem(include_bytes!("../../tls/tests/data/certificate.pem"))?;
+//! # let roots = Roots::from_pem(dwell_testkit::pem::CERTIFICATE)?;
 //! # let connector = ClientTls::new(&roots, None, &[])?.connector("localhost")?;
 //! # let mut event_loop = EventLoop::new()?;
 //! # let mut driver = Alone(Streams::new(0, 1, StreamLimits::default()), Reader::default());
@@ -160,8 +160,8 @@ struct Shared {
 /// ```
 /// use dwell_engine::tls::{Tls, TlsError};
 ///
-/// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-/// # let key = include_bytes!("../../tls/tests/data/key.pem");
+/// # let certificate = dwell_testkit::pem::CERTIFICATE;
+/// # let key = dwell_testkit::pem::KEY;
 /// let tls = Tls::builder().certificate_pem(certificate, key).handshakes_max(200).build()?;
 /// // Processes that are forked from here resume sessions of one another.
 /// tls.make_ticket_keys();
@@ -248,8 +248,8 @@ impl Tls {
     /// ```
     /// use dwell_engine::tls::Tls;
     ///
-    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// tls.with_http2().reload()?;
     /// # Ok::<(), dwell_engine::tls::TlsError>(())
@@ -273,8 +273,8 @@ impl Tls {
     /// use dwell_engine::tls::Tls;
     /// use dwell_evloop::Stream;
     ///
-    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// let (client, _peer) = std::os::unix::net::UnixStream::pair()?;
     /// let mut stream = Stream::from_descriptor(client.into())?;
@@ -369,9 +369,9 @@ impl TlsBuilder {
     /// ```
     /// use dwell_engine::tls::{ClientCertificates, Tls, TlsError};
     ///
-    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
-    /// # let authority = include_bytes!("../../tls/tests/data/client_ca.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
+    /// # let authority = dwell_testkit::pem::CLIENT_AUTHORITY;
     /// let builder = Tls::builder().certificate_pem(certificate, key);
     /// builder.clone().client_ca_pem(ClientCertificates::Optional, authority).build()?;
     /// let wrong = builder.client_ca_pem(ClientCertificates::Optional, "no certificate").build();
@@ -395,8 +395,8 @@ impl TlsBuilder {
     /// use dwell_engine::PeerCertificates;
     /// use dwell_engine::tls::{ClientCertificates, Tls, TlsError};
     ///
-    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let builder = Tls::builder().certificate_pem(certificate, key);
     /// builder.unverified_clients(ClientCertificates::Required).build()?;
     ///
@@ -418,8 +418,8 @@ impl TlsBuilder {
     /// ```
     /// use dwell_engine::tls::{Tls, TlsError};
     ///
-    /// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).keep_server_names().build()?;
     /// # let _ = tls;
     /// # Ok::<(), TlsError>(())
@@ -476,7 +476,7 @@ impl TlsBuilder {
 /// ```
 /// use dwell_engine::tls::{TlsClient, TlsError};
 ///
-/// # let certificate = include_bytes!("../../tls/tests/data/certificate.pem");
+/// # let certificate = dwell_testkit::pem::CERTIFICATE;
 /// // Trusts a server of its own, whatever name it is connected to by.
 /// let client = TlsClient::builder().ca_pem(certificate).server_name("dwell.test").build()?;
 /// # let _ = client;

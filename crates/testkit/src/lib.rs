@@ -8,6 +8,7 @@ mod beside;
 #[cfg(feature = "serving")]
 mod example;
 mod memcached;
+pub mod pem;
 #[cfg(feature = "rig")]
 mod rig;
 mod scripted;

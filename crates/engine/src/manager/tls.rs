@@ -17,8 +17,8 @@ impl Manager {
     /// use dwell_engine::tls::{Tls, TlsClient};
     /// use std::time::Duration;
     ///
-    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// let (tell, told) = std::sync::mpsc::channel();
     /// let mut manager = Manager::new(move |conn, event| match event {
@@ -59,8 +59,8 @@ impl Manager {
     /// use dwell_engine::tls::{Tls, TlsClient};
     /// use std::time::Duration;
     ///
-    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// let client = TlsClient::builder().ca_pem(certificate).build()?;
     /// let (tell, told) = std::sync::mpsc::channel();
@@ -131,8 +131,8 @@ impl Manager {
     /// use dwell_engine::websocket::UpgradeOptions;
     /// use std::time::Duration;
     ///
-    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// let client = TlsClient::builder().ca_pem(certificate).build()?;
     /// let (tell, told) = std::sync::mpsc::channel();

@@ -319,8 +319,8 @@ impl ServerBuilder {
     ///     }
     /// }
     /// #
-    /// # let certificate = include_bytes!("../../../tls/tests/data/certificate.pem");
-    /// # let key = include_bytes!("../../../tls/tests/data/key.pem");
+    /// # let certificate = dwell_testkit::pem::CERTIFICATE;
+    /// # let key = dwell_testkit::pem::KEY;
     /// # let tls = Tls::builder().certificate_pem(certificate, key).build()?;
     /// # let _builders = [Some(&tls), None].map(|tls| everywhere(Server::builder(), tls));
     /// # Ok::<(), dwell_engine::tls::TlsError>(())
