@@ -150,6 +150,7 @@ impl Polls {
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let routes = Routes::new(&config);
         let responses = Arc::new(Responses::new(log, &routes));
+        let spread = Spread::new(seed, config.limits.waiters_max);
         Self {
             config,
             routes,
@@ -161,7 +162,7 @@ impl Polls {
             delivery: Delivery::default(),
             gate,
             publisher: Publisher::new(),
-            spread: Spread::new(seed),
+            spread,
             scratch: Scratch::default(),
         }
     }
@@ -179,6 +180,7 @@ impl Polls {
         self.responses.figures.tell_nobody(&log.metrics);
         self.waiters.by_route.tell_again();
         self.responses = Arc::new(self.responses.reconfigured(log, &self.routes));
+        self.spread.set_waiters_max(config.limits.waiters_max);
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.held_max);
         self.misses.reconfigure(&self.config.routes, rooms);

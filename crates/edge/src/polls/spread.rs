@@ -1,6 +1,7 @@
 //! Spread of times, so that clients that were held together do not return together.
 
-use super::waiters::BUSY;
+use super::waiters::{BUSY, TOO_MANY_WAIT};
+use crate::log::LogThrottle;
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use crate::retry_after::RetryAfter;
@@ -15,14 +16,24 @@ use std::time::Duration;
 pub(super) struct Spread {
     random: Random,
     retry_after: RetryAfter,
+    /// Refusals at `limits.waiters_max`.
+    full: LogThrottle,
+    waiters_max: usize,
 }
 
 impl Spread {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, waiters_max: usize) -> Self {
         Self {
             random: Random::new(seed),
             retry_after: RetryAfter::new(seed.rotate_left(16)),
+            full: LogThrottle::default(),
+            waiters_max,
         }
+    }
+
+    /// Goes by another limit of waits, which the log has.
+    pub(super) fn set_waiters_max(&mut self, waiters_max: usize) {
+        self.waiters_max = waiters_max;
     }
 
     /// `wait` and up to a sixteenth more.
@@ -58,6 +69,16 @@ impl Spread {
     ) {
         let seconds = self.retry_after.next(context.now());
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
+        if reason == TOO_MANY_WAIT
+            && let Some(refused) = self.full.note(context.now())
+        {
+            let limit = self.waiters_max;
+            tracing::warn!(
+                refused,
+                limit,
+                "limits.waiters_max is reached: polls get 503"
+            );
+        }
     }
 
     /// As [`refuse`](Self::refuse), for a poll or stream that ends by it.
@@ -88,7 +109,7 @@ mod tests {
 
     #[test]
     fn times_stay_within_their_bounds_and_differ() {
-        let mut spread = Spread::new(1);
+        let mut spread = Spread::new(1, 1);
         let time = Duration::from_secs(16);
         let (mut later, mut around) = (Vec::new(), Vec::new());
         for _ in 0..1000 {
