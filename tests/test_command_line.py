@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import tomllib
@@ -9,7 +10,8 @@ import tomllib
 import pytest
 
 from support import ports
-from support.dwell import BINARY
+from support.dwell import BINARY, Dwell
+from support.wait import accepts
 
 FILE = """\
 [server]
@@ -215,6 +217,18 @@ def test_an_absent_key_is_one(start_dwell):
     assert run("mc", "-s", store, "get", "absent").returncode == 1
     dwell.store().set("present", b"value")
     assert run("mc", "-s", store, "get", "present").returncode == 0
+
+
+def test_the_log_begins_with_the_ports_that_the_system_has_chosen(tmp_path, cleanup):
+    dwell = Dwell(tmp_path, server={"listen": "127.0.0.1:0"}, store={"listen": "127.0.0.1:0"})
+    cleanup.callback(dwell.stop)
+    dwell.start()
+    dwell.await_output("started: polls under")
+    [told] = [line for line in dwell.output().splitlines() if "started: polls" in line]
+    ports_told = re.findall(r"at 127\.0\.0\.1:(\d+)", told)
+    assert len(ports_told) == 2, told
+    for port in ports_told:
+        assert accepts(("127.0.0.1", int(port))), told
 
 
 def test_the_log_begins_with_the_process_and_ends_with_its_figures(start_dwell):

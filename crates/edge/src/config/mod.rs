@@ -146,16 +146,20 @@ impl Config {
 
     /// Describes the process in one line.
     pub fn summary(&self) -> String {
+        let listen = self.server.listen.iter().map(ToString::to_string);
+        self.summary_at(&listen.collect::<Vec<_>>(), self.store.listen)
+    }
+
+    /// As [`summary`](Self::summary), for a process that listens at `listen`, and whose embedded
+    /// store does at `store`: the system chooses the port for one of 0.
+    pub(crate) fn summary_at(&self, listen: &[String], store: Option<SocketAddr>) -> String {
         let joined = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
-        let listen = joined(&mut self.server.listen.iter().map(ToString::to_string));
+        let listen = listen.join(", ");
         let prefixes = joined(&mut self.routes.iter().map(|route| route.prefix.clone()));
         let servers = &mut self.memcached.servers.iter();
         let values = if self.uses_embedded_store() {
             let size = show_size(self.store.bytes_max as u64);
-            let listen = self
-                .store
-                .listen
-                .map_or_else(String::new, |at| format!(" at {at}"));
+            let listen = store.map_or_else(String::new, |at| format!(" at {at}"));
             format!("the embedded store ({size}){listen}")
         } else if let Some(place) = self.redis.place() {
             format!("Redis {place}")

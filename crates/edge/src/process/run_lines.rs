@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::event_loop::Message;
 use crate::metrics::Metrics;
 use dwell_evloop::{Fleet, Lifecycle, now};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -19,12 +20,16 @@ pub(super) struct RunLines {
 
 impl RunLines {
     /// Logs that the process has started: its version, id, configuration and limits.
+    ///
+    /// Shape: the addresses are those that are listened on; `store` is that of the embedded store.
     pub(super) fn start(
         config: &Config,
         file: Option<&Path>,
+        store: Option<SocketAddr>,
         metrics: &Arc<Metrics>,
         fleet: &Arc<Fleet<Message>>,
     ) -> Self {
+        let listen = metrics.of_loop(0).listener_names.names();
         let file = file.map(|file| file.display().to_string());
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -34,7 +39,7 @@ impl RunLines {
             connections_max = config.limits.connections_max,
             waiters_max = config.limits.waiters_max,
             "started: {}",
-            config.summary()
+            config.summary_at(&listen, store)
         );
         Self {
             began: now(),

@@ -22,10 +22,11 @@ use crate::pages::MakePages;
 use crate::polls::Memory;
 use crate::presence::Presence;
 use crate::published::Published;
-use dwell_evloop::{EventLoop, Fleet, Sender, Sends};
+use dwell_evloop::{EventLoop, Fleet, Listener, Sender, Sends};
 use dwell_memcache::watch::WaitedKeys;
 use dwell_store::{Notify, Seconds, WatcherId};
 use dwell_store_server::{Moment, StoreService};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -46,7 +47,8 @@ pub fn run(config: Config, options: RunOptions) -> Result<(), RunError> {
     let file = options.source.as_ref().map(|source| source.file.clone());
     let server = EdgeServer::start(config, options)?;
     let (config, metrics) = (&server.settings.newest().config, &server.metrics);
-    let lines = RunLines::start(config, file.as_deref(), metrics, &server.fleet);
+    let store = server.store_address();
+    let lines = RunLines::start(config, file.as_deref(), store, metrics, &server.fleet);
     let ended = server.run();
     lines.end(ended.as_ref().err());
     ended
@@ -181,6 +183,15 @@ impl EdgeServer {
             predecessor,
             pid_file,
         })
+    }
+
+    /// The address on which the embedded store listens.
+    fn store_address(&self) -> Option<SocketAddr> {
+        let mut servers = self
+            .loops
+            .iter()
+            .filter_map(|(_, edge)| edge.servers.store.as_ref());
+        servers.find_map(|store| store.listeners().find_map(Listener::address))
     }
 
     /// Takes over from the predecessor, if there is one; from then on only this process serves.
