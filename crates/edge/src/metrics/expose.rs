@@ -75,6 +75,8 @@ pub(super) struct Family {
     pub(super) kind: MetricType,
     /// The label of its samples.
     pub(super) label: fn() -> Option<LabelInfo>,
+    /// A label of its samples in front of that one.
+    pub(super) outer_label: Option<&'static str>,
     /// Computes the total and writes it.
     pub(super) encode: fn(&Self, &Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result,
 }
@@ -99,6 +101,8 @@ impl Family {
 pub(super) trait Kind {
     type Total;
     const TYPE: MetricType;
+    /// A label of its samples in front of the other one.
+    const OUTER_LABEL: Option<&'static str> = None;
 
     /// The label of its samples, where they have one.
     fn label() -> Option<LabelInfo> {
@@ -202,6 +206,61 @@ impl<K: Kind> Kind for ByServer<K> {
     }
 }
 
+/// One total for each route.
+pub(super) struct ByRoute<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for ByRoute<K> {
+    type Total = Vec<(String, K::Total)>;
+    const TYPE: MetricType = K::TYPE;
+
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::open(ROUTE))
+    }
+
+    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        labelled::<K>(ROUTE, totals, encoder)
+    }
+}
+
+/// The counters of a set for each route.
+pub(super) struct SetByRoute<L>(PhantomData<L>);
+
+impl<L: Label> Kind for SetByRoute<L> {
+    type Total = Vec<(String, Vec<(&'static str, u64)>)>;
+    const TYPE: MetricType = Counter::TYPE;
+    const OUTER_LABEL: Option<&'static str> = Some(ROUTE);
+
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::of::<L>())
+    }
+
+    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        for (route, totals) in totals {
+            for (value, total) in totals {
+                let labels = [(ROUTE, route.as_str()), (L::NAME, *value)];
+                Counter::encode(total, &mut encoder.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One total for each listener of clients.
+pub(super) struct ByListener<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for ByListener<K> {
+    type Total = Vec<(String, K::Total)>;
+    const TYPE: MetricType = K::TYPE;
+
+    fn label() -> Option<LabelInfo> {
+        Some(LabelInfo::open(LISTENER))
+    }
+
+    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        labelled::<K>(LISTENER, totals, encoder)
+    }
+}
+
 /// One total for each name; nothing where there is none.
 pub(super) struct ByName<K>(PhantomData<K>);
 
@@ -250,6 +309,8 @@ fn labelled<K: Kind>(
 }
 
 const SERVER: &str = "server";
+const ROUTE: &str = "route";
+const LISTENER: &str = "listener";
 const NAME: &str = "name";
 const PROTOCOL: &str = "protocol";
 const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;

@@ -285,6 +285,19 @@ impl Metrics {
             .collect()
     }
 
+    /// One total for each route, of all loops.
+    pub(crate) fn by_route<C: Cell>(&self, of: fn(&RouteCells) -> &C) -> Vec<(String, C::Total)> {
+        totals(self.places(|of| &of.route_names, |of| &of.routes), of)
+    }
+
+    /// One total for each listener of clients, of all loops.
+    pub(crate) fn by_listener<C: Cell>(
+        &self,
+        of: fn(&ListenerCells) -> &C,
+    ) -> Vec<(String, C::Total)> {
+        totals(self.places(|of| &of.listener_names, |of| &of.listeners), of)
+    }
+
     /// The highest value of a cell that each loop sets to what it has seen.
     pub(crate) fn highest(&self, of: fn(&LoopMetrics) -> &Gauge) -> i64 {
         let values = self.loops.iter().map(|cells| of(cells).value());
@@ -404,6 +417,15 @@ impl Reloads {
         }
         self.last_refused.store(!is_taken, Ordering::Relaxed);
     }
+}
+
+/// The totals of places, each with its cells on every loop.
+fn totals<P, C: Cell>(places: Vec<(String, Vec<&P>)>, of: fn(&P) -> &C) -> Vec<(String, C::Total)> {
+    let total = |(name, cells): (String, Vec<&P>)| {
+        let cells: Vec<&C> = cells.into_iter().map(of).collect();
+        (name, C::total(&cells))
+    };
+    places.into_iter().map(total).collect()
 }
 
 /// Converts a count to the value of a gauge.

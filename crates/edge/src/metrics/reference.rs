@@ -41,10 +41,14 @@ const TABLE_HEAD: &str = "| Metric | Type | Meaning |\n|---|---|---|\n";
 
 fn row(family: &Family) -> String {
     let label = (family.label)();
-    let labels = label
-        .as_ref()
-        .map(|label| format!("{{{}}}", label.name))
-        .unwrap_or_default();
+    let labels = family.outer_label.into_iter();
+    let labels: Vec<_> = labels
+        .chain(label.as_ref().map(|label| label.name))
+        .collect();
+    let labels = match labels.as_slice() {
+        [] => String::new(),
+        labels => format!("{{{}}}", labels.join(",")),
+    };
     let values = label.as_ref().map(values).unwrap_or_default();
     format!(
         "| `{}{labels}` | {} | {}.{values} |\n",

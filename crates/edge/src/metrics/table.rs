@@ -5,7 +5,9 @@
 //! literal is computed when it is asked for; without a total it is left out. The kind tells the
 //! labels, and the unit in brackets becomes a part of the name.
 
-use super::expose::{ByName, ByProtocol, ByServer, Family, Info, Kind, Scrape, Time};
+use super::expose::{
+    ByListener, ByName, ByProtocol, ByRoute, ByServer, Family, Info, Kind, Scrape, SetByRoute, Time,
+};
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
     Http2Code, LookupOutcome, PollOutcome, ProxyHeaderFault, PublishOutcome, RefusedStatus,
@@ -48,6 +50,7 @@ macro_rules! metrics {
                 unit: metrics!(@unit $($unit)?),
                 kind: <$kind as Kind>::TYPE,
                 label: <$kind as Kind>::label,
+                outer_label: <$kind as Kind>::OUTER_LABEL,
                 encode: |family, scrape, encoder| family.encode::<$kind>(
                     encoder,
                     $(scrape.metrics.total(|cells| &cells.$cell))?
@@ -153,6 +156,12 @@ metrics! {
     connections: Counter = "Client connections accepted";
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
+    "dwell_listener_connections": ByListener<Counter> =
+        "Client connections accepted by the address of the listener"
+        => |of| of.metrics.by_listener(|cells| &cells.connections);
+    "dwell_listener_requests": ByListener<Counter> =
+        "Requests by the address of the listener that has accepted their connection"
+        => |of| of.metrics.by_listener(|cells| &cells.requests);
     "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
         => |of| figure(of.metrics.process.output.bytes());
     "dwell_gathered_bytes": Gauge =
@@ -185,6 +194,9 @@ metrics! {
     http2_goaways_received: CounterSet<Http2Code> = "GOAWAY frames of clients, by error code";
 
     http_requests: CounterSet<StatusClass> = "Responses by status class";
+    "dwell_route_responses": SetByRoute<StatusClass> =
+        "Responses to requests of a route by its prefix and status class"
+        => |of| of.metrics.by_route(|cells| &cells.responses);
     bad_requests: CounterSet<RefusedStatus> =
         "Requests refused for their syntax, size or a limit, by status";
     admin_refused: CounterSet<AdminRefusal> =
@@ -195,6 +207,11 @@ metrics! {
     polls: CounterSet<PollOutcome> = "Polls by outcome";
     waits_held: Gauge = "Polls held now, and keys of event streams and WebSockets";
     polls_held: Gauge = "Polls held now";
+    "dwell_route_polls": SetByRoute<PollOutcome> = "Polls by the prefix of their route and outcome"
+        => |of| of.metrics.by_route(|cells| &cells.polls);
+    "dwell_route_waits_held": ByRoute<Gauge> =
+        "Polls held now, and keys of event streams and WebSockets, by the prefix of their route"
+        => |of| of.metrics.by_route(|cells| &cells.waiting);
     waits: Counter = "Polls that were held, and keys of event streams and WebSockets";
     streams_open: Gauge = "Event streams open now";
     streams: Counter = "Event streams that were opened";

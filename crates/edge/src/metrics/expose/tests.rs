@@ -1,5 +1,5 @@
 use super::super::reference::series;
-use super::super::{PollOutcome, ProcessMetrics, Reloads, ServerState};
+use super::super::{PollOutcome, ProcessMetrics, Reloads, ServerState, StatusClass};
 use super::*;
 use dwell_memcache::watch::{HintOutcome, ResyncReason, WatchMetrics};
 use dwell_store_server::StoreCommand;
@@ -23,6 +23,23 @@ fn sample() -> String {
             .observe(Duration::from_micros(70));
         cells.http_request_duration.observe(Duration::from_secs(60));
     }
+    let place = metrics.of_loop(0).route_names.of("/poll/").unwrap();
+    for (index, status_class) in [StatusClass::Success, StatusClass::ClientError]
+        .iter()
+        .enumerate()
+    {
+        let cells = metrics.of_loop(index);
+        cells.routes[place].responses.increment(*status_class);
+        cells.routes[place].polls.increment(PollOutcome::Hit);
+        cells.routes[place].waiting.set(2);
+    }
+    let place = metrics
+        .of_loop(1)
+        .listener_names
+        .of("127.0.0.1:80")
+        .unwrap();
+    metrics.of_loop(1).listeners[place].connections.add(3);
+    metrics.of_loop(0).listeners[place].requests.add(7);
     metrics.of_loop(1).servers[1].set(ServerState::Up);
     metrics.of_process().access_log_dropped.add(3);
     metrics.of_process().log_dropped.add(5);
@@ -46,6 +63,12 @@ fn loops_are_added_up() {
         "dwell_http_request_duration_seconds_bucket{le=\"0.0001\"} 2",
         "dwell_http_request_duration_seconds_bucket{le=\"10.0\"} 2",
         "dwell_http_request_duration_seconds_bucket{le=\"+Inf\"} 4",
+        "dwell_route_responses_total{route=\"/poll/\",status_class=\"2xx\"} 1",
+        "dwell_route_responses_total{route=\"/poll/\",status_class=\"4xx\"} 1",
+        "dwell_route_polls_total{route=\"/poll/\",outcome=\"hit\"} 2",
+        "dwell_route_waits_held{route=\"/poll/\"} 4",
+        "dwell_listener_connections_total{listener=\"127.0.0.1:80\"} 3",
+        "dwell_listener_requests_total{listener=\"127.0.0.1:80\"} 7",
         "dwell_memcached_server_up{server=\"b:11211\"} 1",
         "dwell_store_items 5",
         "dwell_store_evictions_total 7",
