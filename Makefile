@@ -200,7 +200,8 @@ go: install-rust install-go ## build the library for the Go package, and the pac
 
 .PHONY: test-go
 # Go remembers results by its own sources, and not by the library that they are linked with.
-test-go: go ## the Go package under the race detector, and with other people's frameworks
+test-go: install-rust install-go ## the Go package under the race detector, and with other people's frameworks
+	bindings/go/build-library $(abspath $(TARGET_DIR)) tested
 	cd bindings/go && test -z "$$(gofmt -l .)" && go vet ./... && CGO_ENABLED=0 go vet ./...
 	cd bindings/go && go test -count=1 -race -timeout 400s ./...
 	cd bindings/go/interop && go vet ./... && go test -count=1 -timeout 300s ./...

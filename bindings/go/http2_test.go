@@ -616,7 +616,11 @@ func TestHTTP2StatesOfAConnection(t *testing.T) {
 			t.Error(body)
 		}
 	}
-	c.CloseIdleConnections()
+	// The client closes what it takes for idle, which it may do some time after the bodies are here.
+	eventually(t, "the connection is closed", func() bool {
+		c.CloseIdleConnections()
+		return len(states) > 0
+	})
 	seen = append(seen, <-states)
 	want := []http.ConnState{http.StateNew, http.StateActive, http.StateIdle,
 		http.StateActive, http.StateIdle, http.StateClosed}
