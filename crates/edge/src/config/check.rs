@@ -165,7 +165,7 @@ fn outwards(draft: &mut Draft, config: &Config) {
         ),
         (
             config.redis.client_tls(),
-            config.redis.secure_address().is_some(),
+            config.redis.is_any_secure(),
             config.redis.switch().unwrap_or("redis.url"),
         ),
     ];

@@ -150,6 +150,13 @@ impl RedisConfig {
         told.collect()
     }
 
+    /// Returns true if a server, or what knows it, is reached under TLS.
+    pub(super) fn is_any_secure(&self) -> bool {
+        let urls = self.url.iter().chain(&self.sentinels);
+        let mut urls = urls.chain(&self.cluster);
+        urls.any(|url| matches!(url, RedisUrl::Secure(_)))
+    }
+
     /// The address of a server or a Sentinel that is reached under TLS.
     pub fn secure_address(&self) -> Option<&PeerAddress> {
         match (self.url.as_ref())

@@ -400,6 +400,17 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "rediss:// for all",
     ),
     (
+        "[redis]\nsentinels = [\"redis://a\", \"rediss://b\"]\nsentinel_name = \"m\"\n\
+         tls_server_name = \"r\"",
+        "some servers of redis.sentinels are reached under TLS",
+        "rediss:// for all",
+    ),
+    (
+        "[redis]\ncluster = [\"redis://a\", \"rediss://b\"]\ntls_server_name = \"r\"",
+        "some servers of redis.cluster are reached under TLS",
+        "rediss:// for all",
+    ),
+    (
         "[redis]\ncluster = \"rediss://a\"",
         "under TLS `redis.cluster` needs `redis.tls_server_name`",
         "name what the certificates",
