@@ -192,6 +192,8 @@ pub(crate) struct Connection {
     greeting: Option<Step>,
     greeting_deadline: Instant,
     in_flight: VecDeque<(Flight, Instant)>,
+    /// The last commands of those, which the socket was not given: a reply cannot be to them.
+    not_sent: usize,
     /// No operation that another server was asked for before ends earlier.
     first_end: Option<Instant>,
     decoder: Decoder,
@@ -224,6 +226,7 @@ impl Connection {
             greeting: Some(first),
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
+            not_sent: 0,
             first_end: None,
             decoder: Decoder::new(limits),
             value_bytes_max,
@@ -238,6 +241,7 @@ impl Connection {
         let deadline = self.greeting_deadline;
         Self {
             in_flight: self.in_flight,
+            not_sent: self.not_sent,
             first_end: self.first_end,
             unsent: self.unsent,
             kept_bytes: self.kept_bytes,
@@ -349,9 +353,11 @@ impl Connection {
         self.first_end = self.first_end.into_iter().chain(end).min();
         encode(&mut self.unsent);
         self.in_flight.push_back((flight, deadline));
+        self.not_sent += 1;
     }
 
-    /// Goes on with the greeting by `step`, or ends it.
+    /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end are
+    /// sent with the next [`send`](Self::send): what the server has sent before is no reply to them.
     ///
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
@@ -362,7 +368,7 @@ impl Connection {
     ) -> Result<(), Failure> {
         self.greeting = step;
         let Some(step) = step else {
-            return self.send();
+            return Ok(());
         };
         let mut wire = Vec::new();
         encode(step, &mut wire);
@@ -374,10 +380,11 @@ impl Connection {
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
     pub(crate) fn send(&mut self) -> Result<(), Failure> {
-        if !self.is_greeted() || self.unsent.is_empty() {
+        if !self.is_greeted() || self.not_sent == 0 {
             return Ok(());
         }
         let written = self.peer.stream.write(&self.unsent);
+        self.not_sent = 0;
         self.unsent.clear();
         self.unsent.shrink_to(WIRE_KEEP_BYTES_MAX);
         written.map_err(|_| Failure::Closed)
@@ -465,6 +472,9 @@ impl Connection {
         if let Some(step) = self.greeting {
             return Ok(Received::Greeting(step, message));
         }
+        if self.in_flight.len() == self.not_sent {
+            return Err(Failure::Protocol);
+        }
         let (mut flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
         self.kept_bytes -= flight.kept_bytes();
         if self.in_flight.is_empty() {
@@ -519,6 +529,7 @@ mod tests {
             connection.push(flight, Instant::now(), |_| ());
         }
         let bulk = |length| format!("${length}\r\n{}\r\n", "x".repeat(length));
+        connection.send().unwrap();
         let wire = bulk(1001) + &bulk(5000) + &bulk(1000);
         let mut found = Vec::new();
         let mut on = |_: &mut Connection, received: Received<'_>| {
@@ -531,5 +542,32 @@ mod tests {
         };
         connection.take_input(wire.as_bytes(), &mut on).unwrap();
         assert_eq!(found, ["too large", "whole", "whole"]);
+    }
+
+    #[test]
+    fn a_reply_to_no_command_that_was_sent_breaks_the_protocol() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = Stream::connect_unix(&path).unwrap();
+        let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
+        connection.greet(None, |_, _| ()).unwrap();
+        let take = |connection: &mut Connection| {
+            connection.take_input(b"+PONG\r\n", &mut |_: &mut Connection, _: Received<'_>| {
+                Ok(())
+            })
+        };
+        connection.push(Flight::Ping, Instant::now(), |_| ());
+        connection.send().unwrap();
+        connection.push(Flight::Ping, Instant::now(), |_| ());
+        assert_eq!(take(&mut connection), Ok(()), "the first was sent");
+        assert_eq!(take(&mut connection), Err(Failure::Protocol));
+        connection.send().unwrap();
+        assert_eq!(take(&mut connection), Ok(()));
+        assert_eq!(
+            take(&mut connection),
+            Err(Failure::Protocol),
+            "none is owed"
+        );
     }
 }

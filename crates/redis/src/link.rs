@@ -24,8 +24,8 @@ pub(crate) enum LinkEvent<'b> {
     Failed(Flight, Failure),
     /// The operation with this tag has no time left, whatever the reply to its command.
     Overdue(u64),
-    /// The connection is gone; its commands have failed.
-    Down,
+    /// The connection is gone by this failure, and its commands have failed.
+    Down(Failure),
 }
 
 /// The owner of a connection, which is given its events; an error ends it.
@@ -502,7 +502,7 @@ impl Link {
         } else {
             self.failed(context, failure);
         }
-        let _ = on(context, LinkEvent::Down);
+        let _ = on(context, LinkEvent::Down(failure));
     }
 
     fn failed(&mut self, context: &mut Context, failure: Failure) {

@@ -35,6 +35,9 @@ pub struct RedisMetrics {
     pub primaries: Gauge,
     /// Slots of the cluster without a primary.
     pub missing_slots: Gauge,
+    /// Connections that were closed because the server sent what it must not: a malformed message,
+    /// or a reply to no command.
+    pub protocol_errors: Counter,
     /// Replies that held no value that can be used.
     pub unusable_values: CounterSet<UnusableValue>,
 }

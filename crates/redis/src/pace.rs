@@ -121,6 +121,16 @@ impl IdlePushes {
     }
 }
 
+/// The time after which a key is read again that is on no server, or on two, where so many are.
+pub(crate) fn held_back(keys: usize) -> Duration {
+    let keys = u32::try_from(keys).unwrap_or(u32::MAX);
+    HELD_BACK_MIN.max(HELD_BACK_EACH.saturating_mul(keys))
+}
+
+/// The shortest of those times.
+const HELD_BACK_MIN: Duration = Duration::from_millis(250);
+/// The share of each key in them: 20,000 keys are read in a second.
+const HELD_BACK_EACH: Duration = Duration::from_micros(50);
 /// Reads under way at most: the others follow their replies.
 const READS_AT_ONCE: usize = 2048;
 /// Reads by which a server that has refused is tried again.
@@ -194,5 +204,12 @@ mod tests {
         assert!(second(&mut pace, &mut now, 10, 0), "as many as may be");
         assert!(!second(&mut pace, &mut now, 0, 0));
         assert_eq!(pace.room(now, 1_000), READS_AT_ONCE);
+    }
+
+    #[test]
+    fn many_keys_that_are_held_back_are_read_at_a_bounded_rate() {
+        let milliseconds = [0, 1, 5_000, 10_000, 100_000].map(|keys| held_back(keys).as_millis());
+        assert_eq!(milliseconds, [250, 250, 250, 500, 5_000]);
+        assert!(held_back(usize::MAX) < Duration::MAX);
     }
 }

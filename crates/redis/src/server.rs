@@ -125,8 +125,13 @@ impl Server {
     /// Returns true if another server may take its place: it is retired and owes nothing, and no
     /// key waits here until its slot has a server again.
     pub(crate) fn is_free(&self, shared: &Shared) -> bool {
+        self.is_retired() && self.is_idle(shared)
+    }
+
+    /// Returns true if it owes nothing, and no key waits here.
+    pub(crate) fn is_idle(&self, shared: &Shared) -> bool {
         let is_waited = shared.waited.waited(self.index) > 0;
-        self.is_retired() && !is_waited && self.operations() == 0 && self.failed.is_empty()
+        !is_waited && self.operations() == 0 && self.failed.is_empty()
     }
 
     /// Has another server of the cluster take its place.

@@ -56,6 +56,7 @@ impl Servers {
             cluster: None,
             redirections: Redirections::default(),
             told: None,
+            is_confirmed: false,
         };
         let servers = match endpoint {
             Endpoint::Cluster(seeds) if !seeds.is_empty() => {
@@ -381,8 +382,33 @@ impl Servers {
         if let Some(topology) = self.shared.told.take() {
             self.turn_to(context, topology, sink);
         }
+        if std::mem::take(&mut self.shared.is_confirmed) {
+            self.leave_strangers(context, sink);
+        }
         for redirected in self.shared.redirections.take() {
             self.redirect(context, redirected, sink);
+        }
+    }
+
+    /// Ends the connections to servers that are no primaries and owe nothing: redirections have
+    /// named them, or they were asked where no primary could be.
+    fn leave_strangers(
+        &mut self,
+        context: &mut Context,
+        sink: &mut impl FnMut(&mut Context, Completion<'_>),
+    ) {
+        let primaries = self
+            .shared
+            .cluster
+            .as_ref()
+            .map_or(&[][..], |it| it.primaries());
+        let is_up = primaries.iter().any(|index| self.all[*index].plain.is_up());
+        // Without a primary, one of the first servers is asked for the topology again.
+        let kept = if is_up { 0 } else { self.seeds };
+        let strangers = (kept..self.all.len())
+            .filter(|index| !primaries.contains(index) && self.all[*index].is_idle(&self.shared));
+        for index in strangers.collect::<Vec<_>>() {
+            self.all[index].retire(context, &self.options, &mut self.shared, sink);
         }
     }
 
@@ -570,6 +596,32 @@ mod tests {
             follow(&mut servers, &[(0, 16_383, 4)]),
             (3, Some(address(4)))
         );
+    }
+
+    #[test]
+    fn a_server_that_is_no_primary_stays_while_it_is_of_use() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let endpoint = Endpoint::Cluster(vec![address(1)]);
+        let mut servers = Servers::new(kinds, endpoint, ClientOptions::default(), Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        servers.turn_to(context, topology(&[(0, 16_383, 2)]), &mut |_, _| ());
+        let named = servers.enter(context, address(3)).unwrap();
+        servers.wait(b"k", 7);
+        let key = servers.shared.waited.find(b"k").unwrap();
+        let primary = servers.shared.waited.server(key).unwrap();
+        let mut confirm = |servers: &mut Servers| {
+            servers.shared.is_confirmed = true;
+            servers.follow(context, &mut |_, _| ());
+            [named, primary].map(|index| servers.all[index].is_retired())
+        };
+        servers.shared.waited.move_to(key, named);
+        assert_eq!(confirm(&mut servers), [false, false], "a key waits there");
+        servers.shared.waited.move_to(key, primary);
+        assert_eq!(confirm(&mut servers), [true, false]);
     }
 
     #[test]

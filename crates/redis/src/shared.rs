@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) redirections: Redirections,
     /// A topology that differs from the one that is known.
     pub(crate) told: Option<Topology>,
+    /// The topology that is known was told once more.
+    pub(crate) is_confirmed: bool,
 }
 
 impl Shared {

@@ -127,6 +127,9 @@ impl Waits {
         shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) -> Result<(), Failure> {
+        if matches!(event, LinkEvent::Down(Failure::Protocol)) {
+            shared.metrics.protocol_errors.increment();
+        }
         match event {
             LinkEvent::Up if is_tracked => {
                 if shared.waited.waited(self.server) > 0 {
@@ -136,9 +139,9 @@ impl Waits {
                 self.table.connected(shared.waited.announced());
             }
             #[cfg(feature = "sim")]
-            LinkEvent::Down if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
-            LinkEvent::Down if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
-            LinkEvent::Down => shared.want_topology(),
+            LinkEvent::Down(_) if dwell_evloop::sim::Planted::ForgetResync.is_in() => {}
+            LinkEvent::Down(_) if is_tracked => shared.waited.all(self.server, HoldEvent::Lost),
+            LinkEvent::Down(_) => shared.want_topology(),
             LinkEvent::Up => {
                 self.migrations.connected();
                 // It may have been upgraded meanwhile.
@@ -391,6 +394,7 @@ impl Waits {
             Told::Outdated => TopologyRead::Outdated,
             Told::Failed => TopologyRead::Failed,
         });
+        shared.is_confirmed = told == Told::Same;
         shared.told = topology;
     }
 

@@ -3,11 +3,12 @@
 use super::{Cluster, Redirect, Redirected, Repeat, slot_of};
 use crate::Failure;
 use crate::connection::{Flight, Operation};
+use crate::pace::held_back;
 use crate::waited::{HoldEvent, WaitedKeys};
 use dwell_evloop::{Context, Token};
 use dwell_proto::resp::command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The commands that wait for their next step, oldest first.
 #[derive(Debug, Default)]
@@ -171,7 +172,7 @@ impl Read {
             }
             _ => {
                 waited.hold_back(key);
-                context.arm(key, HELD_BACK);
+                context.arm(key, held_back(waited.put_off_beside(key)));
                 self.end()
             }
         }
@@ -197,7 +198,7 @@ impl Read {
             };
             waited.happens(key, event);
             if waited.put_off(key).is_some() {
-                context.arm(key, HELD_BACK);
+                context.arm(key, held_back(waited.put_off_beside(key)));
             }
         }
         let Some(to) = candidates.named else {
@@ -245,8 +246,6 @@ impl Read {
 
 /// Redirections that one operation follows.
 const REDIRECTS_MAX: u8 = 5;
-/// The time after which a key that is on no server, or on two, is read again.
-const HELD_BACK: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 mod tests {
@@ -254,6 +253,7 @@ mod tests {
     use crate::Announced;
     use crate::connection::Reader;
     use dwell_evloop::EventLoop;
+    use std::time::Duration;
 
     const FROM: usize = 0;
     const TO: usize = 1;

@@ -50,6 +50,22 @@ struct Share {
     /// Keys that the sweep under way has still to read.
     due: usize,
     armed: usize,
+    /// Keys that are read later.
+    put_off: usize,
+}
+
+impl Share {
+    /// Counts a key that is in this state from now on.
+    fn enter(&mut self, hold: Hold) {
+        self.armed += usize::from(hold == Hold::Armed);
+        self.put_off += usize::from(hold == Hold::PutOff);
+    }
+
+    /// Counts a key that is in this state no more.
+    fn leave(&mut self, hold: Hold) {
+        self.armed -= usize::from(hold == Hold::Armed);
+        self.put_off -= usize::from(hold == Hold::PutOff);
+    }
 }
 
 #[derive(Debug)]
@@ -192,9 +208,9 @@ impl WaitedKeys {
     pub(crate) fn happens(&mut self, token: Token, event: HoldEvent) {
         if let Some(key) = self.keys.get_mut(token) {
             let share = &mut self.shares[key.server];
-            share.armed -= usize::from(key.hold == Hold::Armed);
+            share.leave(key.hold);
             key.hold = key.hold.after(event);
-            share.armed += usize::from(key.hold == Hold::Armed);
+            share.enter(key.hold);
             self.kept_bytes.forget(&mut key.kept);
             match event {
                 HoldEvent::Answered | HoldEvent::Refused | HoldEvent::Deferred => {
@@ -288,6 +304,12 @@ impl WaitedKeys {
         (key.hold == Hold::PutOff && key.tag.is_some()).then_some(key.refusals)
     }
 
+    /// The keys of its server that are to be read later, with it.
+    pub(crate) fn put_off_beside(&self, token: Token) -> usize {
+        let server = self.server(token);
+        server.map_or(0, |server| self.shares[server].put_off)
+    }
+
     /// The server has told of a change of `name`; true if somebody waits for it.
     pub(crate) fn invalidated(&mut self, name: &[u8]) -> bool {
         let Some(token) = self.find(name) else {
@@ -327,14 +349,13 @@ impl WaitedKeys {
         let redirects = key.redirects;
         let before = &mut self.shares[key.server];
         let (waited, due) = (usize::from(key.tag.is_some()), usize::from(key.is_due));
-        let armed = usize::from(key.hold == Hold::Armed);
         (before.waited, before.due) = (before.waited - waited, before.due - due);
-        before.armed -= armed;
+        before.leave(key.hold);
         // The queue of the server before has it, and passes it over.
         (key.server, key.is_queued) = (server, false);
         let after = &mut self.shares[server];
         (after.waited, after.due) = (after.waited + waited, after.due + due);
-        after.armed += armed;
+        after.enter(key.hold);
         self.happens(token, HoldEvent::Lost);
         if let Some(key) = self.keys.get_mut(token) {
             key.redirects = redirects;
@@ -371,7 +392,10 @@ impl WaitedKeys {
     pub(crate) fn hold_back(&mut self, token: Token) {
         self.happens(token, HoldEvent::Lost);
         if let Some(key) = self.keys.get_mut(token) {
+            let share = &mut self.shares[key.server];
+            share.leave(key.hold);
             key.hold = Hold::PutOff;
+            share.enter(key.hold);
         }
     }
 
@@ -418,7 +442,7 @@ impl WaitedKeys {
             };
             let share = &mut self.shares[key.server];
             if key.hold.is_idle() && key.tag.is_none() {
-                share.armed -= usize::from(key.hold == Hold::Armed);
+                share.leave(key.hold);
                 share.due -= usize::from(key.is_due);
                 self.kept_bytes.forget(&mut key.kept);
                 let name = Arc::clone(&key.name);

@@ -471,3 +471,31 @@ fn values_are_kept_within_their_bound() {
     read(&mut table, b"d", b"");
     assert_eq!(kept(&table, b"d"), None, "nothing is kept at all");
 }
+
+#[test]
+fn keys_that_are_read_later_are_counted_wherever_they_go() {
+    let mut table = WaitedKeys::new(1, Announced::Keys, 0);
+    table.add_server();
+    let names: Vec<_> = (0..3u8).map(|name| [name]).collect();
+    for name in &names {
+        table.wait(name, 7, 0);
+    }
+    let keys: Vec<_> = names.iter().map(|name| table.find(name).unwrap()).collect();
+    let counts = |table: &WaitedKeys| [0, 1].map(|server| table.shares[server].put_off);
+    table.hold_back(keys[0]);
+    table.hold_back(keys[0]);
+    for event in [HoldEvent::Sent, HoldEvent::Refused] {
+        table.happens(keys[1], event);
+    }
+    assert_eq!(counts(&table), [2, 0]);
+    assert_eq!(table.put_off_beside(keys[1]), 2);
+    table.move_to(keys[1], 1);
+    assert_eq!(counts(&table), [1, 0], "it is read there");
+    table.hold_back(keys[1]);
+    table.hold_back(keys[2]);
+    table.happens(keys[2], HoldEvent::Invalidated);
+    assert_eq!(counts(&table), [1, 1]);
+    names.iter().for_each(|name| table.unwait(name));
+    table.settle(|_| ());
+    assert_eq!((counts(&table), table.is_empty()), ([0, 0], true));
+}

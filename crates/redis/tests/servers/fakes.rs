@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// A server on a port of its own.
 struct Fake {
     address: SocketAddr,
+    /// Its connections.
+    open: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -20,14 +22,20 @@ impl Fake {
     fn start(reply: impl Fn(&str, SocketAddr) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, reply) = (listener.local_addr().unwrap(), Arc::new(reply));
+        let open = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&open);
         // The threads end with the process, and those of connections with these.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let reply = Arc::clone(&reply);
-                thread::spawn(move || serve(stream, &*reply, address));
+                let (reply, counted) = (Arc::clone(&reply), Arc::clone(&counted));
+                counted.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    serve(stream, &*reply, address);
+                    counted.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { address }
+        Self { address, open }
     }
 }
 
@@ -341,4 +349,47 @@ fn a_first_value_is_found_at_the_server_to_which_its_slot_is_about_to_move() {
     // The key is created at the other server, and nobody tells.
     is_moving.store(true, Ordering::SeqCst);
     harness.turn_until_last(7, "first");
+}
+
+#[test]
+fn a_server_that_a_redirection_has_named_is_left_when_it_is_no_primary() {
+    let other = Fake::start(|words, _| greeted(words, "master").unwrap_or_else(|| bulk("other")));
+    let (named, is_asked) = (other.address, AtomicBool::new(false));
+    let primary = Fake::start(move |words, address| {
+        greeted(words, "master").unwrap_or_else(|| match words {
+            "GET a" if !is_asked.swap(true, Ordering::SeqCst) => {
+                format!("-MOVED 15495 {named}\r\n")
+            }
+            "CLUSTER SLOTS" => all_slots(address),
+            _ => bulk("primary"),
+        })
+    });
+    let options = ClientOptions {
+        topology_interval: Duration::from_millis(20),
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Cluster(vec![primary.address]), options);
+    assert_eq!(harness.get("b"), "primary");
+    harness.turn_until(|app| app.client.cluster().is_some_and(|it| it.primaries == 1));
+    assert_eq!(harness.get("a"), "other");
+    harness.turn_until(|_| other.open.load(Ordering::SeqCst) == 0);
+    assert_eq!(harness.get("a"), "primary");
+    assert_eq!(other.open.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn what_comes_before_a_command_was_sent_is_no_reply_to_it() {
+    let is_first = AtomicBool::new(true);
+    let server = Fake::start(move |words, _| match greeted(words, "master") {
+        Some(reply) if words.starts_with("HELLO") && is_first.swap(false, Ordering::SeqCst) => {
+            reply + &bulk("surplus")
+        }
+        Some(reply) => reply,
+        None => bulk("right"),
+    });
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+    assert_eq!(harness.get("a"), "Failed(Protocol)");
+    harness.turn_until(|app| app.client.status().connects == 2);
+    assert_eq!(harness.get("a"), "right");
+    assert_eq!(harness.metrics.protocol_errors.value(), 1);
 }
