@@ -140,7 +140,10 @@ CASES = {
     "DwellApplicationServerDown": [('dwell_upstream_server_up{server="a:1"}', "0x200", "1x200")],
     "DwellMemcachedDown": [('dwell_memcached_server_up{server="a:1"}', "0x200", "1x200")],
     "DwellRedisDown": [('dwell_redis_server_up{server="a:1"}', "0x200", "1x200")],
-    "DwellRedisPrimaryDown": [('dwell_redis_primary_up{server="a:1"}', "0x200", "1x200")],
+    "DwellRedisPrimaryDown": [
+        ('dwell_redis_primary_up{server="a:1"}', "0x200", "1x200"),
+        ('dwell_redis_primary_up{server="b:1"}', "1x200", "1x200"),
+    ],
     "DwellSlowWakes": [
         ('dwell_wake_latency_seconds_bucket{le="0.5"}', "0+50x200", "0+100x200"),
         ('dwell_wake_latency_seconds_bucket{le="1"}', "0+100x200", "0+100x200"),
@@ -187,6 +190,32 @@ def summary(alert, found):
     (rule,) = (rule for rule in RULES if rule["alert"] == alert)
     text = rule["annotations"]["summary"]
     return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: found[match[1]], text)
+
+
+@pytest.mark.parametrize(
+    ("primaries", "raised"),
+    [
+        # No primary is known, or all of them respond and a slot has none.
+        ({}, ["DwellRedisDown"]),
+        ({"a:1": 1, "b:1": 1}, ["DwellRedisDown"]),
+        ({"a:1": 0, "b:1": 1}, ["DwellRedisPrimaryDown"]),
+        ({"a:1": 0, "b:1": 0}, ["DwellRedisDown"]),
+    ],
+)
+def test_one_fault_of_a_cluster_raises_one_alert(primaries, raised, tmp_path):
+    given = [('dwell_redis_server_up{server="whole"}', 0)]
+    given += [(f'dwell_redis_primary_up{{server="{name}"}}', up) for name, up in primaries.items()]
+    series = [{"series": of_job(name), "values": f"{up}x200"} for name, up in given]
+    at = []
+    for alert, server in (("DwellRedisDown", "whole"), ("DwellRedisPrimaryDown", "a:1")):
+        found = labels(alert) | {"server": server}
+        expected = {"exp_labels": found, "exp_annotations": {"summary": summary(alert, found)}}
+        alerts = [expected] if alert in raised else []
+        at.append({"eval_time": "2h30m", "alertname": alert, "exp_alerts": alerts})
+    test = {"interval": "1m", "input_series": series, "alert_rule_test": at}
+    file = tmp_path / "alerts_test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(FOLDER / "alerts.yml")], "tests": [test]}))
+    promtool("test", "rules", file)
 
 
 @pytest.mark.parametrize("alert", CASES)

@@ -304,6 +304,9 @@ metrics! {
     "dwell_redis_topologies": CounterSet<TopologyRead> =
         "Questions for the topology of the cluster by outcome"
         => |of| of.metrics.total(|cells| &cells.redis.topologies);
+    "dwell_redis_protocol_errors": Counter =
+        "Connections closed because the server broke the protocol"
+        => |of| of.metrics.total(|cells| &cells.redis.protocol_errors);
     "dwell_redis_unusable_values": CounterSet<UnusableValue> =
         "Values that could not be used by reason"
         => |of| of.metrics.total(|cells| &cells.redis.unusable_values);
