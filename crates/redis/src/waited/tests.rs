@@ -495,7 +495,9 @@ fn keys_that_are_read_later_are_counted_wherever_they_go() {
     table.hold_back(keys[2]);
     table.happens(keys[2], HoldEvent::Invalidated);
     assert_eq!(counts(&table), [1, 1]);
-    names.iter().for_each(|name| table.unwait(name));
+    for name in &names {
+        table.unwait(name);
+    }
     table.settle(|_| ());
     assert_eq!((counts(&table), table.is_empty()), ([0, 0], true));
 }
