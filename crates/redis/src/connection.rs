@@ -356,8 +356,8 @@ impl Connection {
         self.not_sent += 1;
     }
 
-    /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end are
-    /// sent with the next [`send`](Self::send): what the server has sent before is no reply to them.
+    /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end go out
+    /// with the next [`send`](Self::send): what the server has sent before is no reply to them.
     ///
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
