@@ -24,6 +24,7 @@ BESIDE = [
     "bindings/python/README.md",
     "clients/javascript/README.md",
     "conformance/README.md",
+    "docs/openapi.yaml",
     *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("crates/*/README.md")),
     "tests/README.md",
 ]
@@ -60,7 +61,7 @@ QUOTED = re.compile(r"`[^`]*`|\"[^\"\n]{0,200}\"|“[^”]*”")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 # What divides a page into pieces of prose: empty lines, items, cells, headings.
 PIECES = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+|\n?\|\s*|\n#+ |\A#+ ")
-MARKS = re.compile(r"^(?:[#>*_-]+ *|\d+\. +)+")
+MARKS = re.compile(r"^(?:[#>*_-]+ *|\d+\. +|\[[ xX]\] +)+")
 SENTENCES = re.compile(r"(?<=[.!?:])[\s*_]+(?=[A-Z])")
 
 
@@ -144,6 +145,8 @@ def test_the_help_is_in_plain_english():
         ("A line.\n\n## What a poll gets\n\nIt gets the value.", 1),
         ("A line:\n\n- **What it gets** is the value.\n", 1),
         ("A line:\n\n1. What it gets.\n", 1),
+        ("- [ ] Who stops it waits.", 1),
+        ("- [x] **Who stops it** waits.", 1),
         ("What is it?", 0),
         ('`anew` and "no news" are quotes.', 0),
         ("```\nanew\n```\n", 0),

@@ -1,7 +1,9 @@
 """The blocks of docs/recipes/proxies.md: polls, waits, streams and WebSockets pass each proxy."""
 
 import re
+import shlex
 import shutil
+import subprocess
 
 import pytest
 
@@ -60,6 +62,28 @@ def test_a_poll_is_held_and_woken(behind):
         dwell.await_waiters(1)
         dwell.store().set(KEY, b"two")
         assert client.answer().body == b"two"
+
+
+def test_the_check_of_the_recipe_ends_as_it_says(behind, tmp_path):
+    dwell, front = behind
+    said = re.search(
+        r"A poll that waits ends with `(\d+)` after its wait, here (\d) seconds", RECIPE
+    )
+    _, check = RECIPE.split("## Check it works")
+    commands = re.findall(r"```sh\n(.*?)```", check, re.DOTALL)[0].splitlines()
+    publish, first, held, stream = commands
+    assert publish == "dwell mc set /poll/check one"
+    dwell.store().set("/poll/check", b"one")
+
+    def curl(command):
+        command = command.replace("127.0.0.1:8081", ports.text(front))
+        return subprocess.run(shlex.split(command), capture_output=True, text=True, check=True)
+
+    cursor = re.search(r"^Poll-Cursor: (.*)$", curl(first).stdout, re.MULTILINE | re.I)[1].strip()
+    assert f"wait={said[2]}'" in held
+    shorter = held.replace("CURSOR", cursor).replace(f"wait={said[2]}", "wait=50ms")
+    assert curl(shorter).stdout.split()[1] == said[1]
+    assert stream.startswith("curl -N -H 'Accept: text/event-stream' ")
 
 
 def test_an_event_comes_at_once(behind):
