@@ -44,38 +44,43 @@ impl fmt::Display for Endpoint {
 #[derive(Clone)]
 pub struct ClientOptions {
     /// Begins the handshakes of TLS at an address; without it connections are plaintext.
+    /// Default: none.
     pub tls: Option<Connector>,
-    /// The user of the server's ACL; without it the default one.
+    /// The user of the server's ACL; without it the default one. Default: none.
     pub username: Option<String>,
-    /// The password.
+    /// The password. Default: none.
     pub password: Option<String>,
-    /// The number of the database.
+    /// The number of the database; a cluster has 0 alone. Default: 0.
     pub database: u32,
-    /// The changes that the server is asked to announce.
+    /// The changes that the server is asked to announce. Default: of the keys that were read.
     pub announced: Announced,
     /// From the flush that takes an operation to its reply, waiting for the connection included.
+    /// Default: 500 ms.
     pub timeout: Duration,
     /// From the start of a connection attempt to the last reply of the greeting, with the handshake
-    /// of TLS.
+    /// of TLS. Default: 500 ms.
     pub connect_timeout: Duration,
-    /// Silence after which a connection is asked for a sign of life.
+    /// Silence after which a connection is asked for a sign of life. Default: 1 s.
     pub probe: Duration,
-    /// Interval at which a cluster is asked for its topology.
+    /// Interval at which a cluster is asked for its topology. Default: 1 s.
     pub topology_interval: Duration,
     /// Failures in a row after which operations fail at once until a new connection is greeted.
+    /// Default: 3.
     pub failures_max: u32,
     /// The longest wait before the first new connection attempt; each failure in a row doubles it.
+    /// Default: 50 ms.
     pub reconnect_delay_min: Duration,
-    /// The longest wait before any new connection attempt.
+    /// The longest wait before any new connection attempt. Default: 2 s.
     pub reconnect_delay_max: Duration,
-    /// Operations without a reply, per connection.
+    /// Operations without a reply, per connection. Default: 16384.
     pub operations_max: usize,
     /// Bytes of requests that the socket has not taken, per connection. Those of a cluster count
-    /// until their replies, as another server may have to be sent them.
+    /// until their replies, as another server may have to be sent them. Default: 1 MiB.
     pub request_bytes_max: usize,
-    /// The largest value that is read. Units: bytes.
+    /// The largest value that is read. Units: bytes. Default: 1 MiB.
     pub value_bytes_max: usize,
     /// All values together that are [kept](crate::Client::kept); with 0 none is. Units: bytes.
+    /// Default: 16 MiB.
     pub kept_bytes_max: usize,
 }
 
@@ -141,7 +146,7 @@ impl fmt::Debug for ClientOptions {
 /// Options of a `SET`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetOptions {
-    /// The lifetime of the value, if it has one.
+    /// The lifetime of the value, if it has one; it is sent in whole milliseconds, at least one.
     pub lifetime: Option<Duration>,
     /// The condition under which it is stored.
     pub condition: SetCondition,

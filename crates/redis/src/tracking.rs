@@ -41,7 +41,7 @@ pub struct ClusterStatus<'c> {
 /// One server as it stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status<'c> {
-    /// Returns true if operations are sent.
+    /// True if operations are sent.
     pub is_up: bool,
     /// The server, if Sentinels have named it.
     pub primary: Option<SocketAddr>,
@@ -55,7 +55,7 @@ pub struct Status<'c> {
     pub tracking: Tracking,
     /// The reason why the server does not track.
     pub tracking_reason: Option<&'c str>,
-    /// Returns true while most announcements are of keys that have not changed, as of a server
+    /// True while most announcements are of keys that have not changed, as of a server
     /// whose `tracking-table-max-keys` is too small. Keys are then read at a slower pace.
     pub has_idle_pushes: bool,
     /// The use of the server's table of keys that it announces, while that is nearly full.
