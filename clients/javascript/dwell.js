@@ -14,6 +14,9 @@ const KEYS_MAX = 512;
 /** Tabs whose keys one of them follows. */
 const TABS_MAX = 64;
 
+/** A cursor of no value: whoever names it is sent what there is, and told if there is nothing. */
+const NOTHING = "AAAAAAAAAAA";
+
 const DEFAULTS = {
   transports: ["websocket", "sse", "poll"],
   format: "text",
@@ -94,14 +97,14 @@ export class Dwell {
       this.#changed();
     } else if (watch.raw === undefined && watch.cursor !== since) {
       // The others have the value from elsewhere, and it was never sent here.
-      watch.cursor = null;
+      watch.cursor = NOTHING;
       this.#renewed.add(name);
       this.#changed();
     }
     // The same function may listen twice, and each is ended by itself.
     const entry = { listener, since };
     watch.listeners.add(entry);
-    if (watch.raw !== undefined && watch.raw !== null) {
+    if (watch.raw !== undefined && (watch.raw !== null || since !== null)) {
       queueMicrotask(() => watch.listeners.has(entry) && this.#call(name, watch, entry));
     }
     const stop = () => {
@@ -172,7 +175,7 @@ export class Dwell {
       if (this.#closed) return;
       this.#forget();
       this.#source?.want(this.#wanted());
-      for (const name of this.#renewed) this.#source?.renew(name, null);
+      for (const name of this.#renewed) this.#source?.renew(name, NOTHING);
       this.#renewed.clear();
     });
   }
@@ -193,9 +196,13 @@ export class Dwell {
   #news(name, raw, cursor, transport) {
     const watch = this.#watches.get(name);
     // Nobody is told twice of the same content.
-    if (!watch || (watch.cursor === cursor && (cursor !== null || watch.raw == null))) return;
+    if (!watch || (watch.cursor === cursor && (cursor !== null || watch.raw === null))) return;
+    // Nor that a value is gone that it has not had.
+    const isNone = raw === null && watch.raw == null;
     Object.assign(watch, { raw, cursor, transport });
-    for (const entry of [...watch.listeners]) this.#call(name, watch, entry);
+    for (const entry of [...watch.listeners]) {
+      if (!isNone || entry.since !== null) this.#call(name, watch, entry);
+    }
   }
 
   #call(name, { raw, cursor, transport }, entry) {
@@ -365,7 +372,7 @@ class Tabs {
       for (const [name, cursor] of wants) {
         if (all.size >= KEYS_MAX && !all.has(name)) continue;
         // Where tabs know different values the newest is asked for, and told to all.
-        all.set(name, all.has(name) && all.get(name) !== cursor ? null : cursor);
+        all.set(name, all.has(name) && all.get(name) !== cursor ? NOTHING : cursor);
       }
     }
     for (const name of this.#known.keys()) if (!all.has(name)) this.#known.delete(name);
@@ -373,7 +380,7 @@ class Tabs {
     for (const [name, cursor] of wanted ?? []) {
       const known = this.#known.get(name);
       if (!known) this.#hub.renew(name, cursor);
-      if (!known || known.cursor === cursor) continue;
+      if (!known || (known.cursor === cursor && cursor !== null)) continue;
       const what = [name, known.raw, known.cursor, known.transport];
       if (tab === this.#id) this.#told.news(...what);
       else this.#say({ type: "news", what });
@@ -413,7 +420,7 @@ class Hub {
   /** Asks anew for a value that is not known here, unless it is the one with this cursor. */
   renew(name, cursor) {
     const line = this.#lines.find(({ keys }) => keys.has(name));
-    if (line && line.keys.get(name) !== cursor && line.keys.get(name) !== null) line.renew(name);
+    if (line && line.keys.get(name) !== cursor) line.renew(name);
   }
 
   close() {
@@ -482,7 +489,7 @@ class Line {
 
   /** Asks for the value of a key although it is known here that it has not changed. */
   renew(name) {
-    this.keys.set(name, null);
+    this.keys.set(name, NOTHING);
     this.#attempt.abort(AGAIN);
   }
 

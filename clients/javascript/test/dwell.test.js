@@ -204,6 +204,31 @@ describe("connections", () => {
       dwell.close();
       await server.awaitMetric("dwell_waits_held", 0);
     });
+
+    test(`${transport}: a value that is gone is told to each that had it, from wherever`, async () => {
+      const [none, one, two, three] = [new Heard(), new Heard(), new Heard(), new Heard()];
+      const key = `${transport}-gone`, dwell = client(server, { transports: [transport] });
+      const since = "CCCCCCCCCCA";
+      // Nothing is there: this one has had nothing, and the other two had a value from elsewhere.
+      dwell.watch(key, none.listener);
+      await server.awaitMetric("dwell_waits_held", 1);
+      dwell.watch(key, one.listener, { since });
+      dwell.watch(key, two.listener, { since: "BBBBBBBBBBA" });
+      assert.equal((await one.next()).value, null);
+      assert.equal((await two.next()).value, null);
+      // It is known by now.
+      dwell.watch(key, three.listener, { since });
+      assert.equal((await three.next()).value, null);
+      assert.deepEqual(none.all, []);
+      await server.set(key, "value");
+      const all = [none, one, two, three];
+      for (const heard of all) assert.equal((await heard.next()).value, "value");
+      await server.delete(key);
+      for (const heard of all) assert.equal((await heard.next()).value, null);
+      assert.deepEqual(all.map((heard) => heard.all.length), [2, 3, 3, 3]);
+      dwell.close();
+      await server.awaitMetric("dwell_waits_held", 0);
+    });
   }
 
   test("more keys than one connection takes", async () => {
