@@ -53,6 +53,49 @@ fn every_kind_of_change_is_told() {
 }
 
 #[test]
+fn a_transaction_a_restored_value_and_a_pause_lose_nothing() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        harness.wait("a", 7);
+        other.ask("SET b 1");
+        let script = "redis.call('RESTORE',KEYS[1],0,redis.call('DUMP',KEYS[2]))";
+        other.ask(&format!("EVAL {script} 2 a b"));
+        harness.turn_until_last(7, "1");
+        for act in ["MULTI", "FLUSHALL", "SET a 2", "EXEC"] {
+            other.ask(act);
+        }
+        harness.turn_until_last(7, "2");
+        for act in ["MULTI", "SET a 3", "FLUSHALL", "EXEC"] {
+            other.ask(act);
+        }
+        harness.turn_until_last(7, "Missing");
+        other.ask("CLIENT PAUSE 50");
+        other.ask("SET a 4");
+        harness.turn_until_last(7, "4");
+    });
+}
+
+#[test]
+fn a_database_that_takes_the_place_of_another_is_found_by_a_sweep() {
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let (mut other, mut harness) = (server.other(), Harness::new(&server, options()));
+        other.ask("SET a 1");
+        harness.wait("a", 7);
+        // A key of the same name is announced, and read for nothing.
+        for act in ["SELECT 1", "SET a 2"] {
+            other.ask(act);
+        }
+        harness.turn_until(|app| app.count(7) > 1);
+        assert_eq!(harness.app.last(7), Some("1"));
+        assert_eq!(other.ask("SWAPDB 0 1"), "OK");
+        harness.app.client.sweep();
+        harness.turn_until_last(7, "2");
+    });
+}
+
+#[test]
 fn own_writes_are_told_too() {
     with_each(|program| {
         let server = Server::start(program, &[]);
