@@ -397,7 +397,7 @@ def test_a_cluster_under_tls_with_a_user(start_edge, cleanup, tmp_path):
 
 def test_a_server_without_a_cluster_is_told(start_redis, start_edge):
     edge = start_edge([start_redis().url])
-    edge.await_output("the Redis cluster does not tell its slots")
+    edge.await_output("the Redis cluster does not return its slots")
     edge.await_output("cluster support disabled")
     assert '"state":"down"' in edge.admin("/-/health").body.decode()
 

@@ -175,7 +175,10 @@ FAULTS = {
     "snapshot": ({"store": {"snapshot": "{folder}/none/snapshot"}}, "{folder}/none/snapshot"),
     "snapshot_kind": ({"store": {"snapshot": "{folder}"}}, "{folder}"),
     "socket": ({"store": {"unix_socket": "{folder}/none/socket"}}, "{folder}/none/socket"),
-    "access_log": ({"log": {"access": "{folder}/none/log"}}, "access log"),
+    "access_log": (
+        {"log": {"access": "{folder}/none/log"}},
+        "cannot open {folder}/none/log: No such file",
+    ),
     "user": ({"server": {"user": "no-such-user-here"}}, "no-such-user-here"),
 }
 
@@ -220,6 +223,39 @@ def test_check_warns_of_an_admin_listener_that_is_open_to_others(tmp_path, serve
     assert found.returncode == 0, found.stderr
     assert ("warning: other machines can reach server.admin at " in found.stderr) == is_told
     assert ("server.admin_hosts" in found.stderr) == is_told
+
+
+@pytest.mark.parametrize(
+    ("route", "is_told"),
+    [
+        ({"websocket_publish": True, "allowed_origins": "*"}, True),
+        ({"websocket_publish": True, "allowed_origins": "*", "auth": "/may"}, False),
+        ({"websocket_publish": True, "allowed_origins": "https://a.example"}, False),
+        ({"allowed_origins": "*"}, False),
+    ],
+)
+def test_check_warns_of_publishing_that_is_open_to_pages_of_every_origin(tmp_path, route, is_told):
+    file = tmp_path / "dwell.toml"
+    upstream = {"url": "http://127.0.0.1:1"}
+    file.write_text(toml({"upstream": upstream, "route": [{"prefix": "/poll/", **route}]}))
+    found = run("check", "--offline", file)
+    assert found.returncode == 0, found.stderr
+    warning = "warning: pages of every origin can publish under `/poll/`"
+    assert (warning in found.stderr) == is_told
+
+
+def test_check_takes_the_flags_of_serve(tmp_path):
+    file = tmp_path / "dwell.toml"
+    file.write_text(toml({"limits": {"waiters_max": 5}}))
+    flags = ["--upstream", "http://127.0.0.1:1", "--set", "limits.waiters_max=7"]
+    found = run("check", "--offline", "--print", *flags, file)
+    assert found.returncode == 0, found.stderr
+    shown = tomllib.loads(found.stdout)
+    assert shown["limits"]["waiters_max"] == 7, "flags win over the file"
+    assert shown["upstream"]["url"] == "http://127.0.0.1:1"
+    refused = run("check", "--offline", "--pollers", "2000")
+    assert refused.returncode == 2
+    assert "--pollers 2000: must be 0 to 1024: 2000" in refused.stderr
 
 
 def test_check_of_a_file_that_is_not_there(tmp_path):

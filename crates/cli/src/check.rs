@@ -21,8 +21,8 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     }
     let environment = environment::options();
     let file = environment::config_file(arguments.file.clone());
-    let read = environment::source(file.as_deref())
-        .and_then(|source| load_source(source, &environment.flags));
+    let flags = [environment.flags, arguments.options.flags()].concat();
+    let read = environment::source(file.as_deref()).and_then(|source| load_source(source, &flags));
     let config = match read {
         Ok(config) => config,
         Err(error) if arguments.json => return say_json(file.as_deref(), &Found::wrong(&error)),
@@ -44,7 +44,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.print {
         return say(&mut io::stdout(), &settings_file(&config));
     }
-    let name = file.map_or("the environment".to_owned(), |file| shown(&file).to_owned());
+    let name = file.map_or("the configuration".to_owned(), |file| {
+        shown(&file).to_owned()
+    });
     let summary = format!("{name} is good: {}\n", config.summary());
     let said = say(&mut io::stdout(), &summary);
     match &found.servers {

@@ -71,6 +71,14 @@ pub(crate) struct ServeArguments {
     /// Read this TOML file first; flags win over it [default: `DWELL_CONFIG`, or none]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// The flags that set options.
+    #[command(flatten)]
+    pub(crate) options: OptionArguments,
+}
+
+/// Flags of `dwell serve` and `dwell check` that set options.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct OptionArguments {
     /// The app that answers misses and everything that is not a poll; repeat it for several servers
     /// [default: off]
     #[arg(long, value_name = "URL")]
@@ -172,6 +180,9 @@ pub(crate) struct CheckArguments {
     /// Print a file with every option that is not at its default, secrets too
     #[arg(long, conflicts_with_all = DOCUMENTS)]
     pub(crate) print: bool,
+    /// The flags of `dwell serve` that set options; they win over the file.
+    #[command(flatten)]
+    pub(crate) options: OptionArguments,
     /// The documents to print instead.
     #[command(flatten)]
     pub(crate) documents: DocumentArguments,
@@ -235,7 +246,7 @@ pub(crate) struct PrintArguments {
     pub(crate) serve: ServeArguments,
 }
 
-impl ServeArguments {
+impl OptionArguments {
     /// The flags that were given, in the order in which they are applied.
     pub(crate) fn flags(&self) -> Vec<FlagValue> {
         let mut flags = Vec::new();
@@ -427,13 +438,17 @@ when it drains.";
 const MAN_EXAMPLES: &str = "\
 Examples:
   dwell man | man -l -
-  dwell man --dir /usr/local/share/man/man1";
+  dwell man --dir /usr/local/share/man/man1
+
+Exit status: 0, 1 when the output cannot be written, 2 when the flags are wrong.";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   dwell completions bash > /etc/bash_completion.d/dwell
   dwell completions zsh > \"${fpath[1]}/_dwell\"
-  dwell completions fish > ~/.config/fish/completions/dwell.fish";
+  dwell completions fish > ~/.config/fish/completions/dwell.fish
+
+Exit status: 0, 1 when the output cannot be written, 2 when the flags are wrong.";
 
 const VERSION_EXAMPLES: &str = "\
 Examples:
@@ -449,6 +464,8 @@ Examples:
       One object: result, mistakes with line and column, errors, warnings.
   dwell check --live dwell.toml
       The answers of the servers in the file, and the rights that the user of Redis lacks.
+  dwell check --upstream http://127.0.0.1:8000 --set limits.waiters_max=1000
+      The flags of `dwell serve`, with a file or without one.
   dwell check --print dwell.toml
       The options of `dwell serve --config dwell.toml` in this environment.
   dwell check --print-default > dwell.toml
@@ -505,7 +522,8 @@ mod tests {
                      --upstream http://app:1 --memcached a:1 --memcached b:2=3 \
                      --poll-prefix /a/ --poll-prefix /b/ --set limits.waiters_max=7";
         let arguments = serve(&words.split_whitespace().collect::<Vec<_>>());
-        let config = parse("dwell.toml", "", &arguments.flags()).expect("the flags are right");
+        let config =
+            parse("dwell.toml", "", &arguments.options.flags()).expect("the flags are right");
         let defaults = Config::default();
         assert_eq!(config.server.listen.len(), 2);
         assert_eq!((config.store.listen, config.server.admin), (None, None));

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Runs `dwell config print`.
 pub(crate) fn print(arguments: &PrintArguments) -> ExitCode {
     let environment = environment::options();
-    let flags = [environment.flags, arguments.serve.flags()].concat();
+    let flags = [environment.flags, arguments.serve.options.flags()].concat();
     let file = environment::config_file(arguments.serve.config.clone());
     let read = environment::source(file.as_deref()).and_then(|source| effective(source, &flags));
     let mut options = match read {

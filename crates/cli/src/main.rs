@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
     match CommandLine::parse_from(words).command {
         Command::Serve(arguments) => {
-            let flags = arguments.flags();
+            let flags = arguments.options.flags();
             serve(environment::config_file(arguments.config), flags)
         }
         Command::Demo(arguments) => demo(&arguments),

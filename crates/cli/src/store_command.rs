@@ -135,7 +135,7 @@ impl StoreArguments {
             && !is_guarded
         {
             let reason = format!(
-                "other machines can reach {address}, and nobody has to log in: \
+                "other machines can reach {address} without a password: \
                  add -Y FILE, or --allow-remote if the network is trusted"
             );
             return Err(wrong("-l", reason));

@@ -271,9 +271,7 @@ fn addresses(transport: Transport, server: &mut Part) -> Result<(SocketAddr, Soc
     while Instant::now() < deadline {
         while let Some(line) = server.line() {
             let told: Value = serde_json::from_str(&line).unwrap_or_default();
-            let address = told["listening"]
-                .as_str()
-                .and_then(|text| text.parse().ok());
+            let address = told["address"].as_str().and_then(|text| text.parse().ok());
             match told["option"].as_str() {
                 Some("--listen") => listen = address,
                 Some("--store") => store = address,

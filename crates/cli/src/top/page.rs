@@ -70,7 +70,7 @@ pub(super) fn page(address: &str, now: &Look, before: Option<&Look>, rows: usize
             rates.of("delete_hits")
         ),
         format!(
-            "waiters  {} polls on {} keys, {} changes told/s",
+            "waiters  {} polls on {} keys, {} notifications/s",
             now.number("waiters"),
             now.number("watched_keys"),
             rates.of("watch_notifications"),

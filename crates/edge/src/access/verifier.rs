@@ -80,7 +80,7 @@ impl KeyRing {
                 current.keys = Arc::new(keys);
                 self.readings.fetch_add(1, Ordering::Release);
                 drop(current);
-                tracing::info!(keys = count, "jwt keys read anew");
+                tracing::info!(keys = count, "jwt keys read again");
             }
             Err((path, error)) => {
                 tracing::error!(path = %path.display(), %error, "jwt keys stay as they were");

@@ -197,7 +197,7 @@ fn exposure(draft: &mut Draft, config: &Config) {
     if let Some((option, listen)) = exposed {
         draft.conflict(
             &[option, "store.allow_remote"],
-            format!("other machines can reach the store at {listen}, and nobody has to log in"),
+            format!("other machines can reach the store at {listen} without a password"),
             "listen on 127.0.0.1, name a store.auth_file, or set store.allow_remote = true",
         );
     }
@@ -469,7 +469,10 @@ fn routes(draft: &mut Draft, config: &Config) {
         if route.access.publish && !config.publish.is_on() {
             draft.conflict(
                 &[option("publish").as_str()],
-                format!("nobody may publish under `{}`", route.prefix),
+                format!(
+                    "no client can publish under `{}` without a token",
+                    route.prefix
+                ),
                 "set publish.token_file, publish.token or publish.clients",
             );
         }
@@ -495,7 +498,7 @@ fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig)
                 option("cors_credentials").as_str(),
                 option("cors_origins").as_str(),
             ],
-            "every page of the web could read what a client's cookies show".to_owned(),
+            "pages of every origin could read responses to a client's cookies".to_owned(),
             "name the origins whose pages may",
         );
     }
@@ -509,7 +512,7 @@ fn guards(draft: &mut Draft, config: &Config, index: usize, route: &RouteConfig)
     if access.auth.is_some() && !config.has_upstream() {
         draft.conflict(
             &[option("auth").as_str()],
-            format!("nobody can be asked about `{}`", route.prefix),
+            format!("no application can decide on `{}`", route.prefix),
             "set upstream.url",
         );
     }

@@ -89,7 +89,7 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Codec<T> for Count {
             .ok_or_else(|| {
                 Fault::new(
                     value,
-                    format!("not from {} to {}: {integer}", self.0, self.1),
+                    format!("must be {} to {}: {integer}", self.0, self.1),
                 )
                 .help(wanted())
             })
@@ -122,7 +122,7 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Codec<T> for Size {
             .and_then(|number| T::try_from(number).ok())
             .ok_or_else(|| {
                 let found = show_size(number);
-                Fault::new(value, format!("not from {least} to {most}: {found}")).help(wanted())
+                Fault::new(value, format!("must be {least} to {most}: {found}")).help(wanted())
             })
     }
 
@@ -152,7 +152,7 @@ impl Codec<Duration> for TimeSpan {
             return Ok(read);
         }
         let found = show_duration(read);
-        Err(Fault::new(value, format!("not from {least} to {most}: {found}")).help(wanted()))
+        Err(Fault::new(value, format!("must be {least} to {most}: {found}")).help(wanted()))
     }
 
     fn show(&self, value: &Duration) -> String {

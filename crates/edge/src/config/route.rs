@@ -61,8 +61,26 @@ impl RouteConfig {
 }
 
 impl RouteConfig {
-    /// Warnings about keys of which clients choose a part that looks like one of the proxy's.
+    /// Warnings about values that clients can choose, and that other clients then get.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.chosen_parts().chain(self.open_publishing())
+    }
+
+    /// A warning if pages of every origin can publish over a WebSocket without being authenticated.
+    fn open_publishing(&self) -> Option<String> {
+        let is_guarded = self.access.jwt || self.access.auth.is_some();
+        let is_open = self.allowed_origins.iter().any(|origin| origin == "*");
+        (self.websocket_publish && is_open && !is_guarded).then(|| {
+            format!(
+                "pages of every origin can publish under `{}`: the route has websocket_publish \
+                 and allowed_origins = \"*\", and neither jwt nor auth",
+                self.prefix
+            )
+        })
+    }
+
+    /// Warnings about keys of which clients choose a part that looks like one of the proxy's.
+    fn chosen_parts(&self) -> impl Iterator<Item = String> {
         let chosen = [
             ("x-forwarded-proto", "{scheme}"),
             ("client-cert", "{tls.client.cn} or {tls.client.san}"),

@@ -367,10 +367,10 @@ impl ClusterNotices {
         if is_unknown != self.is_unknown {
             self.is_unknown = is_unknown;
             if let Some(reason) = status.reason {
-                tracing::warn!(reason, "the Redis cluster does not tell its slots");
+                tracing::warn!(reason, "the Redis cluster does not return its slots");
             } else {
                 let primaries = status.primaries;
-                tracing::info!(primaries, "the Redis cluster tells its slots");
+                tracing::info!(primaries, "the Redis cluster returns its slots");
             }
         }
         match (status.primaries, missing_slots) {

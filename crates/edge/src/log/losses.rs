@@ -26,7 +26,7 @@ impl LogObserver for Losses {
         tracing::warn!(
             log = self.log,
             lines,
-            "lines of a log were dropped: nobody took them"
+            "lines of a log were dropped: its reader was too slow"
         );
     }
 }

@@ -235,7 +235,7 @@ impl AdminApp {
         let send = |answer: &Response<'_>| reply.send(answer);
         let bearer = self.tokens.bearer(request.head.fields);
         if self.tokens.is_empty() {
-            let why = "there is no publish.token, so nobody may";
+            let why = "publishing needs publish.token or publish.token_file";
             publish::refuse(403, why, send);
         } else if bearer != Bearer::Known {
             counts.increment(PublishOutcome::Denied);

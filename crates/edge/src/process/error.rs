@@ -2,6 +2,7 @@
 
 use super::inherited::InheritedError;
 use super::privileges::PrivilegesError;
+use crate::config::AccessTarget;
 use dwell_store_server::snapshot::SnapshotError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -85,9 +86,25 @@ pub enum RunError {
     /// The file with the port of the store cannot be written.
     PortFile(io::Error),
     /// The access log cannot be opened.
-    AccessLog(io::Error),
+    AccessLog {
+        /// Its path, or the words `standard output`.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
     /// The system has no descriptor, memory or thread for a loop.
     Loop(io::Error),
+}
+
+impl RunError {
+    /// The access log that cannot be opened.
+    pub(super) fn access_log(target: &AccessTarget, source: io::Error) -> Self {
+        let path = match target {
+            AccessTarget::File(path) => path.clone(),
+            AccessTarget::Off | AccessTarget::Stdout => PathBuf::from("standard output"),
+        };
+        Self::AccessLog { path, source }
+    }
 }
 
 impl fmt::Display for RunError {
@@ -151,7 +168,9 @@ impl fmt::Display for RunError {
             Self::Privileges(error) => write!(f, "{error} (server.user)"),
             Self::Upgrade(source) => write!(f, "cannot succeed the process before: {source}"),
             Self::PidFile(source) | Self::PortFile(source) => source.fmt(f),
-            Self::AccessLog(source) => write!(f, "cannot open the access log: {source}"),
+            Self::AccessLog { path, source } => {
+                write!(f, "cannot open {}: {source} (log.access)", path.display())
+            }
             Self::Loop(source) => write!(f, "cannot run an event loop: {source}"),
         }
     }
@@ -166,7 +185,7 @@ impl std::error::Error for RunError {
             | Self::Upgrade(source)
             | Self::PidFile(source)
             | Self::PortFile(source)
-            | Self::AccessLog(source)
+            | Self::AccessLog { source, .. }
             | Self::Loop(source) => Some(source),
             Self::Memcached(error) => Some(error),
             Self::Inherited(error) => error.source(),

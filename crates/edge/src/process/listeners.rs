@@ -170,9 +170,10 @@ impl AddressPlan {
     fn report(&self, listening: SocketAddr, candidate: SocketAddr) {
         let option = self.option;
         if candidate == self.address {
-            tracing::info!(%listening, option, "listening");
+            tracing::info!(address = %listening, option, "listening");
         } else {
-            tracing::warn!(%listening, taken = %self.address, option, "on the next free port");
+            let taken = self.address;
+            tracing::warn!(address = %listening, %taken, option, "on the next free port");
         }
     }
 

@@ -64,7 +64,11 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
         }
     }
     if let AccessTarget::File(path) = &config.log.access {
-        found.extend(appendable(path).err().map(RunError::AccessLog));
+        let file = |source| RunError::AccessLog {
+            path: path.clone(),
+            source,
+        };
+        found.extend(appendable(path).err().map(file));
     }
     found
 }

@@ -204,7 +204,8 @@ impl Reloader {
         let credentials = auth_file.map(credentials).transpose()?;
         if let Some(log) = &self.access {
             let target = &config.log.access;
-            log.switch_to(target).map_err(RunError::AccessLog)?;
+            log.switch_to(target)
+                .map_err(|source| RunError::access_log(target, source))?;
         }
         log::change_level(config.log.level);
         if let Some(service) = &self.service

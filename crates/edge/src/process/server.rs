@@ -354,7 +354,8 @@ fn start_logs(
     let metrics = metrics.of_process();
     log::write_in_background(&metrics).map_err(RunError::Loop)?;
     tell_of_sends(config);
-    AccessLog::open(&config.log.access, loops, &metrics).map_err(RunError::AccessLog)
+    let target = &config.log.access;
+    AccessLog::open(target, loops, &metrics).map_err(|source| RunError::access_log(target, source))
 }
 
 /// Shows the certificates, and looks at their files from now on.

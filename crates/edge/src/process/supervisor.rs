@@ -133,7 +133,9 @@ impl Supervise for Supervisor {
             // Loops that drain end at different times, within a bound of their own.
             notifier.alive();
         } else {
-            tracing::error!("a loop does not turn: no sign of life is given");
+            tracing::error!(
+                "an event loop hangs: no keep-alive message is sent to the service manager"
+            );
         }
         self.turns = turns;
         self.fleet.wake_all();

@@ -289,7 +289,7 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
 fn failed(failure: Failure) -> PublishResult {
     match failure {
         Failure::ErrorLine => PublishResult::NoRoom("memcached refuses the value"),
-        Failure::Unsupported => PublishResult::Unanswered("memcached knows no meta commands"),
+        Failure::Unsupported => PublishResult::Unanswered("memcached lacks the meta commands"),
         Failure::Timeout | Failure::Closed | Failure::Protocol => PublishResult::Unanswered(
             "memcached has not answered; it may have done it all the same",
         ),

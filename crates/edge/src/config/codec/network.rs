@@ -1,6 +1,6 @@
 //! Codecs of network addresses.
 
-use super::{Codec, Count, Fault, Value, quoted, text};
+use super::{Codec, Count, Fault, Value, quoted, text, wrong_type};
 use crate::config::{MemcachedServer, PeerAddress, RedisUrl, UpstreamUrl};
 use std::net::SocketAddr;
 use toml::de::DeValue;
@@ -10,7 +10,14 @@ pub(in crate::config) struct SocketAddress;
 
 impl Codec<SocketAddr> for SocketAddress {
     fn read(&self, value: &Value<'_>) -> Result<SocketAddr, Fault> {
-        let text = text(value, "an address and a port")?;
+        let wanted = "an address and a port";
+        if let DeValue::Integer(integer) = value.get_ref()
+            && let Ok(port) = integer.as_str().parse::<u16>()
+        {
+            let help = format!("write \"127.0.0.1:{port}\"");
+            return Err(wrong_type(value, wanted).help(help));
+        }
+        let text = text(value, wanted)?;
         // Only this name is accepted, as it has one meaning.
         let numeric = match text.strip_prefix("localhost:") {
             Some(port) => format!("127.0.0.1:{port}"),

@@ -153,7 +153,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "[server]\nlisten = 8080",
         "found a whole number",
-        "in quotes",
+        "\"127.0.0.1:8080\"",
     ),
     (
         "[server]\nlisten = \":8080\"",
@@ -178,7 +178,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     (
         "[server]\npollers = -1",
-        "not from 0 to 1024: -1",
+        "must be 0 to 1024: -1",
         "whole number",
     ),
     (
@@ -203,13 +203,13 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     (
         "[store]\nbytes_max = \"1k\"",
-        "not from 1MiB to 1024GiB: 1KiB",
+        "must be 1MiB to 1024GiB: 1KiB",
         "\"1MiB\"",
     ),
     ("[store]\nbytes_max = -5", "not a size: -5", "\"1MiB\""),
     (
         "[store]\nlisten = \"0.0.0.0:11211\"",
-        "nobody has to log in",
+        "without a password",
         "store.allow_remote = true",
     ),
     ("[limits]\nheader_timeout = 10", "needs a unit", "\"10s\""),
@@ -220,7 +220,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     (
         "[limits]\nheader_timeout = \"0s\"",
-        "not from 10ms to 1h: 0s",
+        "must be 10ms to 1h: 0s",
         "\"1h\"",
     ),
     (

@@ -30,7 +30,11 @@ const count = (n) => (Math.abs(n) < 10000 ? few.format(Math.round(n)) : many.for
 const some = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 const rate = (n) => (n > 0 && n < 10 ? few.format(n) : count(n));
 const perSecond = (n) => `${rate(n)}/s`;
-const percent = (part) => (part === null ? "–" : `${part === 1 ? 100 : (Math.floor(part * 1000) / 10).toFixed(1)} %`);
+function percent(part) {
+  if (part === null) return "–";
+  if (part > 0 && part < .001) return "< 0.1 %";
+  return `${part === 1 ? 100 : (Math.floor(part * 1000) / 10).toFixed(1)} %`;
+}
 function bytes(n) {
   for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
     if (n >= size) return `${few.format(n / size)} ${unit}`;
@@ -172,7 +176,7 @@ const FIGURES = [
     show: () => [
       latency(quantile((p) => p.wake_latency, .99)),
       quantile((p) => p.wake_latency, .99) === null
-        ? "nobody was woken" : "99 % of wake-ups",
+        ? "no wake-ups lately" : "99 % of wake-ups",
     ],
   },
   {
@@ -260,7 +264,7 @@ function showCache(sample, now) {
       ["evicted", perSecond(smooth((p) => p.store.evictions))],
       ["memcached clients", count(store.connections_open)],
     ]);
-    at("cache-note").textContent = `Embedded store of ${bytes(store.bytes_max)}; changes are told at once.`;
+    at("cache-note").textContent = `Embedded store of ${bytes(store.bytes_max)}; changes reach clients at once.`;
     return;
   }
   fill("cache", [
@@ -363,7 +367,7 @@ function showWaiters(sample, now) {
     ["polls woken by changes", perSecond(smooth((p) => p.polls.woken ?? 0))],
     ["events sent", perSecond(smooth((p) => p.stream_events))],
   ]);
-  at("waiters-note").textContent = `At most ${count(sample.setting.waiters_max)}; ` +
+  at("waiters-note").textContent = `limits.waiters_max is ${count(sample.setting.waiters_max)}; ` +
     `${percent(share(now.waits_held, sample.setting.waiters_max))} in use.`;
 }
 function showConnections(sample, now) {
@@ -381,7 +385,7 @@ function showConnections(sample, now) {
     ["responses", perSecond(smooth((p) => total(p.requests)))],
     refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,
   ]);
-  at("connections-note").textContent = `At most ${count(sample.setting.connections_max)}` + (slowest === null ? "." :
+  at("connections-note").textContent = `limits.connections_max is ${count(sample.setting.connections_max)}` + (slowest === null ? "." :
     `; 99 % of the answers within ${latency(slowest)}.`);
 }
 function showHot(sample) {
@@ -410,7 +414,7 @@ function showProcess(sample, now) {
       ? ["memory for each waiter", bytes(Math.round(now.process.resident_bytes / now.waits_held))] : null,
     trouble("requests refused", (p) => total(p.bad_requests)),
     trouble("clients too slow", (p) => total(p.timeouts)),
-    trouble("events put off", (p) => p.stream_postponed),
+    trouble("events delayed", (p) => p.stream_postponed),
   ]);
   at("process-note").textContent = `100 % is one core; ${some(sample.loops, "loop")}.`;
 }
