@@ -499,13 +499,13 @@ mod tests {
     use clap::CommandFactory;
     use dwell_edge::config::{Config, parse};
 
-    fn serve(words: &[&str]) -> ServeArguments {
+    fn serve(words: &[&str]) -> OptionArguments {
         let all = ["dwell", "serve"].iter().chain(words);
         match CommandLine::try_parse_from(all)
             .expect("the flags are right")
             .command
         {
-            Command::Serve(arguments) => arguments,
+            Command::Serve(arguments) => arguments.options,
             other => panic!("not serve: {other:?}"),
         }
     }
@@ -522,8 +522,7 @@ mod tests {
                      --upstream http://app:1 --memcached a:1 --memcached b:2=3 \
                      --poll-prefix /a/ --poll-prefix /b/ --set limits.waiters_max=7";
         let arguments = serve(&words.split_whitespace().collect::<Vec<_>>());
-        let config =
-            parse("dwell.toml", "", &arguments.options.flags()).expect("the flags are right");
+        let config = parse("dwell.toml", "", &arguments.flags()).expect("the flags are right");
         let defaults = Config::default();
         assert_eq!(config.server.listen.len(), 2);
         assert_eq!((config.store.listen, config.server.admin), (None, None));
