@@ -117,11 +117,17 @@ impl Slots {
         nodes[place].is_running(now) && !takeovers.any(|two| two.contains(&place))
     }
 
+    /// Returns true of a server whose slots are told to have none.
+    fn is_unserved(&self, place: usize) -> bool {
+        self.unserved.iter().any(|(_, it)| *it == place)
+    }
+
     /// Returns true of a server to which nothing happens that takes its time.
     fn is_free(&self, place: usize, nodes: &[Node], now: Duration) -> bool {
         let mut moves = self.moves.iter().map(|it| [it.from, it.to]);
-        let is_unserved = self.unserved.iter().any(|(_, it)| *it == place);
-        self.is_still(place, nodes, now) && !is_unserved && !moves.any(|two| two.contains(&place))
+        self.is_still(place, nodes, now)
+            && !self.is_unserved(place)
+            && !moves.any(|two| two.contains(&place))
     }
 
     /// A server without slots, which may take over.
@@ -146,8 +152,11 @@ impl Slots {
         match act {
             ClusterAct::Move(_, to, _) | ClusterAct::Force(to) => {
                 let moves = self.moves.iter().any(|it| it.slot == slot);
-                let are_still = [from, to].iter().all(|it| self.is_still(*it, nodes, now));
-                if from == to || moves || !are_still {
+                // A server whose slots are told to be nobody's drops the keys of all of them if it
+                // is told of another slot.
+                let can_move =
+                    |it: &usize| self.is_still(*it, nodes, now) && !self.is_unserved(*it);
+                if from == to || moves || ![from, to].iter().all(can_move) {
                     return None;
                 }
             }
