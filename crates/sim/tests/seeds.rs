@@ -128,7 +128,7 @@ const FINDS: &[(Planted, u64)] = &[
     (Planted::ForgetFlush, 714),
     (Planted::ForgetLifetime, 259),
     (Planted::KeepAnswer, 2_060),
-    (Planted::ForgetMoved, 3_496),
+    (Planted::ForgetMoved, 4_537),
     (Planted::ParkOnAsk, 1_674),
 ];
 
