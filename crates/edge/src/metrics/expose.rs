@@ -190,36 +190,50 @@ impl<L: Label> Kind for HistogramSet<L> {
     }
 }
 
-/// One total for each server.
-pub(super) struct ByServer<K>(PhantomData<K>);
+/// A label whose values are named by the configuration or the program.
+pub(super) trait OpenLabel {
+    const NAME: &'static str;
+}
 
-impl<K: Kind> Kind for ByServer<K> {
+/// One total for each value of a label.
+pub(super) struct By<L, K>(PhantomData<(L, K)>);
+
+impl<L: OpenLabel, K: Kind> Kind for By<L, K> {
     type Total = Vec<(String, K::Total)>;
     const TYPE: MetricType = K::TYPE;
 
     fn label() -> Option<LabelInfo> {
-        Some(LabelInfo::open(SERVER))
+        Some(LabelInfo::open(L::NAME))
     }
 
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>(SERVER, totals, encoder)
+        labelled::<K>(L::NAME, totals, encoder)
     }
 }
 
-/// One total for each route.
-pub(super) struct ByRoute<K>(PhantomData<K>);
+pub(super) struct Server;
 
-impl<K: Kind> Kind for ByRoute<K> {
-    type Total = Vec<(String, K::Total)>;
-    const TYPE: MetricType = K::TYPE;
+impl OpenLabel for Server {
+    const NAME: &'static str = "server";
+}
 
-    fn label() -> Option<LabelInfo> {
-        Some(LabelInfo::open(ROUTE))
-    }
+pub(super) struct Route;
 
-    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>(ROUTE, totals, encoder)
-    }
+impl OpenLabel for Route {
+    const NAME: &'static str = "route";
+}
+
+/// A listener of clients.
+pub(super) struct Listener;
+
+impl OpenLabel for Listener {
+    const NAME: &'static str = "listener";
+}
+
+pub(super) struct Name;
+
+impl OpenLabel for Name {
+    const NAME: &'static str = "name";
 }
 
 /// The counters of a set for each route.
@@ -228,7 +242,7 @@ pub(super) struct SetByRoute<L>(PhantomData<L>);
 impl<L: Label> Kind for SetByRoute<L> {
     type Total = Vec<(String, Vec<(&'static str, u64)>)>;
     const TYPE: MetricType = Counter::TYPE;
-    const OUTER_LABEL: Option<&'static str> = Some(ROUTE);
+    const OUTER_LABEL: Option<&'static str> = Some(Route::NAME);
 
     fn label() -> Option<LabelInfo> {
         Some(LabelInfo::of::<L>())
@@ -237,43 +251,11 @@ impl<L: Label> Kind for SetByRoute<L> {
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
         for (route, totals) in totals {
             for (value, total) in totals {
-                let labels = [(ROUTE, route.as_str()), (L::NAME, *value)];
+                let labels = [(Route::NAME, route.as_str()), (L::NAME, *value)];
                 Counter::encode(total, &mut encoder.encode_family(&labels)?)?;
             }
         }
         Ok(())
-    }
-}
-
-/// One total for each listener of clients.
-pub(super) struct ByListener<K>(PhantomData<K>);
-
-impl<K: Kind> Kind for ByListener<K> {
-    type Total = Vec<(String, K::Total)>;
-    const TYPE: MetricType = K::TYPE;
-
-    fn label() -> Option<LabelInfo> {
-        Some(LabelInfo::open(LISTENER))
-    }
-
-    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>(LISTENER, totals, encoder)
-    }
-}
-
-/// One total for each name; nothing where there is none.
-pub(super) struct ByName<K>(PhantomData<K>);
-
-impl<K: Kind> Kind for ByName<K> {
-    type Total = Vec<(String, K::Total)>;
-    const TYPE: MetricType = K::TYPE;
-
-    fn label() -> Option<LabelInfo> {
-        Some(LabelInfo::open(NAME))
-    }
-
-    fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        labelled::<K>(NAME, totals, encoder)
     }
 }
 
@@ -308,10 +290,6 @@ fn labelled<K: Kind>(
     Ok(())
 }
 
-const SERVER: &str = "server";
-const ROUTE: &str = "route";
-const LISTENER: &str = "listener";
-const NAME: &str = "name";
 const PROTOCOL: &str = "protocol";
 const NO_EXEMPLAR: Option<&Exemplar<NoLabelSet, f64>> = None;
 

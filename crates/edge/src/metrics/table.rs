@@ -6,7 +6,7 @@
 //! labels, and the unit in brackets becomes a part of the name.
 
 use super::expose::{
-    ByListener, ByName, ByProtocol, ByRoute, ByServer, Family, Info, Kind, Scrape, SetByRoute, Time,
+    By, ByProtocol, Family, Info, Kind, Listener, Name, Route, Scrape, Server, SetByRoute, Time,
 };
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
@@ -156,10 +156,10 @@ metrics! {
     connections: Counter = "Client connections accepted";
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
-    "dwell_listener_connections": ByListener<Counter> =
+    "dwell_listener_connections": By<Listener, Counter> =
         "Client connections accepted by the address of the listener"
         => |of| of.metrics.by_listener(|cells| &cells.connections);
-    "dwell_listener_requests": ByListener<Counter> =
+    "dwell_listener_requests": By<Listener, Counter> =
         "Requests by the address of the listener that has accepted their connection"
         => |of| of.metrics.by_listener(|cells| &cells.requests);
     "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
@@ -178,7 +178,7 @@ metrics! {
     client_certs_too_long: Counter =
         "Requests of clients whose certificate is too long for Client-Cert";
     tls_on_plain: Counter = "Connections closed that began TLS on a plain listener";
-    "dwell_tls_certificate_expiry": ByName<Gauge> [Seconds] =
+    "dwell_tls_certificate_expiry": By<Name, Gauge> [Seconds] =
         "Unix time at which the certificate expires"
         => |of| of.metrics.certificates();
 
@@ -209,7 +209,7 @@ metrics! {
     polls_held: Gauge = "Polls held now";
     "dwell_route_polls": SetByRoute<PollOutcome> = "Polls by the prefix of their route and outcome"
         => |of| of.metrics.by_route(|cells| &cells.polls);
-    "dwell_route_waits_held": ByRoute<Gauge> =
+    "dwell_route_waits_held": By<Route, Gauge> =
         "Polls held now, and keys of event streams and WebSockets, by the prefix of their route"
         => |of| of.metrics.by_route(|cells| &cells.waiting);
     waits: Counter = "Polls that were held, and keys of event streams and WebSockets";
@@ -241,10 +241,10 @@ metrics! {
     memcached_handshakes: CounterSet<HandshakeOutcome> =
         "TLS handshakes with memcached servers by outcome";
     memcached_sweeps: Counter = "Sweeps over the keys that polls wait for";
-    "dwell_memcached_server_up": ByServer<Gauge> =
+    "dwell_memcached_server_up": By<Server, Gauge> =
         "1 if the server responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.memcached_servers());
-    "dwell_feed_watch_up": ByServer<Gauge> =
+    "dwell_feed_watch_up": By<Server, Gauge> =
         "1 if the server reports changes, 0 if it refuses; absent while no poll waits"
         => |of| ups(of.metrics.watches());
     "dwell_feed_lines": Counter = "Lines in which memcached reported changes"
@@ -264,10 +264,10 @@ metrics! {
     redis_lookups: CounterSet<LookupOutcome> = "Reads from Redis for requests by outcome";
     redis_handshakes: CounterSet<HandshakeOutcome> =
         "TLS handshakes with Redis by outcome";
-    "dwell_redis_server_up": ByServer<Gauge> =
+    "dwell_redis_server_up": By<Server, Gauge> =
         "1 if the server responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.redis_servers());
-    "dwell_redis_primary_up": ByServer<Gauge> =
+    "dwell_redis_primary_up": By<Server, Gauge> =
         "1 if the primary of the cluster responded last, 0 if not; absent before the first request"
         => |of| ups(of.metrics.redis_primaries());
     "dwell_redis_tracking_loops": Gauge = "Event loops that the server announces changes to"
@@ -318,10 +318,10 @@ metrics! {
     fills: Counter = "Responses of the upstream that were stored";
     upstream_connections_open: Gauge = "Connections to the upstream open now";
     upstream_outstanding: Gauge = "Requests to the upstream in progress or waiting";
-    "dwell_upstream_server_up": ByServer<Gauge> =
+    "dwell_upstream_server_up": By<Server, Gauge> =
         "1 if the server is in use, 0 if it is left out for its failures"
         => |of| ups(of.metrics.upstreams());
-    "dwell_upstream_head_duration": ByServer<Histogram> [Seconds] =
+    "dwell_upstream_head_duration": By<Server, Histogram> [Seconds] =
         "Time from a request sent to the header section of its response"
         => |of| of.metrics.upstream_heads();
 

@@ -33,12 +33,14 @@ impl Peers {
         descriptors: &Descriptors,
     ) -> Result<Self, RunError> {
         let mut names = Names::at_start();
+        // Before the files are used: one that is replaced meanwhile is read again by a reload.
+        let upstream_files = outward::upstream_files(config)?;
         let upstream = upstream_plan(config, loops, descriptors, &mut names)?;
         let memcached = memcached_servers(config, &mut names)?;
         let redis = redis_at_start(config, &mut names)?;
         let found = FoundServers {
             addresses: names.finish(),
-            upstream_files: outward::upstream_files(config)?,
+            upstream_files,
         };
         Ok(Self {
             upstream: upstream.map(Arc::new),

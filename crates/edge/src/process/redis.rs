@@ -85,7 +85,7 @@ fn announced(redis: &RedisConfig) -> Announced {
 }
 
 /// The server, the Sentinels that know it, or servers of the cluster.
-pub(super) fn endpoint(
+fn endpoint(
     redis: &RedisConfig,
     left_out: &mut Vec<String>,
     names: &mut Names,

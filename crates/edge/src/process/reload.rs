@@ -173,8 +173,9 @@ impl Reloader {
         }
         let found = self.found();
         let mut names = Names::again(found.addresses, PeerAddress::resolve_all);
-        let plan = upstream_plan(&config, self.fleet.loops(), &self.descriptors, &mut names)?;
+        // A file that is replaced between the two is read again by the next reload.
         let upstream_files = outward::upstream_files(&config)?;
+        let plan = upstream_plan(&config, self.fleet.loops(), &self.descriptors, &mut names)?;
         let is_same = config.upstream == running.upstream && upstream_files == found.upstream_files;
         let upstream = match (&before.upstream, plan) {
             (Some(before), Some(plan)) if is_same && is_at_same_addresses(before, &plan) => {

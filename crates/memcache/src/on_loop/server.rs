@@ -101,6 +101,9 @@ impl Server {
             context.disarm(self.token);
             self.next_token();
         }
+        // What failed at the old address says nothing of the new one.
+        self.ledger.breaker = Breaker::new(options.failures_max);
+        self.last_failure = None;
         self.connect(context, options);
     }
 
@@ -340,6 +343,7 @@ impl Server {
                     Ok(())
                 };
                 self.settle(context, result, sink);
+                self.leave(context, options);
             }
         }
     }

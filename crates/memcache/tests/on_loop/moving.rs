@@ -63,10 +63,15 @@ fn a_server_that_does_not_answer_any_more_holds_nothing_up_for_long() {
     old.expect("gets a\r\n");
     turn_to(&mut harness, &[address]);
     assert_eq!(harness.wait_for_ends(1), [End::Failed(Failure::Timeout)]);
+    let failures = harness.status().failures_in_row;
+    assert_eq!(failures, 0, "the new address has not failed");
+    assert_eq!(harness.status().state, State::Connecting, "at once");
+    // What is asked meanwhile waits for the new connection.
+    harness.get("b", 1);
+    harness.turn();
     let mut new = Peer::accept_while(&listener, &mut harness);
     harness.turn_until(|app| status(app).state == State::Up);
     new.answer_probe();
-    harness.get("b", 1);
     harness.turn();
     new.expect("gets b\r\n");
 }
