@@ -92,6 +92,22 @@ def test_a_configuration_comes_from_the_standard_input():
     assert "more than 1048576 bytes" in endless.stderr
 
 
+def test_a_check_without_a_file_says_so():
+    checked = run("check", "--set", "limits.connections_max=10")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.stdout.startswith("no file: flags and environment are good: polls under /poll/")
+
+
+@pytest.mark.parametrize("document", ["default", "reference", "metrics", "commands"])
+def test_a_document_takes_no_flag_that_sets_an_option(document):
+    flag = f"--print-{document}"
+    assert run("check", flag).returncode == 0
+    for unused in (["--listen", "127.0.0.1:1"], ["--set", "limits.waiters_max=1"]):
+        refused = run("check", flag, *unused)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"'{flag}' cannot be used with '{unused[0]}" in refused.stderr
+
+
 def test_a_program_reads_the_result_of_a_check(tmp_path):
     def check(text, *flags):
         result = run("check", "-", "--json", *flags, text=text)
@@ -209,6 +225,27 @@ def test_the_long_version_names_what_is_built_in():
     assert built["allocator"] == ("mimalloc" if "musl" in built["target"] else "system")
     assert built["tls"] == "rustls, aws-lc-rs"
     assert run("version").stdout == run("--version").stdout
+    for command in (["serve"], ["check"], ["mc", "get"], ["config", "print"]):
+        versioned = run(*command, "--version")
+        assert versioned.returncode == 0
+        assert versioned.stdout.splitlines()[1:] == run("--version").stdout.splitlines()[1:]
+
+
+def commands(*parent):
+    """Each command and subcommand, by the help of its parent."""
+    helped = run(*parent, "--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    for line in helped.splitlines():
+        one = [*parent, line.split()[0]]
+        if one[-1] != "help":
+            yield one
+            yield from commands(*one)
+
+
+def test_the_help_of_each_command_has_its_exit_statuses():
+    helped = {" ".join(one): run(*one, "--help").stdout for one in commands()}
+    assert {"serve", "store", "config", "config print", "mc", "mc get"} < set(helped)
+    exempt = {"version"}
+    assert {name for name, text in helped.items() if "Exit status: 0" not in text} == exempt
 
 
 def test_an_absent_key_is_one(start_dwell):

@@ -44,10 +44,11 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.print {
         return say(&mut io::stdout(), &settings_file(&config));
     }
-    let name = file.map_or("the configuration".to_owned(), |file| {
-        shown(&file).to_owned()
-    });
-    let summary = format!("{name} is good: {}\n", config.summary());
+    let checked = match &file {
+        Some(file) => format!("{} is good", shown(file)),
+        None => "no file: flags and environment are good".to_owned(),
+    };
+    let summary = format!("{checked}: {}\n", config.summary());
     let said = say(&mut io::stdout(), &summary);
     match &found.servers {
         Some(servers) => say_servers(servers),

@@ -18,6 +18,7 @@ use std::path::PathBuf;
     name = "dwell",
     version = version::SHORT,
     long_version = version::LONG,
+    propagate_version = true,
     about = "Holds polls, event streams and WebSockets, and forwards all else to your app",
     after_help = EXAMPLES
 )]
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArguments),
     /// Print the configuration in effect, and where each value comes from
+    #[command(after_help = CONFIG_STATUS)]
     Config(ConfigArguments),
     /// Check the health of a running process; the exit status has the result
     #[command(after_help = HEALTH_EXAMPLES)]
@@ -194,16 +196,18 @@ pub(crate) struct CheckArguments {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct DocumentArguments {
     /// Print a file with every option at its default
-    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics", "print_commands"])]
+    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics", "print_commands"],
+        conflicts_with_all = OPTIONS)]
     pub(crate) print_default: bool,
     /// Print the reference of every option in Markdown
-    #[arg(long, conflicts_with_all = ["print_metrics", "print_commands"])]
+    #[arg(long, conflicts_with_all = ["print_metrics", "print_commands"],
+        conflicts_with_all = OPTIONS)]
     pub(crate) print_reference: bool,
     /// Print the reference of every metric in Markdown
-    #[arg(long, conflicts_with = "print_commands")]
+    #[arg(long, conflicts_with = "print_commands", conflicts_with_all = OPTIONS)]
     pub(crate) print_metrics: bool,
     /// Print the reference of every command in Markdown
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OPTIONS)]
     pub(crate) print_commands: bool,
 }
 
@@ -213,6 +217,23 @@ const DOCUMENTS: [&str; 4] = [
     "print_reference",
     "print_metrics",
     "print_commands",
+];
+
+/// Flags that set options: a document has nothing of them.
+const OPTIONS: [&str; 13] = [
+    "upstream",
+    "memcached",
+    "redis",
+    "poll_prefix",
+    "tls_self_signed",
+    "listen",
+    "store",
+    "admin",
+    "pollers",
+    "log_level",
+    "log_format",
+    "access_log",
+    "set",
 ];
 
 /// Flags of `dwell config`.
@@ -477,9 +498,14 @@ servers in the file, for at most a minute, and stores nothing there.
 It warns of settings that are valid but may be more open than you intend, and of a limit on open
 files that is too low for the connections that the file allows.
 
-Exit status: 0 when the file is good, 1 when `dwell serve` would not start with it here, 2 when the
-file is wrong. With --live it is 1, too, if a server does not answer or lacks something that the
-file asks for.";
+Without a file the command checks the flags and the environment, and its output says so.
+
+Exit status: 0 when the configuration is good, 1 when `dwell serve` would not start with it here, 2
+when it is wrong. With --live it is 1, too, if a server does not answer or lacks something that the
+configuration asks for.";
+
+const CONFIG_STATUS: &str = "\
+Exit status: 0, 1 when the output cannot be written, 2 when the flags or the file are wrong.";
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:

@@ -30,7 +30,8 @@ fn add(page: &mut String, parent: &str, command: &Command) {
         "\n## {name}\n\n{}.\n\n```text\n{usage}\n```\n",
         escaped(&about)
     );
-    let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help");
+    let shown =
+        |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
     let arguments: Vec<&Arg> = command.get_arguments().filter(shown).collect();
     if !arguments.is_empty() {
         page.push_str("\n| Argument | Description |\n|---|---|\n");

@@ -52,6 +52,7 @@ enum Dialect {
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum McCommand {
     /// Print the value of a key, or of several with their keys before them
+    #[command(after_help = STATUS)]
     Get {
         /// The keys
         #[arg(required = true)]
@@ -61,17 +62,22 @@ pub(super) enum McCommand {
         raw: bool,
     },
     /// Print the value of a key with its flags and its cas unique
+    #[command(after_help = STATUS)]
     Gets {
         /// The key
         key: String,
     },
     /// Store a value
+    #[command(after_help = STATUS)]
     Set(Stored),
     /// Store a value if the key has no value
+    #[command(after_help = STATUS)]
     Add(Stored),
     /// Store a value if the key has a value
+    #[command(after_help = STATUS)]
     Replace(Stored),
     /// Add data after a value
+    #[command(after_help = STATUS)]
     Append {
         /// The key
         key: String,
@@ -79,6 +85,7 @@ pub(super) enum McCommand {
         value: String,
     },
     /// Add data before a value
+    #[command(after_help = STATUS)]
     Prepend {
         /// The key
         key: String,
@@ -86,6 +93,7 @@ pub(super) enum McCommand {
         value: String,
     },
     /// Store a value if the cas unique of the item has not changed
+    #[command(after_help = STATUS)]
     Cas {
         /// The cas unique, as `gets` prints it
         unique: u64,
@@ -93,11 +101,13 @@ pub(super) enum McCommand {
         stored: Stored,
     },
     /// Delete an item
+    #[command(after_help = STATUS)]
     Delete {
         /// The key
         key: String,
     },
     /// Count an item up, and print the number
+    #[command(after_help = STATUS)]
     Incr {
         /// The key
         key: String,
@@ -106,6 +116,7 @@ pub(super) enum McCommand {
         delta: u64,
     },
     /// Count an item down, and print the number
+    #[command(after_help = STATUS)]
     Decr {
         /// The key
         key: String,
@@ -114,6 +125,7 @@ pub(super) enum McCommand {
         delta: u64,
     },
     /// Set the lifetime of an item; 0s has no end
+    #[command(after_help = STATUS)]
     Touch {
         /// The key
         key: String,
@@ -122,32 +134,39 @@ pub(super) enum McCommand {
         ttl: Duration,
     },
     /// Print the server's data about an item
+    #[command(after_help = STATUS)]
     Meta {
         /// The key
         key: String,
     },
     /// Print the server of a key, without a request
+    #[command(after_help = STATUS)]
     Where {
         /// The keys
         #[arg(required = true)]
         keys: Vec<String>,
     },
     /// Delete all items on every server
+    #[command(after_help = STATUS)]
     FlushAll {
         /// Time until then
         #[arg(value_parser = time)]
         delay: Option<Duration>,
     },
     /// Print the statistics of every server
+    #[command(after_help = STATUS)]
     Stats {
         /// Topic: items, slabs, settings and so on
         argument: Option<String>,
     },
     /// Print the version of every server
+    #[command(after_help = STATUS)]
     Version,
     /// Ping every server, and print the time of the slowest
+    #[command(after_help = STATUS)]
     Ping,
     /// Measure sets and gets, and print times per operation
+    #[command(after_help = STATUS)]
     Bench(BenchArguments),
 }
 
@@ -228,6 +247,11 @@ const RINGS: &str = "Rule that gives a key its server: ketama_weighted, ketama, 
                      modula_crc, dalli or rendezvous";
 
 const DEFAULT_SERVER: &str = "127.0.0.1:11211";
+
+/// The end of the help of each subcommand.
+const STATUS: &str = "\
+Exit status: 0 for a hit, 1 for a miss, 2 for wrong flags, 3 when a server cannot be reached or
+refuses; what is wrong is on standard error.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -103,6 +103,9 @@ This is dwell store: Dwell's embedded store in the place of memcached.
 const HELP_END: &str = "\
 The log names accepted flags without effect once, at the start. -S (SASL), -Z (TLS) and -e are
 refused.
+
+Exit status: 0 after SIGTERM, SIGINT or SIGUSR1 and a drain, 1 when something fails, 2 when the
+flags are wrong.
 ";
 
 /// Sets an option.
