@@ -7,7 +7,7 @@ use crate::ids::PublishId;
 use bytes::Bytes;
 use dwell_evloop::{Context, Id, Slab};
 use dwell_memcache::StoreOutcome;
-use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, MetaCommand, Outcome};
+use dwell_memcache::on_loop::{Answer, Client, Completion, Error, Failure, Outcome, Version};
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_proto::memcache::{MetaStatus, StoreVerb};
 
@@ -56,7 +56,9 @@ struct Pending<A> {
     exptime: i64,
     cursor: Cursor,
     command: Command,
-    /// The value that the next command replaces or deletes, where Redis compares it.
+    /// The version that the next command replaces or deletes, where memcached compares it.
+    version: Version,
+    /// The value likewise, where Redis compares it.
     expected: Box<[u8]>,
 }
 
@@ -66,14 +68,18 @@ enum Command {
     Get,
     Store(StoreVerb),
     Delete,
-    /// Deletes the key if its cas unique is still this one.
-    DeleteVersion(u64),
+    /// Stores the value if the one that was read is still there.
+    Cas,
+    /// Deletes the key likewise.
+    DeleteVersion,
 }
 
 /// The step after a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum NextStep {
     Ask(Command),
+    /// Sends a command that compares this version with the one that is there.
+    Compare(Command, Version),
     End(PublishResult),
 }
 
@@ -127,6 +133,7 @@ impl<A> Publisher<A> {
             exptime: exptime(ttl, context.unix_seconds()),
             cursor,
             command: first_command(request),
+            version: Version::default(),
             expected: Box::default(),
         };
         // There is room: this was checked above.
@@ -159,9 +166,13 @@ impl<A> Publisher<A> {
         let Some(pending) = self.pending.get_mut(token) else {
             return;
         };
-        match step(pending.request, pending.command, &completion.outcome) {
+        match step(pending.request, pending.command, completion) {
             NextStep::Ask(command) => {
                 pending.command = command;
+                self.outbox.push(token);
+            }
+            NextStep::Compare(command, version) => {
+                (pending.command, pending.version) = (command, version);
                 self.outbox.push(token);
             }
             NextStep::End(published) => self.end(token, published),
@@ -201,21 +212,16 @@ impl<A> Publisher<A> {
 
 impl<A> Pending<A> {
     fn ask(&self, client: &mut Client, tag: u64) -> Result<(), Error> {
+        let options = StoreOptions {
+            exptime: self.exptime,
+            ..StoreOptions::default()
+        };
         match self.command {
             Command::Get => client.get(&self.key, tag),
-            Command::Store(verb) => {
-                let options = StoreOptions {
-                    exptime: self.exptime,
-                    ..StoreOptions::default()
-                };
-                client.store(verb, &self.key, &self.value, options, tag)
-            }
+            Command::Store(verb) => client.store(verb, &self.key, &self.value, options, tag),
+            Command::Cas => client.cas(&self.key, &self.value, self.version, options, tag),
             Command::Delete => client.delete(&self.key, tag),
-            Command::DeleteVersion(cas) => {
-                client.meta(MetaCommand::Delete, &self.key, tag, |line| {
-                    line.number(b'C', cas)
-                })
-            }
+            Command::DeleteVersion => client.delete_version(&self.key, self.version, tag),
         }
     }
 }
@@ -234,9 +240,13 @@ fn first_command(request: PublishRequest) -> Command {
 }
 
 /// The step after the reply to a query.
-fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> NextStep {
-    if let Outcome::Failed(failure) = outcome {
-        return NextStep::End(failed(*failure));
+fn step(request: PublishRequest, command: Command, completion: &Completion<'_>) -> NextStep {
+    let outcome = &completion.outcome;
+    match outcome {
+        // The server may be another one now: its value is read, and compared, again.
+        Outcome::Failed(Failure::Reconnected) => return NextStep::Ask(Command::Get),
+        Outcome::Failed(failure) => return NextStep::End(failed(*failure)),
+        _ => {}
     }
     let is_conditional = request.condition != Precondition::None;
     let end = match (command, outcome) {
@@ -254,12 +264,16 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
             if !request.condition.is_met(Some(Cursor::of(value, *flags))) {
                 return NextStep::End(PublishResult::Unmet);
             }
+            let version = Version {
+                epoch: completion.epoch,
+                cas_unique: *cas_unique,
+            };
             return match (request.act, cas_unique) {
                 (_, 0) => NextStep::End(PublishResult::Unanswered(
                     "memcached keeps no versions (-C)",
                 )),
-                (Operation::Delete, cas) => NextStep::Ask(Command::DeleteVersion(*cas)),
-                (_, cas) => NextStep::Ask(Command::Store(StoreVerb::Cas(*cas))),
+                (Operation::Delete, _) => NextStep::Compare(Command::DeleteVersion, version),
+                _ => NextStep::Compare(Command::Cas, version),
             };
         }
         (Command::Get, Outcome::Miss) if request.act == Operation::Read => PublishResult::Missing,
@@ -270,11 +284,12 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
                 (_, true) => PublishResult::Unmet,
             }
         }
-        (Command::Store(_), Outcome::Answer(Answer::Stored(StoreOutcome::Stored))) => {
-            PublishResult::Replaced
-        }
+        (
+            Command::Store(_) | Command::Cas,
+            Outcome::Answer(Answer::Stored(StoreOutcome::Stored)),
+        ) => PublishResult::Replaced,
         (Command::Delete, Outcome::Answer(Answer::Deleted)) => PublishResult::Deleted,
-        (Command::DeleteVersion(_), Outcome::Answer(Answer::Meta { status, .. }))
+        (Command::DeleteVersion, Outcome::Answer(Answer::Meta { status, .. }))
             if *status == MetaStatus::Header =>
         {
             PublishResult::Deleted
@@ -313,13 +328,50 @@ mod tests {
         assert_eq!(command, Command::Store(StoreVerb::Set));
         let stored = Outcome::Answer(Answer::Stored(StoreOutcome::Stored));
         let end = NextStep::End(PublishResult::Replaced);
-        assert_eq!(step(request, command, &stored), end);
+        assert_eq!(step(request, command, &of(stored)), end);
         // One that tells it takes two, between which others may store and delete.
         let request = PublishRequest::new(request.act, request.condition);
         let command = first_command(request);
         assert_eq!(command, Command::Store(StoreVerb::Add));
         let refused = Outcome::Answer(Answer::Stored(StoreOutcome::NotStored));
         let next = NextStep::Ask(Command::Store(StoreVerb::Set));
-        assert_eq!(step(request, command, &refused), next);
+        assert_eq!(step(request, command, &of(refused)), next);
+    }
+
+    #[test]
+    fn a_version_of_another_connection_is_read_again() {
+        let put = Operation::Put { ttl: None };
+        let cursor = Cursor::of(b"before", 0);
+        for (act, compares) in [
+            (put, Command::Cas),
+            (Operation::Delete, Command::DeleteVersion),
+        ] {
+            let request = PublishRequest::new(act, Precondition::Is(cursor));
+            assert_eq!(first_command(request), Command::Get);
+            let hit = Outcome::Hit {
+                value: b"before",
+                flags: 0,
+                cas_unique: 7,
+            };
+            let version = Version {
+                epoch: EPOCH,
+                cas_unique: 7,
+            };
+            let next = step(request, Command::Get, &of(hit));
+            assert_eq!(next, NextStep::Compare(compares, version));
+            let other = of(Outcome::Failed(Failure::Reconnected));
+            assert_eq!(step(request, compares, &other), NextStep::Ask(Command::Get));
+        }
+    }
+
+    const EPOCH: u64 = 3;
+
+    fn of(outcome: Outcome<'_>) -> Completion<'_> {
+        Completion {
+            tag: 0,
+            server: 0,
+            epoch: EPOCH,
+            outcome,
+        }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Batch {
     next: usize,
     /// Error lines that are still to come for a request whose commands the server does not support.
     refusals: usize,
+    /// The only epoch in which the request may be sent.
+    epoch: Option<u64>,
 }
 
 /// The commands a request is made of.
@@ -81,6 +83,7 @@ impl Batch {
             operations: Vec::new(),
             next: 0,
             refusals: 0,
+            epoch: None,
         }
     }
 
@@ -120,6 +123,17 @@ impl Batch {
         self.operations.clear();
         self.next = 0;
         self.refusals = 0;
+        self.epoch = None;
+    }
+
+    /// Lets the request be sent in one epoch only.
+    pub(crate) const fn bind_to(&mut self, epoch: u64) {
+        self.epoch = Some(epoch);
+    }
+
+    /// Returns true if the request may be sent in this epoch.
+    pub(crate) fn is_for(&self, epoch: u64) -> bool {
+        self.epoch.is_none_or(|own| own == epoch)
     }
 
     /// Adds an operation.

@@ -8,7 +8,7 @@ use dwell_proto::memcache::{ArithmeticMode, Key, StoreVerb};
 
 use super::batch::Wants;
 use super::server::Server;
-use super::{ClientOptions, Completion, Error, MetaCommand, ServerOptions, ServerStatus};
+use super::{ClientOptions, Completion, Error, MetaCommand, ServerOptions, ServerStatus, Version};
 use crate::{Ring, RingServer};
 
 /// A client of one or more memcached servers, living on an event loop.
@@ -174,8 +174,57 @@ impl Client {
             noreply: false,
             ..options
         };
-        self.command(key, tag, Wants::Store, value.len(), |out, key, _| {
-            request::store(out, verb, key, options, value);
+        self.command(
+            key,
+            (tag, None),
+            Wants::Store,
+            value.len(),
+            |out, key, _| {
+                request::store(out, verb, key, options, value);
+            },
+        )
+    }
+
+    /// Stores a value if the item still has this version; ends as [`store`](Self::store) does.
+    ///
+    /// Shape: as [`store`](Self::store). It fails as
+    /// [`Failure::Reconnected`](super::Failure::Reconnected), and is not sent, where the connection
+    /// is not the one on which the server told the version.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn cas(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        options: StoreOptions,
+        tag: u64,
+    ) -> Result<(), Error> {
+        let options = StoreOptions {
+            noreply: false,
+            ..options
+        };
+        let Version { epoch, cas_unique } = version;
+        let asked = (tag, Some(epoch));
+        self.command(key, asked, Wants::Store, value.len(), |out, key, _| {
+            request::store(out, StoreVerb::Cas(cas_unique), key, options, value);
+        })
+    }
+
+    /// Deletes an item if it still has this version, by `md` with the flag `C`; ends as
+    /// [`meta`](Self::meta) does.
+    ///
+    /// Shape: as [`cas`](Self::cas).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn delete_version(&mut self, key: &[u8], version: Version, tag: u64) -> Result<(), Error> {
+        let Version { epoch, cas_unique } = version;
+        let wants = Wants::Meta { has_data: false };
+        self.command(key, (tag, Some(epoch)), wants, 0, |out, key, opaque| {
+            let line = MetaLine::delete(out, key).number(b'C', cas_unique);
+            line.number(b'O', opaque).end();
         })
     }
 
@@ -184,7 +233,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn delete(&mut self, key: &[u8], tag: u64) -> Result<(), Error> {
-        self.command(key, tag, Wants::Delete, 0, |out, key, _| {
+        self.command(key, (tag, None), Wants::Delete, 0, |out, key, _| {
             request::delete(out, key, false);
         })
     }
@@ -201,10 +250,16 @@ impl Client {
         delta: u64,
         tag: u64,
     ) -> Result<(), Error> {
-        self.command(key, tag, Wants::Number, 0, |out, key, _| match mode {
-            ArithmeticMode::Increment => request::incr(out, key, delta, false),
-            ArithmeticMode::Decrement => request::decr(out, key, delta, false),
-        })
+        self.command(
+            key,
+            (tag, None),
+            Wants::Number,
+            0,
+            |out, key, _| match mode {
+                ArithmeticMode::Increment => request::incr(out, key, delta, false),
+                ArithmeticMode::Decrement => request::decr(out, key, delta, false),
+            },
+        )
     }
 
     /// Sets an item's exptime; ends as [`Answer::Touched`](super::Answer::Touched), a miss or a
@@ -215,7 +270,7 @@ impl Client {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn touch(&mut self, key: &[u8], exptime: i64, tag: u64) -> Result<(), Error> {
-        self.command(key, tag, Wants::Touch, 0, |out, key, _| {
+        self.command(key, (tag, None), Wants::Touch, 0, |out, key, _| {
             request::touch(out, key, exptime, false);
         })
     }
@@ -243,7 +298,7 @@ impl Client {
         let length = value.map_or(0, <[u8]>::len);
         self.command(
             key,
-            tag,
+            (tag, None),
             Wants::Meta { has_data },
             length,
             |out, key, opaque| {
@@ -355,7 +410,7 @@ impl Client {
     fn command(
         &mut self,
         key: &[u8],
-        tag: u64,
+        asked: (u64, Option<u64>),
         wants: Wants,
         value_bytes: usize,
         encode: impl FnOnce(&mut Vec<u8>, Key<'_>, usize),
@@ -365,7 +420,7 @@ impl Client {
         let length = key.as_bytes().len() + value_bytes + COMMAND_OVERHEAD_BYTES;
         let encode = |out: &mut Vec<u8>, opaque| encode(out, key, opaque);
         let server = &mut self.servers[index];
-        if server.command(tag, wants, length, &self.options, encode)? {
+        if server.command(asked, wants, length, &self.options, encode)? {
             self.asked.push(index);
         }
         Ok(())

@@ -20,6 +20,15 @@ pub struct Completion<'a> {
     pub outcome: Outcome<'a>,
 }
 
+/// The version of an item: its cas unique, and the connection on which the server told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// The epoch of the completion.
+    pub epoch: u64,
+    /// The cas unique of its hit.
+    pub cas_unique: u64,
+}
+
 /// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
@@ -91,6 +100,9 @@ pub enum Failure {
     ErrorLine,
     /// The server does not support the meta commands; later operations use others.
     Unsupported,
+    /// Nothing was sent: the version that the operation compares is of another connection, so it
+    /// may be of another server, or of the time before a restart.
+    Reconnected,
 }
 
 impl Failure {
@@ -106,6 +118,7 @@ impl Failure {
             Self::TooManyConnections => "too_many_connections",
             Self::ErrorLine => "error_line",
             Self::Unsupported => "unsupported",
+            Self::Reconnected => "reconnected",
         }
     }
 }
@@ -121,7 +134,8 @@ impl fmt::Display for Failure {
             Self::Protocol => "malformed or unexpected reply",
             Self::TooManyConnections => "server has too many open connections",
             Self::ErrorLine => "server answered with an error",
-            Self::Unsupported => "server does not know the meta commands",
+            Self::Unsupported => "server does not support the meta commands",
+            Self::Reconnected => "version of the item is of another connection",
         })
     }
 }

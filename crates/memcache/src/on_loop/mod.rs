@@ -31,7 +31,7 @@ mod status;
 
 pub use client::Client;
 pub use command::MetaCommand;
-pub use completion::{Answer, Completion, Failure, Outcome};
+pub use completion::{Answer, Completion, Failure, Outcome, Version};
 pub use error::Error;
 pub use options::{ClientOptions, ServerOptions};
 pub use status::{ServerStatus, State, Statistics};

@@ -162,10 +162,11 @@ impl Server {
         Ok(was_idle)
     }
 
-    /// Takes an operation that `encode` writes, at most `length` bytes and a line.
+    /// Takes an operation that `encode` writes, at most `length` bytes and a line; one of an epoch
+    /// is a request of its own.
     pub(crate) fn command(
         &mut self,
-        tag: u64,
+        (tag, epoch): (u64, Option<u64>),
         wants: Wants,
         length: usize,
         options: &ClientOptions,
@@ -173,11 +174,15 @@ impl Server {
     ) -> Result<bool, Error> {
         let was_idle = self.is_idle();
         self.check_room(length, options)?;
-        self.take_begun_if(|form| form != Form::Commands);
+        self.take_begun_if(|form| form != Form::Commands || epoch.is_some());
         let length_before = self.commands.wire().len();
         self.commands.push_command(tag, wants, encode);
         let length = self.commands.wire().len() - length_before;
         self.ledger.taken(length);
+        if let Some(epoch) = epoch {
+            self.commands.bind_to(epoch);
+            self.take_begun_if(|form| form == Form::Commands);
+        }
         Ok(was_idle)
     }
 
@@ -234,6 +239,17 @@ impl Server {
         let is_open = self.ledger.breaker.is_open();
         if let Some(connection) = self.connection.as_mut().filter(|_| !is_open) {
             let deadline = taken + options.timeout;
+            // The connection that is being made counts when it is there.
+            let connects = self.ledger.statistics.connects;
+            let epoch = connects + u64::from(!connection.is_established());
+            let mut reporter = Reporter {
+                ledger: &mut self.ledger,
+                context,
+                sink,
+            };
+            for batch in requests.extract_if(.., |batch| !batch.is_for(epoch)) {
+                reporter.fail(batch, Failure::Reconnected);
+            }
             let count = requests.len();
             for mut batch in requests.drain(..) {
                 let length_before = batch.wire().len();
@@ -241,7 +257,7 @@ impl Server {
                 self.ledger.request_bytes += batch.wire().len() - length_before;
                 connection.push(batch, deadline);
             }
-            let result = if connection.is_established() {
+            let result = if count > 0 && connection.is_established() {
                 write(context, connection, count)
             } else {
                 Ok(())

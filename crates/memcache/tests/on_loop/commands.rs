@@ -1,6 +1,6 @@
 //! Everything but `get` and `version`.
 
-use dwell_memcache::on_loop::{Error, Failure, MetaCommand};
+use dwell_memcache::on_loop::{Error, Failure, MetaCommand, Version};
 use dwell_proto::memcache::encode::request::{MetaLine, StoreOptions};
 use dwell_proto::memcache::{ArithmeticMode, StoreVerb};
 use dwell_testkit::Memcached;
@@ -55,6 +55,46 @@ fn are_done_in_the_order_in_which_they_were_asked_for() {
     assert_eq!(ends[12], said("Stored(NotFound)"));
     assert_eq!(ends[13], said("Stored(Stored)"));
     assert_eq!(ends[14], said("Stored(Exists)"));
+}
+
+#[test]
+fn a_version_is_replaced_and_deleted_once() {
+    let memcached = Memcached::start();
+    let mut harness = Harness::new(&[memcached.address()], patient());
+    harness.set("a", "1", 0);
+    harness.get("a", 1);
+    let ended = harness.wait_for(2).remove(1);
+    let End::Hit(_, _, cas_unique) = ended.end else {
+        panic!("{ended:?}");
+    };
+    let version = Version {
+        epoch: ended.epoch,
+        cas_unique,
+    };
+    let client = &mut harness.app.client;
+    for tag in [2, 3] {
+        let options = StoreOptions::default();
+        client.cas(b"a", b"2", version, options, tag).unwrap();
+    }
+    client.delete_version(b"a", version, 4).unwrap();
+    client.get(b"a", 5).unwrap();
+    let ended = harness.wait_for(4);
+    assert_eq!(ended[0].end, said("Stored(Stored)"));
+    assert_eq!(ended[1].end, said("Stored(Exists)"));
+    let refused = format!("{:?}", ended[2].end);
+    assert!(refused.contains("Exists"), "{refused}");
+    let End::Hit(value, _, cas_unique) = &ended[3].end else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(value, b"2");
+    let version = Version {
+        cas_unique: *cas_unique,
+        ..version
+    };
+    let client = &mut harness.app.client;
+    client.delete_version(b"a", version, 6).unwrap();
+    client.get(b"a", 7).unwrap();
+    assert_eq!(harness.wait_for_ends(2)[1], End::Miss);
 }
 
 /// Returns the value, and makes an item where there is none.

@@ -1,6 +1,7 @@
 //! Servers that have another address.
 
-use dwell_memcache::on_loop::{ClientOptions, Failure, State};
+use dwell_memcache::on_loop::{ClientOptions, Failure, State, Version};
+use dwell_proto::memcache::encode::request::StoreOptions;
 
 use crate::harness::{End, Harness, Peer, hit, listen, options, patient, status};
 
@@ -34,6 +35,55 @@ fn what_was_asked_is_answered_where_it_was_and_the_rest_where_the_server_is() {
     let statistics = harness.status().statistics;
     assert_eq!((statistics.connects, statistics.failures), (2, 0));
     assert_eq!(statistics.short_circuited, 0);
+}
+
+#[test]
+fn a_version_of_the_old_address_is_not_compared_at_the_new_one() {
+    let (mut harness, _before, mut old) = Harness::connected(patient());
+    let (listener, address) = listen();
+    for (key, tag) in [("a", 0), ("b", 1)] {
+        harness.get(key, tag);
+    }
+    harness.turn();
+    old.expect("gets a b\r\n");
+    old.send("VALUE a 0 1 7\r\nx\r\nEND\r\n");
+    let hit = harness.wait_for(2).remove(0);
+    let version = Version {
+        epoch: hit.epoch,
+        cas_unique: 7,
+    };
+    // One is sent, and answered, where the version is from.
+    cas(&mut harness, version, 2);
+    harness.turn();
+    old.expect("cas a 0 0 1 7\r\ny\r\n");
+    turn_to(&mut harness, &[address]);
+    // The others would be sent to the server at the new address.
+    cas(&mut harness, version, 3);
+    let client = &mut harness.app.client;
+    client.delete_version(b"a", version, 4).unwrap();
+    harness.get("b", 5);
+    harness.turn();
+    old.send("STORED\r\n");
+    let ended = harness.wait_for(3);
+    assert_eq!(ended[0].end, End::Answer("Stored(Stored)".to_owned()));
+    for late in &ended[1..] {
+        assert_eq!(late.end, End::Failed(Failure::Reconnected));
+    }
+    let mut new = Peer::accept_while(&listener, &mut harness);
+    harness.turn_until(|app| status(app).state == State::Up);
+    new.answer_probe();
+    harness.turn();
+    new.expect("gets b\r\n");
+    new.send("END\r\n");
+    assert_eq!(harness.wait_for_ends(1), [End::Miss]);
+    let failures = harness.status().failures_in_row;
+    assert_eq!(failures, 0, "the server has not failed");
+}
+
+/// Stores a value under the key `a` if it has this version.
+fn cas(harness: &mut Harness, version: Version, tag: u64) {
+    let (client, options) = (&mut harness.app.client, StoreOptions::default());
+    client.cas(b"a", b"y", version, options, tag).unwrap();
 }
 
 #[test]

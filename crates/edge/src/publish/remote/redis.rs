@@ -68,10 +68,10 @@ impl<A> Pending<A> {
         let condition = match self.command {
             Command::Get => return client.get(context, key, tag),
             Command::Delete => return client.delete(context, key, tag),
-            Command::DeleteVersion(_) => {
+            Command::DeleteVersion => {
                 return client.delete_value(context, key, &self.expected, tag);
             }
-            Command::Store(StoreVerb::Cas(_)) => {
+            Command::Cas => {
                 let values = (&*self.expected, &**value);
                 return client.replace(context, key, values, lifetime, tag);
             }
@@ -105,8 +105,8 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
                 return NextStep::End(PublishResult::Unmet);
             }
             let command = match request.act {
-                Operation::Delete => Command::DeleteVersion(0),
-                Operation::Put { .. } | Operation::Read => Command::Store(StoreVerb::Cas(0)),
+                Operation::Delete => Command::DeleteVersion,
+                Operation::Put { .. } | Operation::Read => Command::Cas,
             };
             return NextStep::Compare(command, (*value).into());
         }
@@ -119,8 +119,8 @@ fn step(request: PublishRequest, command: Command, outcome: &Outcome<'_>) -> Nex
         (Command::Store(StoreVerb::Add), Outcome::Unmet) if !is_conditional => {
             return NextStep::Ask(Command::Store(StoreVerb::Set));
         }
-        (Command::Store(_), Outcome::Done) => PublishResult::Replaced,
-        (Command::Delete | Command::DeleteVersion(_), Outcome::Done) => PublishResult::Deleted,
+        (Command::Store(_) | Command::Cas, Outcome::Done) => PublishResult::Replaced,
+        (Command::Delete | Command::DeleteVersion, Outcome::Done) => PublishResult::Deleted,
         (Command::Delete, Outcome::Unmet) if !is_conditional => PublishResult::Missing,
         _ => PublishResult::Unmet,
     })
