@@ -8,7 +8,7 @@ import pytest
 from pymemcache.client.base import Client
 
 from support import nginx, ports
-from support.certificates import make_certificate
+from support.certificates import make_authority, make_certificate, make_server
 from support.dwell import BINARY
 from support.http import request
 from support.secure_app import SecureScript, SecureUpstream, server_context
@@ -122,12 +122,19 @@ def test_a_certificate_that_is_wrong_is_refused_and_told(
     assert app.requests == []
 
 
-def test_a_reload_reads_the_files_again(start_dwell, start_app, tmp_path, pair):
-    other = make_certificate(tmp_path, "other", "127.0.0.1")
+@pytest.mark.parametrize("place", ["option", "system"])
+def test_a_reload_reads_the_files_again(start_dwell, start_app, tmp_path, monkeypatch, place):
+    other = make_authority(tmp_path, "other")
+    authority = make_authority(tmp_path, "authority")
     trusted = tmp_path / "trusted.pem"
-    trusted.write_text(pair[0].read_text())
-    app = start_app()
-    edge = start_dwell(upstream={"url": app.url, "tls_ca": str(trusted)}, server={"pollers": 1})
+    trusted.write_text(authority[0].read_text())
+    app = start_app(server_context(*make_server(tmp_path, "server", authority, "IP:127.0.0.1")))
+    upstream = {"url": app.url}
+    if place == "option":
+        upstream["tls_ca"] = str(trusted)
+    else:
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    edge = start_dwell(upstream=upstream, server={"pollers": 1})
     assert edge.get("/page").status == 200
 
     def reload():
@@ -142,7 +149,7 @@ def test_a_reload_reads_the_files_again(start_dwell, start_app, tmp_path, pair):
     trusted.write_text(other[0].read_text())
     reload()
     assert edge.get("/page").status == 502, "the application is not trusted any more"
-    trusted.write_text(pair[0].read_text())
+    trusted.write_text(authority[0].read_text())
     reload()
     assert edge.get("/page").status == 200
 

@@ -38,7 +38,12 @@ def make_certificate(folder, name, *names, extra=(), dates=None):
     return certificate, key
 
 
-def make_client(folder, name, authority, days="2", subject=None, names=()):
+def make_server(folder, name, authority, *names):
+    """A server's certificate of this authority, and its key; `names` as of `make_client`."""
+    return make_client(folder, name, authority, names=names, usage="serverAuth")
+
+
+def make_client(folder, name, authority, days="2", subject=None, names=(), usage="clientAuth"):
     """A client's certificate of this authority, and its key.
 
     `subject` is as openssl takes it, by default the name alone. `names` are alternative names with
@@ -46,7 +51,7 @@ def make_client(folder, name, authority, days="2", subject=None, names=()):
     """
     certificate, key, request = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
     extensions = folder / f"{name}.ext"
-    lines = ["extendedKeyUsage=clientAuth", "basicConstraints=critical,CA:FALSE"]
+    lines = [f"extendedKeyUsage={usage}", "basicConstraints=critical,CA:FALSE"]
     if names:
         lines.append("subjectAltName=" + ",".join(names))
     extensions.write_text("\n".join([*lines, ""]))

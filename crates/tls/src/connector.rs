@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The certificates that a client trusts: those of authorities, and of single servers.
@@ -115,6 +116,18 @@ impl Roots {
     /// The certificates of authorities.
     pub(crate) fn store(&self) -> Arc<RootCertStore> {
         Arc::clone(&self.store)
+    }
+}
+
+/// The names and keys that are trusted; equal ones have the same hash.
+impl Hash for Roots {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for root in &self.store.roots {
+            root.subject.hash(state);
+            root.subject_public_key_info.hash(state);
+            root.name_constraints.hash(state);
+        }
+        self.certificates.hash(state);
     }
 }
 

@@ -3,19 +3,46 @@
 
 use super::error::RunError;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The result of `work`, if it does not take longer; then its thread is left behind.
+///
+/// Shape: with no time left, or with 32 threads left behind, `work` is not begun.
 pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    let place = Some(Place::take()?).filter(|_| !limit.is_zero())?;
     let (sender, receiver) = mpsc::sync_channel(1);
-    let work = move || drop(sender.send(work()));
+    let work = move || {
+        let result = work();
+        drop(place);
+        drop(sender.send(result));
+    };
     thread::Builder::new().spawn(work).ok()?;
     receiver.recv_timeout(limit).ok()
+}
+
+/// The place of one thread among those that may be under way.
+struct Place;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    fn take() -> Option<Self> {
+        let next = |taken: usize| (taken < THREADS_MAX).then_some(taken + 1);
+        let taken = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        taken.is_ok().then_some(Self)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// The time for several lookups, one after the other.
@@ -54,6 +81,8 @@ impl LookupTime {
     }
 }
 
+/// Threads of lookups that the resolver of the system keeps waiting.
+const THREADS_MAX: usize = 32;
 /// The time for one lookup.
 pub(super) const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 
@@ -68,6 +97,7 @@ mod tests {
         assert_eq!(late, None);
         drop(release);
         assert_eq!(within(LOOKUP_LIMIT, || 7), Some(7));
+        assert_eq!(within(Duration::ZERO, || 7), None, "no time is left");
     }
 
     #[test]

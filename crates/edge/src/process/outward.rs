@@ -26,7 +26,7 @@ impl<'a> Outward<'a> {
         let (option, ca) = files.ca;
         let wrong = |error: String| unusable((ca.unwrap_or(SYSTEM.as_ref()), option), error);
         let roots = match ca {
-            None => Roots::system().map_err(|error| wrong(error.to_string()))?,
+            None => system_roots(option)?,
             Some(path) => {
                 let pem = content((path, option))?;
                 #[cfg(feature = "sim")]
@@ -70,19 +70,30 @@ pub(super) fn upstream(config: &Config) -> Result<Option<Outward<'_>>, RunError>
     upstream.is_secure().then(of_files).transpose()
 }
 
-/// A number that is another one when a file of TLS towards the application has changed.
+/// A number that is another one when a file of TLS towards the application has changed, or what the
+/// system trusts where none is named.
 ///
 /// # Errors
 /// [`RunError::Certificate`].
 pub(super) fn upstream_files(config: &Config) -> Result<u64, RunError> {
     let mut hasher = DefaultHasher::new();
     let files = config.upstream.client_tls();
-    let named = [files.ca, files.certificate, files.key];
-    for (option, path) in named.into_iter().filter(|_| config.upstream.is_secure()) {
+    if !config.upstream.is_secure() {
+        return Ok(hasher.finish());
+    }
+    for (option, path) in [files.ca, files.certificate, files.key] {
         let read = path.map(|path| content((path, option))).transpose()?;
         read.hash(&mut hasher);
     }
+    if files.ca.1.is_none() {
+        system_roots(files.ca.0)?.hash(&mut hasher);
+    }
     Ok(hasher.finish())
+}
+
+/// The authorities that the system trusts, where `option` names no others.
+fn system_roots(option: &'static str) -> Result<Roots, RunError> {
+    Roots::system().map_err(|error| unusable((SYSTEM.as_ref(), option), error.to_string()))
 }
 
 /// The connector for the webhook; `None` where it does not speak TLS.

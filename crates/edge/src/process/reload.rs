@@ -111,17 +111,13 @@ impl Reloader {
     }
 
     fn reload(&self) {
-        let _changes = self.settings.lock_changes();
         let Some(source) = &self.source else {
             return self.look_up_again();
         };
         let file = source.file.display();
-        if self.handoff.sender().is_some() {
-            tracing::warn!(%file, "not read: another process serves");
-            return;
-        }
         match self.try_reload(source) {
-            Ok(generation) => {
+            Ok(None) => tracing::warn!(%file, "not taken: another process serves"),
+            Ok(Some(generation)) => {
                 self.metrics.reloads().count(true);
                 tracing::info!(%file, generation, "configuration read");
             }
@@ -135,44 +131,59 @@ impl Reloader {
     /// Looks names up again. The configuration stays, and is applied again if one has another
     /// address.
     fn look_up_again(&self) {
-        if self.handoff.sender().is_some() {
-            return;
-        }
         let config = Arc::clone(&self.settings.newest().config);
-        let mut names = Names::again(self.found().addresses, PeerAddress::resolve_all);
-        let found = looked_up(&config).try_for_each(|(name, option)| {
-            names.resolve(name, option)?;
-            Ok(())
-        });
-        let taken = found.and_then(|()| {
+        let taken = self.look_up(&config).and_then(|names| {
             if names.is_as_before() {
                 names.finish();
+                tracing::info!("names are looked up: no server has another address");
                 return Ok(());
             }
-            self.take((*config).clone()).map(drop)
+            self.apply((*config).clone(), names).map(drop)
         });
         if let Err(error) = taken {
             tracing::error!("the servers before stay: {error}");
         }
     }
 
-    /// Reloads, and returns the generation that was published. All steps that can fail come first.
-    fn try_reload(&self, source: &ConfigSource) -> Result<u64, ReloadError> {
+    /// Reloads, and returns the generation that was published.
+    fn try_reload(&self, source: &ConfigSource) -> Result<Option<u64>, ReloadError> {
         let config = config::load(Some(&source.file), &source.flags);
         self.take(config.map_err(ReloadError::Config)?)
             .map_err(ReloadError::Run)
     }
 
-    /// Publishes the settings of a configuration without mistakes; returns their generation.
-    pub(super) fn take(&self, mut config: Config) -> Result<u64, RunError> {
-        let before = self.settings.newest();
-        let running = &before.config;
-        tls::verifies_clients(&config, running)?;
-        for option in config.keep_what_needs_a_restart(running) {
+    /// Publishes the settings of a configuration without mistakes; returns their generation, or
+    /// `None` if another process serves.
+    pub(super) fn take(&self, mut config: Config) -> Result<Option<u64>, RunError> {
+        let running = Arc::clone(&self.settings.newest().config);
+        tls::verifies_clients(&config, &running)?;
+        for option in config.keep_what_needs_a_restart(&running) {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }
+        // These may take long. Nothing else waits for them, an upgrade least of all.
+        let names = self.look_up(&config)?;
+        self.apply(config, names)
+    }
+
+    /// Looks up the names of servers.
+    fn look_up(&self, config: &Config) -> Result<Names, RunError> {
+        let mut names = Names::again(self.found().addresses, PeerAddress::resolve_all);
+        for (name, option) in looked_up(config) {
+            names.resolve(name, option)?;
+        }
+        Ok(names)
+    }
+
+    /// Publishes a configuration whose names have been looked up. All steps that can fail come
+    /// first.
+    fn apply(&self, config: Config, mut names: Names) -> Result<Option<u64>, RunError> {
+        let _changes = self.settings.lock_changes();
+        if self.handoff.sender().is_some() {
+            return Ok(None);
+        }
+        let before = self.settings.newest();
+        let running = &before.config;
         let found = self.found();
-        let mut names = Names::again(found.addresses, PeerAddress::resolve_all);
         // A file that is replaced between the two is read again by the next reload.
         let upstream_files = outward::upstream_files(&config)?;
         let plan = upstream_plan(&config, self.fleet.loops(), &self.descriptors, &mut names)?;
@@ -235,7 +246,7 @@ impl Reloader {
             acceptor: Some(acceptor),
         });
         self.fleet.wake_all();
-        Ok(generation)
+        Ok(Some(generation))
     }
 
     fn found(&self) -> FoundServers {
