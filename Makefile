@@ -230,7 +230,7 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 ARTEFACTS := program packages image chart wheel c go crates javascript
 
 .PHONY: dist
-dist: install-rust ## make every artefact of a release in target/dist, 20 minutes or more; publishes nothing
+dist: install-rust ## make every artefact of a release in target/dist, 30 minutes or more; publishes nothing
 	dist/tools
 	@for artefact in $(ARTEFACTS); do echo "dist/$$artefact"; dist/$$artefact; done
 	dist/sums
@@ -241,8 +241,8 @@ test-dist: ## install each artefact of `make dist` where it belongs, and poll it
 	@echo "every artefact was installed and polled"
 
 .PHONY: test-reproducible
-test-reproducible: ## after `make dist`: build a clone in another folder, and compare the bytes, 10 minutes
-	dist/tests/reproducible
+test-reproducible: ## after `make dist`: build a clone in another folder, and compare the bytes, 30 minutes
+	dist/tests/reproducible $(ARTEFACTS)
 
 .PHONY: chaos
 chaos: install ## everything fails in turn, 15 minutes on each kind of store: nothing is lost, nothing grows
