@@ -179,9 +179,9 @@ def test_polls_over_the_limit_are_told_when_to_come_back(start_dwell, cleanup):
         # Further ones are counted, and told later.
         for _ in range(3):
             assert over.get(f"{KEY}?wait=30", fields=fields).status == 503
-    dwell.await_output("limits.waiters_max is reached: polls get 503")
+    dwell.await_output("limits.waiters_max is reached: requests get 503, and WebSockets an error")
     [told] = [line for line in dwell.output().splitlines() if "waiters_max is reached" in line]
-    assert "refused=1 limit=2" in told
+    assert "refused=1 limit=2 per_loop=2" in told
     assert dwell.metric("dwell_polls_total", outcome="refused") == 4
     dwell.store().set(KEY, b"changed")
     assert {connection.answer().body for connection in held} == {b"changed"}

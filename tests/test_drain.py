@@ -53,6 +53,20 @@ def test_held_polls_are_answered_and_closed(edge, number):
             assert etag.encode() in head
 
 
+def test_a_drain_is_logged_once_with_the_waits_of_all_loops(start_dwell):
+    edge = start_dwell(server={"pollers": 3})
+    edge.store().set(KEY, b"value")
+    cursor = edge.get(KEY).etag.strip(chr(34))
+    with Crowd(edge.address, 60) as crowd:
+        crowd.send(request(f"{KEY}?wait=50&since={cursor}"))
+        edge.await_waiters(60)
+        edge.signal(signal.SIGTERM)
+        crowd.answers()
+        assert edge.wait() == 0
+    [line] = [line for line in edge.output().splitlines() if "draining" in line]
+    assert 0 <= int(line.rpartition("waiting=")[2]) <= 60
+
+
 def test_a_request_under_way_is_finished(start_dwell, app):
     edge = start_dwell(upstream={"url": app.url}, limits={"drain_timeout": f"{DRAIN_S}s"})
     app.hang()

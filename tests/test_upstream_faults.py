@@ -38,6 +38,21 @@ def test_a_dead_application_is_502(edge, app, target):
             assert is_plain(response)
 
 
+@pytest.mark.parametrize(("target", "route"), [(KEY, "/poll/"), ("/page", "(forwarded)")])
+def test_the_log_names_the_server_and_the_route(edge, app, target, route):
+    app.stop()
+    for _ in range(3):
+        assert edge.get(target).status == 502
+    edge.await_output("upstream does not answer")
+    server = app.url.removeprefix("http://")
+    lines = [line for line in edge.output().splitlines() if "upstream does not answer" in line]
+    assert f"server={server} route={route} error=cannot connect: connection refused" in lines[0]
+    assert lines[0].endswith("count=1")
+    app.start()
+    until(lambda: edge.get(target).status == 200, "the application answers again")
+    edge.await_output(f"upstream answers server={server}")
+
+
 def test_hits_need_no_application(edge, app):
     app.stop()
     edge.store().set(KEY, b"value")

@@ -126,6 +126,8 @@ def test_keys_are_bounded_and_so_are_waits(start_dwell, connect):
     other = connect(dwell, "/poll/?k=a")
     other.say(subscribe=["b", "c"])
     assert other.hear() == {"error": "too many polls are waiting", "k": "c"}
+    dwell.await_output("limits.waiters_max is reached: ")
+    assert "refused=1 limit=65 per_loop=65" in dwell.output()
     assert connect(dwell, "/poll/?k=d").response.status == 503
     dwell.await_metric(4, "dwell_websocket_errors_total")
 

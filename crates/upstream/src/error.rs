@@ -3,6 +3,7 @@
 use std::time::Duration;
 use std::{fmt, io};
 
+use super::FaultReport;
 use dwell_evloop::server_fault;
 use dwell_proto::http1::{BodyError, HeadError};
 use rustix::io::Errno;
@@ -51,6 +52,27 @@ pub enum UpstreamError {
     },
     /// The application switched to a protocol that it was not asked for.
     SwitchedProtocols,
+}
+
+/// The reason for which a request was not sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsent {
+    /// The reason.
+    pub error: UpstreamError,
+    /// The server that was chosen last, and whether its failure is to be logged.
+    pub report: FaultReport,
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(out)
+    }
+}
+
+impl std::error::Error for Unsent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl UpstreamError {

@@ -9,7 +9,7 @@ use dwell_evloop::{Context, HandshakeFailure, Handshaking, Readiness, Stream, To
 use super::answer::{AnswerPart, AnswerReader, Progress};
 use super::client::{FirstByte, Upstream};
 use super::connection::{Connection, Exchange, Work};
-use super::{Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
+use super::{FaultReport, Taking, UpstreamError, UpstreamEvent, UpstreamRequest};
 
 /// The result of reading a connection.
 enum Reading {
@@ -492,6 +492,7 @@ impl Upstream {
             let event = UpstreamEvent::Failed {
                 tag,
                 error,
+                report: FaultReport::default(),
                 witness,
                 unanswered,
             };

@@ -13,7 +13,9 @@ use super::client::Upstream;
 use super::connection::Exchange;
 use super::health::{Fault, Health, HealthCheck, Permit};
 use super::recent::Witness;
-use super::{Unanswered, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest};
+use super::{
+    FaultLog, Unanswered, Unsent, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest,
+};
 
 /// The most servers of one group.
 pub const UPSTREAMS_MAX: usize = 64;
@@ -29,6 +31,8 @@ pub struct GroupOptions {
     pub health: Option<HealthCheck>,
     /// The seed of the random choices.
     pub seed: u64,
+    /// The failures that are to be logged; all loops share it.
+    pub faults: Arc<FaultLog>,
 }
 
 /// The servers of the application with what may be asked of them.
@@ -69,6 +73,8 @@ struct Member {
     probe_token: Token,
     /// A health check is open.
     is_probed: bool,
+    /// A request has failed here since the last answer.
+    is_failing: bool,
     /// The tag of the request that tries whether it answers again.
     trial: Option<u64>,
     /// The reason for which it is left out.
@@ -124,6 +130,7 @@ impl Seen {
                 error,
                 witness,
                 unanswered,
+                report: _,
             } => self.failures.push(Failure {
                 tag,
                 error,
@@ -152,6 +159,7 @@ impl UpstreamGroup {
                 health: Health::new(failures_max, window, random.draw()),
                 address: server.address,
                 is_probed: false,
+                is_failing: false,
                 trial: None,
                 reason: None,
             }
@@ -262,12 +270,30 @@ impl UpstreamGroup {
         &mut self,
         context: &mut Context,
         request: UpstreamRequest,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Unsent> {
+        let unavailable = UpstreamError::Unavailable;
         let Some(first) = self.members.first() else {
-            return Err(UpstreamError::Unavailable);
+            return Err(self.unsent(context.now(), None, unavailable));
         };
         let exchange = first.client.exchange(context, request);
-        self.place(context, exchange, UpstreamError::Unavailable)
+        self.place(context, exchange, None, unavailable)
+    }
+
+    /// Counts a request whose connection has ended before all of its body was sent.
+    pub(crate) fn lost(&mut self, now: Instant, connection: Token) -> Unsent {
+        let index = self.index_of(connection);
+        self.unsent(now, Some(index), UpstreamError::Closed)
+    }
+
+    /// Counts a request that the server at this place, or no server, has failed.
+    fn unsent(&mut self, now: Instant, index: Option<usize>, error: UpstreamError) -> Unsent {
+        let member = index.and_then(|index| self.members.get_mut(index));
+        let server = member.map(|member| {
+            member.is_failing = true;
+            member.address
+        });
+        let report = self.options.faults.failed(now, server);
+        Unsent { error, report }
     }
 
     /// A socket of one of the servers is ready.
@@ -344,9 +370,16 @@ impl UpstreamGroup {
             .first_bytes
             .get(first_bytes_before..)
             .unwrap_or_default();
-        let mut is_back = false;
+        let (mut is_back, mut has_answered) = (false, false);
         for head in new.iter().filter(|head| head.tag != HEALTH_CHECK) {
             is_back |= member.health.answered(now, head.witness, is_proof);
+            has_answered = true;
+        }
+        if has_answered
+            && std::mem::take(&mut member.is_failing)
+            && self.options.faults.answered(member.address)
+        {
+            tracing::info!(server = %member.address, "upstream answers");
         }
         if is_back {
             member.is_restored();
@@ -359,23 +392,24 @@ impl UpstreamGroup {
             self.failed(now, index, &error, failure.witness);
             self.trial_is_over(now, tag);
             let result = match failure.unanswered {
-                Some(unanswered) => self.place(context, unanswered.0, error),
-                None => Err(error),
+                Some(unanswered) => self.place(context, unanswered.0, Some(index), error),
+                None => Err(self.unsent(now, Some(index), error)),
             };
-            if let Err(error) = result {
-                sink(context, UpstreamEvent::failed(tag, error));
+            if let Err(unsent) = result {
+                sink(context, UpstreamEvent::unsent(tag, unsent));
             }
         }
     }
 
     /// Gives a request to the best server of those that it was not with yet; `error` is what is
-    /// told if there is none.
+    /// told if there is none, and `failed_at` is the place of the server that it is of.
     fn place(
         &mut self,
         context: &mut Context,
         mut exchange: Exchange,
+        mut failed_at: Option<usize>,
         mut error: UpstreamError,
-    ) -> Result<(), UpstreamError> {
+    ) -> Result<(), Unsent> {
         let now = context.now();
         while exchange.deadline > now
             && let Some(index) = self.choose(now, &exchange)
@@ -395,15 +429,15 @@ impl UpstreamGroup {
                 // It had the fewest under way: the others are as full.
                 Err(full @ UpstreamError::QueueFull { .. }) => {
                     self.trial_is_over(now, exchange.request.tag);
-                    return Err(full);
+                    return Err(self.unsent(now, Some(index), full));
                 }
                 Err(other) => {
                     self.failed(now, index, &other, exchange.witness);
-                    error = other;
+                    (failed_at, error) = (Some(index), other);
                 }
             }
         }
-        Err(error)
+        Err(self.unsent(now, failed_at, error))
     }
 
     /// The server that is asked next.

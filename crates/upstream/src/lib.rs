@@ -21,6 +21,7 @@ mod connection;
 mod encode;
 mod error;
 mod exchanging;
+mod fault_log;
 mod group;
 mod health;
 mod queue;
@@ -35,7 +36,8 @@ pub use encode::{
     ForwardedFor, RequestBody, Sharing, Wants, encode_forward, encode_request, is_idempotent,
     is_of_streams, is_ones_own, upgrade_of,
 };
-pub use error::UpstreamError;
+pub use error::{Unsent, UpstreamError};
+pub use fault_log::{FaultLog, FaultReport};
 pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan, UpstreamStatus};
 pub use health::HealthCheck;
 pub use recent::Witness;
@@ -237,6 +239,8 @@ pub enum UpstreamEvent {
         tag: u64,
         /// The reason.
         error: UpstreamError,
+        /// The server that it failed at, and whether that is to be logged.
+        report: FaultReport,
         /// The evidence by which its server is judged.
         witness: Witness,
         /// The request, where another server may be asked instead.
@@ -250,6 +254,7 @@ impl UpstreamEvent {
         Self::Failed {
             tag,
             error,
+            report: FaultReport::default(),
             witness,
             unanswered: None,
         }
@@ -258,6 +263,17 @@ impl UpstreamEvent {
     /// A failure of no server.
     pub fn failed(tag: u64, error: UpstreamError) -> Self {
         Self::failed_by(tag, error, Witness::default())
+    }
+
+    /// A failure of a request that was not sent.
+    pub fn unsent(tag: u64, unsent: Unsent) -> Self {
+        Self::Failed {
+            tag,
+            error: unsent.error,
+            report: unsent.report,
+            witness: Witness::default(),
+            unanswered: None,
+        }
     }
 
     /// The tag of the request.

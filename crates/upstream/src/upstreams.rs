@@ -1,12 +1,12 @@
 //! The clients of the application that a loop has while its options change.
 
 use crate::group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan, UpstreamStatus};
-use crate::{Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
+use crate::{FaultReport, Unsent, Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The clients of the application that a loop has.
 ///
@@ -107,15 +107,28 @@ impl Upstreams {
     /// Sends a request to the application as it is now.
     ///
     /// # Errors
-    /// [`UpstreamError::Unavailable`] when no server takes it. No event follows then.
-    pub fn send(
-        &mut self,
-        context: &mut Context,
-        request: UpstreamRequest,
-    ) -> Result<(), UpstreamError> {
+    /// [`Unsent`] with [`UpstreamError::Unavailable`] when no server takes it. No event follows
+    /// then.
+    pub fn send(&mut self, context: &mut Context, request: UpstreamRequest) -> Result<(), Unsent> {
         match &mut self.current {
             Some(current) => current.send(context, request),
-            None => Err(UpstreamError::Unavailable),
+            None => Err(Unsent {
+                error: UpstreamError::Unavailable,
+                report: FaultReport::default(),
+            }),
+        }
+    }
+
+    /// Counts a request that cannot be completed: its connection has ended before all of its body
+    /// was sent.
+    pub fn lost(&mut self, now: Instant, connection: Option<Token>) -> Unsent {
+        let group = connection.and_then(|at| Some((self.of_kind(at.kind())?, at)));
+        match group {
+            Some((group, connection)) => group.lost(now, connection),
+            None => Unsent {
+                error: UpstreamError::Closed,
+                report: FaultReport::default(),
+            },
         }
     }
 
@@ -264,6 +277,7 @@ mod tests {
                 failures_window: Duration::from_secs(30),
                 health: None,
                 seed: 7,
+                faults: Arc::default(),
             },
         })
     }

@@ -99,6 +99,11 @@ impl AuthSubrequests {
         self.records.get(subrequest).is_some()
     }
 
+    /// A request that waits for the response to a subrequest.
+    pub(crate) fn waiting_for(&self, subrequest: SubrequestId) -> Option<PollId> {
+        self.records.get(subrequest)?.waiting.first().copied()
+    }
+
     /// Ends a subrequest that has its response.
     pub(crate) fn end(&mut self, subrequest: SubrequestId) -> Option<AuthSubrequest> {
         let ended = self.records.remove(subrequest)?;

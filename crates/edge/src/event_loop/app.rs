@@ -7,7 +7,7 @@ use super::tokens::kind;
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
-use crate::log::{LogThrottle, Outage};
+use crate::log::LogThrottle;
 use crate::metrics::{
     ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome, ProxyHeaderFault,
     RefusedStatus,
@@ -24,7 +24,7 @@ use dwell_engine::{
 use dwell_evloop::{Context, Id, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::{Expiry, Store};
-use dwell_upstream::{UpstreamError, UpstreamEvent, Upstreams};
+use dwell_upstream::{FaultReport, Unsent, UpstreamError, UpstreamEvent, Upstreams};
 use std::sync::Arc;
 
 /// The application of the clients' server. It chooses the component that serves a request, and
@@ -39,8 +39,6 @@ pub(crate) struct Front {
     pub(crate) listeners: ListenerFigures,
     /// Pages that are served before any route, and the store that they set keys in.
     pages: Option<(Box<dyn Pages>, Arc<Store>)>,
-    /// Outage of the application.
-    outage: Outage,
     /// Clients that began TLS without there being any.
     tls_on_plain: LogThrottle,
     /// Connections of balancers without the header of the PROXY protocol.
@@ -63,7 +61,6 @@ impl Front {
             proxy,
             admission,
             pages: None,
-            outage: Outage::default(),
             tls_on_plain: LogThrottle::default(),
             no_proxy_header: LogThrottle::default(),
         }
@@ -100,7 +97,9 @@ impl Front {
         http: &mut Http,
         event: UpstreamEvent,
     ) {
-        self.follow_outage(context, &event);
+        if let UpstreamEvent::Failed { error, report, .. } = &event {
+            self.log_failure(Some(Requested::from_bits(event.tag())), error, *report);
+        }
         match Requested::from_bits(event.tag()) {
             Requested::Fetch(fetch) => {
                 if let Some(large) = self.polls.fetch_event(context, http, fetch, event) {
@@ -118,24 +117,20 @@ impl Front {
         }
     }
 
-    /// Logs when the application stops responding, and when it responds again.
-    fn follow_outage(&mut self, context: &Context, event: &UpstreamEvent) {
-        match event {
-            // The request was sent, and there is no response yet.
-            UpstreamEvent::Started { .. } | UpstreamEvent::BodyTaken { .. } => {}
-            UpstreamEvent::Failed { error, .. } => self.upstream_failed(context, error),
-            _ => {
-                if self.outage.worked() {
-                    tracing::info!("upstream answers");
-                }
+    /// Logs a request that the application has failed, if a line is due.
+    fn log_failure(&self, request: Option<Requested>, error: &UpstreamError, report: FaultReport) {
+        let FaultReport { server, count } = report;
+        let Some(count) = count else { return };
+        let route = match request {
+            Some(Requested::Fetch(fetch)) => self.polls.route_of_fetch(fetch),
+            Some(Requested::AuthSubrequest(subrequest)) => {
+                self.polls.route_of_subrequest(subrequest)
             }
-        }
-    }
-
-    fn upstream_failed(&mut self, context: &Context, error: &UpstreamError) {
-        if let Some(count) = self.outage.failed(context.now()) {
-            tracing::warn!(%error, count, "upstream does not answer");
-        }
+            Some(Requested::Proxied(_)) | None => None,
+        };
+        let server = server.map_or_else(|| "(none)".to_owned(), |server| server.to_string());
+        let route = route.unwrap_or("(forwarded)");
+        tracing::warn!(%server, %route, %error, count, "upstream does not answer");
     }
 
     /// Carries out the actions of the proxy when the turn ends.
@@ -146,9 +141,9 @@ impl Front {
         http: &mut Http,
         tunnels: &mut Tunnels,
     ) {
-        let errors = proxy::carry_out(context, upstreams, &mut self.proxy, http, tunnels);
-        for error in errors {
-            self.upstream_failed(context, &error);
+        let unsent = proxy::carry_out(context, upstreams, &mut self.proxy, http, tunnels);
+        for Unsent { error, report } in unsent {
+            self.log_failure(None, &error, report);
         }
     }
 

@@ -14,6 +14,9 @@ pub(crate) trait Supervise: Debug + Send {
     /// Reports that the loops drain.
     fn drains(&self);
 
+    /// Reports that the loops hand their connections over to another process.
+    fn hands_over(&self);
+
     /// Interval between calls of [`check_loops`](Self::check_loops); `None` if they are not needed.
     fn watchdog_interval(&self) -> Option<Duration>;
 

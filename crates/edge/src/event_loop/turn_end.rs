@@ -89,7 +89,6 @@ impl EdgeLoop {
         if let Some(supervisor) = &self.supervisor {
             supervisor.drains();
         }
-        tracing::info!(waiting, "draining");
         self.drain_step(context);
     }
 
@@ -100,7 +99,9 @@ impl EdgeLoop {
         // The loop has been paused since its clock was read.
         self.ending
             .hand_over(dwell_evloop::now(), waiting, is_blind);
-        tracing::info!(waiting, "handing over");
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.hands_over();
+        }
         self.hand_over(context);
         self.front.polls.refuse_waits();
         self.drain_step(context);
@@ -246,8 +247,8 @@ impl EdgeLoop {
             client: request.client,
             ..UpstreamRequest::new(request.bytes, tag)
         };
-        if let Err(error) = self.upstreams.send(context, request) {
-            let event = UpstreamEvent::failed(tag, error);
+        if let Err(unsent) = self.upstreams.send(context, request) {
+            let event = UpstreamEvent::unsent(tag, unsent);
             self.front
                 .upstream_event(context, &mut self.servers.http, event);
         }

@@ -9,7 +9,7 @@ use super::owed::owed_time;
 use super::places::{Event, PollPlace};
 use super::spread::Spread;
 use super::tables::Poll;
-use super::waiters::{TOO_MANY_WAIT, Waiters, Watch};
+use super::waiters::{BUSY, Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes};
 use crate::cursor::Condition;
 use crate::held::hold;
@@ -125,7 +125,7 @@ impl Holding<'_> {
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
                 let mut to = Responder::of(exchange, &poll, self.responses);
-                self.spread.refuse(context, &mut to, TOO_MANY_WAIT);
+                self.spread.refuse(context, &mut to, BUSY);
                 Outcome::Answered
             }
         }

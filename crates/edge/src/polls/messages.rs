@@ -10,6 +10,7 @@ use super::misses::{Misses, OriginRequest};
 use super::missing::SubFetches;
 use super::publishing::Asker;
 use super::sockets::{Sockets, has};
+use super::spread::Spread;
 use super::waiters::{TOO_MANY_WAIT, Waiters};
 use crate::access::{Gate, RateKey};
 use crate::config::{Config, Rate, Routes};
@@ -34,6 +35,7 @@ pub(crate) struct Messages<'a> {
     pub(super) misses: &'a mut Misses,
     pub(super) waiters: &'a mut Waiters,
     pub(super) delivery: &'a mut Delivery,
+    pub(super) spread: &'a mut Spread,
     pub(super) publisher: &'a mut Publisher<Asker>,
 }
 
@@ -173,6 +175,7 @@ impl Messages<'_> {
             let stream = StreamId::from_bits(socket.tag());
             let has = has(since.get(key));
             if let Err(why) = self.subscribe(context, socket, stream, key, has) {
+                self.spread.log_refused(context, &why);
                 self.refuse_frame(socket, &why, Some(key));
             }
         }

@@ -307,6 +307,11 @@ impl Misses {
         self.fetches.is_full()
     }
 
+    /// The route of the poll that began a fetch.
+    pub(super) fn route_of(&self, fetch: FetchId) -> Option<RouteId> {
+        Some(self.fetches.get(fetch)?.route)
+    }
+
     /// True while a fetch has not ended.
     pub(super) fn is_open(&self, fetch: FetchId) -> bool {
         self.fetches.get(fetch).is_some()

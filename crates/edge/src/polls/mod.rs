@@ -43,6 +43,7 @@ mod places;
 mod poll_error;
 mod publishing;
 mod queued;
+mod room_log;
 mod sharing;
 mod sockets;
 mod spread;
@@ -59,11 +60,12 @@ pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source, seconds};
 pub(crate) use misses::{FetchRequest, FlightResult, LoopFetch, Memory, Misses, UpstreamResult};
 pub(crate) use publishing::Asker;
+pub(crate) use room_log::RoomLog;
 pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
 use crate::config::{Config, Routes};
-use crate::ids::{KeyId, LookupId};
+use crate::ids::{FetchId, KeyId, LookupId, SubrequestId};
 use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
@@ -82,7 +84,7 @@ use multi_poll::MultiPolls;
 use owed::owed_time;
 use publishing::Publications;
 use sockets::Sockets;
-use spread::Spread;
+use spread::{Rooms, Spread};
 use std::sync::Arc;
 use std::time::Duration;
 use waiters::Waiters;
@@ -91,6 +93,7 @@ use waiters::Waiters;
 #[derive(Clone, Debug)]
 pub(crate) struct LoopMember {
     pub(crate) memory: Arc<Memory>,
+    pub(crate) room_log: Arc<RoomLog>,
     pub(crate) of_loop: usize,
     pub(crate) loops: usize,
     /// The keys of this loop that the change feed watches.
@@ -134,6 +137,7 @@ impl Polls {
     ) -> Self {
         let LoopMember {
             memory,
+            room_log,
             of_loop,
             loops,
             waited,
@@ -150,7 +154,12 @@ impl Polls {
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let routes = Routes::new(&config);
         let responses = Arc::new(Responses::new(log, &routes));
-        let spread = Spread::new(seed, config.limits.waiters_max);
+        let spread_rooms = Rooms {
+            log: room_log,
+            config: Arc::clone(&config),
+            loops,
+        };
+        let spread = Spread::new(seed, spread_rooms);
         Self {
             config,
             routes,
@@ -180,7 +189,7 @@ impl Polls {
         self.responses.figures.tell_nobody(&log.metrics);
         self.waiters.by_route.tell_again();
         self.responses = Arc::new(self.responses.reconfigured(log, &self.routes));
-        self.spread.set_waiters_max(config.limits.waiters_max);
+        self.spread.reconfigure(config);
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.held_max);
         self.misses.reconfigure(&self.config.routes, rooms);
@@ -324,6 +333,19 @@ impl Polls {
         self.waiters.keys.waited_name(key)
     }
 
+    /// The prefix of the route that a request to the application is for.
+    pub(crate) fn route_of_fetch(&self, fetch: FetchId) -> Option<&str> {
+        let route = self.misses.route_of(fetch)?;
+        Some(&self.routes.get(route).prefix)
+    }
+
+    /// The prefix of the route that a subrequest for access is for.
+    pub(crate) fn route_of_subrequest(&self, subrequest: SubrequestId) -> Option<&str> {
+        let poll = self.gate.subrequests.waiting_for(subrequest)?;
+        let poll = self.waiters.polls().get(poll)?;
+        Some(&self.routes.get(poll.route).prefix)
+    }
+
     /// Streams of events.
     pub(crate) fn event_streams(&mut self) -> EventStreams<'_> {
         EventStreams {
@@ -420,6 +442,7 @@ impl Polls {
             misses: &mut self.misses,
             waiters: &mut self.waiters,
             delivery: &mut self.delivery,
+            spread: &mut self.spread,
             publisher: &mut self.publisher,
         }
     }

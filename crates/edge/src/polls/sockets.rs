@@ -13,7 +13,7 @@ use super::follow::{NamedKey, stays_below};
 use super::lookups::Lookups;
 use super::poll_error::PollError;
 use super::tables::{Feed, News, Sink, SocketSet};
-use super::waiters::{BUSY, TOO_MANY_WAIT, Waiters};
+use super::waiters::{BUSY, Waiters};
 use crate::config::{RouteConfig, Routes, Rules, check_key};
 use crate::cursor::{Condition, Cursor};
 use crate::ids::{FeedId, SetId, StreamId};
@@ -375,7 +375,7 @@ impl Sockets<'_> {
         label: &str,
     ) -> Result<Option<NewKey>, String> {
         let Some(set) = self.set_of(stream, socket) else {
-            return Err(TOO_MANY_WAIT.to_owned());
+            return Err(BUSY.to_owned());
         };
         let members = self
             .waiters

@@ -1,7 +1,8 @@
 //! Spread of times, so that clients that were held together do not return together.
 
-use super::waiters::{BUSY, TOO_MANY_WAIT};
-use crate::log::LogThrottle;
+use super::room_log::RoomLog;
+use super::waiters::BUSY;
+use crate::config::Config;
 use crate::metrics::PollOutcome;
 use crate::responder::Responder;
 use crate::retry_after::RetryAfter;
@@ -9,6 +10,7 @@ use dwell_engine::Outcome;
 use dwell_evloop::{Context, Random};
 use dwell_timers::{Tick, ticks_ceil};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Random times of one loop.
@@ -16,24 +18,36 @@ use std::time::Duration;
 pub(super) struct Spread {
     random: Random,
     retry_after: RetryAfter,
-    /// Refusals at `limits.waiters_max`.
-    full: LogThrottle,
-    waiters_max: usize,
+    /// Refusals at a limit.
+    rooms: Rooms,
+}
+
+/// The limits of the process, as the log names them where one is reached.
+#[derive(Clone, Debug)]
+pub(super) struct Rooms {
+    pub(super) log: Arc<RoomLog>,
+    pub(super) config: Arc<Config>,
+    pub(super) loops: usize,
 }
 
 impl Spread {
-    pub(super) fn new(seed: u64, waiters_max: usize) -> Self {
+    pub(super) fn new(seed: u64, rooms: Rooms) -> Self {
         Self {
             random: Random::new(seed),
             retry_after: RetryAfter::new(seed.rotate_left(16)),
-            full: LogThrottle::default(),
-            waiters_max,
+            rooms,
         }
     }
 
-    /// Goes by another limit of waits, which the log has.
-    pub(super) fn set_waiters_max(&mut self, waiters_max: usize) {
-        self.waiters_max = waiters_max;
+    /// Goes by the limits of another configuration, which the log has.
+    pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
+        self.rooms.config = Arc::clone(config);
+    }
+
+    /// Counts a refusal, and logs the limit that is its reason if that is due.
+    pub(super) fn log_refused(&self, context: &Context, reason: &str) {
+        let Rooms { log, config, loops } = &self.rooms;
+        log.refused(context.now(), reason, &config.limits, *loops);
     }
 
     /// `wait` and up to a sixteenth more.
@@ -69,16 +83,7 @@ impl Spread {
     ) {
         let seconds = self.retry_after.next(context.now());
         to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
-        if reason == TOO_MANY_WAIT
-            && let Some(refused) = self.full.note(context.now())
-        {
-            let limit = self.waiters_max;
-            tracing::warn!(
-                refused,
-                limit,
-                "limits.waiters_max is reached: polls get 503"
-            );
-        }
+        self.log_refused(context, reason);
     }
 
     /// As [`refuse`](Self::refuse), for a poll or stream that ends by it.
@@ -109,7 +114,12 @@ mod tests {
 
     #[test]
     fn times_stay_within_their_bounds_and_differ() {
-        let mut spread = Spread::new(1, 1);
+        let rooms = Rooms {
+            log: Arc::default(),
+            config: Arc::default(),
+            loops: 1,
+        };
+        let mut spread = Spread::new(1, rooms);
         let time = Duration::from_secs(16);
         let (mut later, mut around) = (Vec::new(), Vec::new());
         for _ in 0..1000 {

@@ -116,8 +116,7 @@ impl Waiters {
     /// As [`no_waits`](Self::no_waits), for exchanges that have no record yet.
     pub(super) fn no_records(&self, count: usize) -> Option<&'static str> {
         let is_full = self.polls.is_full();
-        self.no_waits(count)
-            .or_else(|| is_full.then_some(TOO_MANY_WAIT))
+        self.no_waits(count).or_else(|| is_full.then_some(BUSY))
     }
 
     /// Waits for a change: one for each poll of a key, and for each key of the others.
@@ -583,7 +582,8 @@ impl Waiters {
 
 /// The reason given where `limits.waiters_max` is reached.
 pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
-/// The reason given when a table is full.
+/// The reason given when a table is full, whose bound is this loop's share of
+/// `limits.connections_max`.
 pub(super) const BUSY: &str = "too many requests are under way";
 /// The reason given when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "shutting down";

@@ -8,6 +8,7 @@ use crate::descriptors::Descriptors;
 use dwell_proto::http1::HeadLimits;
 use dwell_upstream::{GroupOptions, HealthCheck, UpstreamOptions, UpstreamPlan};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// The application's servers and limits for one of `loops` loops.
 ///
@@ -62,6 +63,7 @@ pub(super) fn upstream_plan(
         failures_window: upstream.failures_window,
         health,
         seed: 0,
+        faults: Arc::default(),
     };
     let is_there = !servers.is_empty();
     Ok(is_there.then_some(UpstreamPlan { servers, options }))

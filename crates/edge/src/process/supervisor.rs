@@ -56,6 +56,11 @@ impl Supervisor {
         }
     }
 
+    /// Waits for a change on all loops, as each had them when its last turn ended.
+    fn waiting(&self) -> i64 {
+        self.metrics.total(|cells| &cells.waits_held)
+    }
+
     /// Reopens files in a thread, as the file system may block.
     fn read_again(&self, read: impl FnOnce(&Files, &Config) + Send + 'static) {
         let files = self.files.clone();
@@ -111,9 +116,14 @@ impl Supervise for Supervisor {
     }
 
     fn drains(&self) {
+        tracing::info!(waiting = self.waiting(), "draining");
         if let Some(notifier) = &self.notifier {
             notifier.stopping();
         }
+    }
+
+    fn hands_over(&self) {
+        tracing::info!(waiting = self.waiting(), "handing over");
     }
 
     fn watchdog_interval(&self) -> Option<Duration> {

@@ -8,29 +8,30 @@ use crate::ids::{FetchId, ProxiedId};
 use bytes::Bytes;
 use dwell_engine::Http;
 use dwell_evloop::{Context, Id, Token};
-use dwell_upstream::{UpstreamError, Upstreams, Written};
+use dwell_upstream::{Unsent, Upstreams, Written};
 
-/// Carries out the actions of a loop; returns the errors of requests that failed at once, whose
-/// clients have been sent a response.
+/// Carries out the actions of a loop; returns the failures of requests that were not sent, or not
+/// to their end, and whose clients have been sent a response.
 pub(crate) fn carry_out(
     context: &mut Context,
     upstreams: &mut Upstreams,
     proxy: &mut Proxy,
     http: &mut Http,
     tunnels: &mut Tunnels,
-) -> Vec<UpstreamError> {
-    let mut errors = Vec::new();
+) -> Vec<Unsent> {
+    let mut unsent = Vec::new();
     loop {
         let actions = proxy.actions.take();
         if actions.is_empty() {
-            return errors;
+            return unsent;
         }
         for action in actions {
             match action {
                 Action::Send(request) => {
                     let id = ProxiedId::from_bits(request.tag);
-                    if let Err(error) = upstreams.send(context, *request) {
-                        errors.push(lose(context, proxy, http, id, error));
+                    if let Err(failure) = upstreams.send(context, *request) {
+                        proxy.failed(context, http, id, &failure.error);
+                        unsent.push(failure);
                     }
                 }
                 Action::Write { id, piece, is_last } => {
@@ -48,7 +49,9 @@ pub(crate) fn carry_out(
                         // Its body can no longer be completed.
                         Written::Gone => {
                             upstreams.cancel(context, id.to_bits());
-                            errors.push(lose(context, proxy, http, id, UpstreamError::Closed));
+                            let failure = upstreams.lost(context.now(), proxy.connection(id));
+                            proxy.failed(context, http, id, &failure.error);
+                            unsent.push(failure);
                         }
                     }
                 }
@@ -123,16 +126,4 @@ fn cancel(context: &mut Context, upstreams: &mut Upstreams, connection: Option<T
         return upstreams.cancel(context, tag);
     };
     upstreams.abort(context, connection, tag);
-}
-
-/// Sends the client of a failed request an error.
-fn lose(
-    context: &mut Context,
-    proxy: &mut Proxy,
-    http: &mut Http,
-    id: ProxiedId,
-    error: UpstreamError,
-) -> UpstreamError {
-    proxy.failed(context, http, id, &error);
-    error
 }

@@ -77,6 +77,7 @@ impl Loop {
             failures_window: Duration::from_secs(30),
             health: None,
             seed: 7,
+            faults: Arc::default(),
         };
         change(&mut options);
         Self {
@@ -122,7 +123,8 @@ impl Loop {
 
     fn send_request(&mut self, request: UpstreamRequest) -> Result<(), UpstreamError> {
         self.turn(Duration::ZERO);
-        self.driver.group.send(self.event_loop.context(), request)
+        let sent = self.driver.group.send(self.event_loop.context(), request);
+        sent.map_err(|unsent| unsent.error)
     }
 
     /// As [`ask`](Self::ask), for `path` and by a client that has this number.
