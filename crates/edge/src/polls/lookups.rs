@@ -174,8 +174,8 @@ impl Lookups {
         if let Some(record) = keys.get(key) {
             let own = record.lookup.and_then(|lookup| self.table.get(lookup));
             let has_older = record.lookups > u32::from(own.is_some());
-            // Redis also brings what was announced before.
-            if has_older || self.is_told() && own.is_some() {
+            // Redis also brings what was announced before, also while there is no room for its own.
+            if has_older || self.is_told() && (own.is_some() || self.reads.is_put_off(key)) {
                 let first = own.map_or(self.begun + 1, |lookup| lookup.number);
                 self.joined.add(key, feed, first);
             }
@@ -185,16 +185,23 @@ impl Lookups {
 
     /// A lookup of a key has ended, which still counts as one.
     pub(super) fn ended(&mut self, keys: &Keys, lookup: &Lookup, has_failed: bool) -> LookupEnd {
-        let is_last = is_last_of(keys, lookup.key);
+        let is_last = self.is_last_of(keys, lookup.key);
         let joined = &mut self.joined;
         joined.end(lookup.key, lookup.number, is_last, has_failed)
     }
 
     /// As [`ended`](Self::ended), for a lookup of which nothing that waits for the key is told.
     pub(super) fn ended_aside(&mut self, keys: &Keys, lookup: &Lookup) {
-        if is_last_of(keys, lookup.key) {
+        if self.is_last_of(keys, lookup.key) {
             self.joined.forget(lookup.key);
         }
+    }
+
+    /// Returns true if a lookup that ends, and still counts, is the only one of its key, and no
+    /// other waits for room.
+    fn is_last_of(&self, keys: &Keys, key: KeyId) -> bool {
+        let is_only = keys.get(key).is_none_or(|record| record.lookups <= 1);
+        is_only && !self.reads.is_put_off(key)
     }
 
     /// A value of a key has come that is of no lookup; returns the feeds that wait for lookups of
@@ -273,7 +280,7 @@ impl Lookups {
             return self.expect_wait(lookup, true);
         }
         if !self.reads.has_room() {
-            self.reads.put_off(keys, key);
+            (self.reads).put_off(keys, key, |left| self.joined.forget(left));
         } else if self.begin(keys, key, true, true).is_some() {
             self.reads.begin();
         }
@@ -413,7 +420,7 @@ impl Lookups {
                 _ => {}
             }
         }
-        while let Some(next) = self.reads.next(keys) {
+        while let Some(next) = (self.reads).next(keys, |left| self.joined.forget(left)) {
             self.read(keys, next);
         }
         Some(lookup)
@@ -545,11 +552,6 @@ pub(crate) fn seconds(context: &Context) -> u32 {
 
 /// memcached takes a longer time for a date.
 const MONTH_SECONDS: u32 = 30 * 24 * 60 * 60;
-
-/// Returns true if a lookup that ends, and still counts, is the only one of its key.
-fn is_last_of(keys: &Keys, key: KeyId) -> bool {
-    keys.get(key).is_none_or(|record| record.lookups <= 1)
-}
 
 /// The label that one lookup counts under.
 fn lookup_outcome(outcome: &Outcome<'_>) -> LookupOutcome {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// The feeds of each key with older lookups under way.
 ///
-/// Shape: a key is here while it has lookups.
+/// Shape: a key is here while it has lookups, or one that waits for room.
 #[derive(Debug, Default)]
 pub(super) struct Joined {
     feeds: HashMap<KeyId, Vec<Behind>>,

@@ -50,16 +50,22 @@ impl Reads {
     /// Has a key wait for room, behind those that do.
     ///
     /// Shape: at most twice as many as are waited for, and a few: those that are not are left out
-    /// when they are many.
-    pub(super) fn put_off(&mut self, keys: &Keys, key: KeyId) {
+    /// when they are many, and `left_out` is given each.
+    pub(super) fn put_off(&mut self, keys: &Keys, key: KeyId, mut left_out: impl FnMut(KeyId)) {
         if !self.known.insert(key) {
             return;
         }
         self.put_off.push_back(key);
         if self.put_off.len() > 2 * keys.waited() + FEW {
             let known = &mut self.known;
-            self.put_off
-                .retain(|key| keys.waited_name(*key).is_some() || !known.remove(key));
+            self.put_off.retain(|key| {
+                let is_waited = keys.waited_name(*key).is_some();
+                if !is_waited {
+                    known.remove(key);
+                    left_out(*key);
+                }
+                is_waited
+            });
         }
     }
 
@@ -69,8 +75,8 @@ impl Reads {
     }
 
     /// Takes the key whose turn it is, if there is room; one that nobody waits for any more has
-    /// none.
-    pub(super) fn next(&mut self, keys: &Keys) -> Option<KeyId> {
+    /// none, and `left_out` is given it.
+    pub(super) fn next(&mut self, keys: &Keys, mut left_out: impl FnMut(KeyId)) -> Option<KeyId> {
         if !self.has_room() {
             return None;
         }
@@ -80,6 +86,7 @@ impl Reads {
             if keys.waited_name(key).is_some() {
                 return Some(key);
             }
+            left_out(key);
         }
     }
 }
@@ -116,15 +123,15 @@ mod tests {
             reads.begin();
         }
         for key in [a, b, a] {
-            reads.put_off(&keys, key);
+            reads.put_off(&keys, key, |_| ());
         }
-        assert_eq!(reads.next(&keys), None, "there is no room");
+        assert_eq!(reads.next(&keys, |_| ()), None, "there is no room");
         reads.end();
-        assert_eq!(reads.next(&keys), Some(a));
-        reads.put_off(&keys, a);
-        assert_eq!(reads.next(&keys), Some(b));
-        assert_eq!(reads.next(&keys), Some(a), "behind the other");
-        assert_eq!(reads.next(&keys), None);
+        assert_eq!(reads.next(&keys, |_| ()), Some(a));
+        reads.put_off(&keys, a, |_| ());
+        assert_eq!(reads.next(&keys, |_| ()), Some(b));
+        assert_eq!(reads.next(&keys, |_| ()), Some(a), "behind the other");
+        assert_eq!(reads.next(&keys, |_| ()), None);
         assert!(reads.known.is_empty());
     }
 
@@ -134,13 +141,13 @@ mod tests {
         let last = waited(&mut keys, "last");
         for number in 0..1000 {
             let key = keys.enter(format!("{number}").as_bytes()).unwrap();
-            reads.put_off(&keys, key);
+            reads.put_off(&keys, key, |_| ());
             keys.release(key).unwrap();
         }
         assert!(reads.put_off.len() <= FEW + 2, "{}", reads.put_off.len());
         assert_eq!(reads.put_off.len(), reads.known.len());
-        reads.put_off(&keys, last);
-        assert_eq!(reads.next(&keys), Some(last));
+        reads.put_off(&keys, last, |_| ());
+        assert_eq!(reads.next(&keys, |_| ()), Some(last));
         assert!(reads.put_off.is_empty() && reads.known.is_empty());
     }
 }

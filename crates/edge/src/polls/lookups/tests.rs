@@ -453,5 +453,36 @@ fn a_feed_that_has_joined_and_left_is_forgotten_with_the_last_lookup() {
         .completed(&mut of.keys, asked, &completion(asked, hit(1)))
         .unwrap();
     of.lookups.ended_aside(&of.keys, &lookup);
+    assert_eq!(of.lookups.pass_by(key), [feed], "its own is still to come");
+    // Nobody waits any more when there is room.
+    let first = of.lookups.table.tokens().next().unwrap();
+    of.complete(first, Outcome::Miss);
+    assert_eq!(of.lookups.pass_by(key), []);
+}
+
+#[test]
+fn a_feed_whose_read_has_to_wait_for_room_is_told_nothing_before_it() {
+    let mut of = Fixture::new(Source::Redis);
+    let others = ["b", "c", "d"].map(|name| of.waited(name));
+    for key in others {
+        of.lookups.read(&mut of.keys, key);
+    }
+    let first = of.lookups.first_of(others[0]).unwrap();
+    of.send();
+    let (key, feed) = (of.waited("a"), FeedId::nth(1));
+    assert!(of.lookups.reads_for(&mut of.keys, key, feed));
+    assert_eq!(of.send(), [""; 0], "there is no room");
+    // The announcement of a change that the client has seen already, or one before that.
+    assert_eq!(of.lookups.pass_by(key), [feed]);
+    of.complete(first, hit(1));
+    assert_eq!(of.send(), ["a"]);
+    assert_eq!(of.lookups.pass_by(key), [feed]);
+    let own = of.lookups.first_of(key).unwrap();
+    let lookup = of
+        .lookups
+        .completed(&mut of.keys, own, &completion(own, hit(2)))
+        .unwrap();
+    let end = of.lookups.ended(&of.keys, &lookup, false);
+    assert_eq!(end, LookupEnd::default(), "it is told of this one");
     assert_eq!(of.lookups.pass_by(key), []);
 }
