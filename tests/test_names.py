@@ -13,6 +13,7 @@ from support import ports
 from support.dwell import Dwell
 from support.http import request
 from support.memcached import Memcached, store_client
+from support.redis import REDIS, VALKEY, Redis
 from support.upstream import Answer, Upstream
 from support.wait import until
 
@@ -172,3 +173,70 @@ def test_memcached_is_where_its_name_is(named, cleanup, tmp_path, watch):
         dwell.await_waiters(1)
         store_client((HOSTS[1], port)).set(KEY, b"new")
         assert held.answer().body == b"new"
+
+
+@pytest.mark.parametrize("server", [REDIS, VALKEY])
+def test_redis_is_where_its_name_is(named, cleanup, tmp_path, server):
+    """What a held poll and a WebSocket wait for is read at the new address, and told by it."""
+    port = ports.free_address()[1]
+    servers = []
+    for host in HOSTS:
+        redis = Redis(tmp_path, "--protected-mode", "no", server=server)
+        at = redis.arguments.index("--port")
+        redis.arguments[at + 1] = str(port)
+        redis.arguments[redis.arguments.index("--bind") + 1] = host
+        redis.address = (host, port)
+        cleanup.callback(redis.stop)
+        redis.start_ready()
+        redis.client().set(KEY, host.encode())
+        servers.append(redis)
+    it = named(redis={"url": f"redis://cache.test:{port}", "sweep_interval": "60s"})
+    dwell = it.dwell
+    first = dwell.get(KEY)
+    assert first.body == HOSTS[0].encode()
+
+    def hold(path, fields=()):
+        connection = cleanup.enter_context(dwell.connect())
+        connection.send(request(f"{path}?wait=50", fields=fields))
+        return connection
+
+    held = hold(KEY, {"If-None-Match": first.etag})
+    absent = hold("/poll/absent")
+    dwell.await_waiters(2)
+    dwell.await_metric(2, "dwell_redis_armed_keys")
+    it.resolve(cache=HOSTS[1])
+    it.reload()
+    dwell.await_output(f"address={HOSTS[1]}:{port}")
+    assert held.answer().body == HOSTS[1].encode(), "a held poll has what is there"
+    servers[1].client().set("/poll/absent", b"first")
+    assert absent.answer().body == b"first"
+    assert dwell.get(KEY).body == HOSTS[1].encode()
+    until(lambda: len(connections(servers[0])) == 1, "nothing is left at the old address")
+    held = hold(KEY, {"If-None-Match": dwell.get(KEY).etag})
+    dwell.await_waiters(1)
+    servers[1].client().set(KEY, b"new")
+    assert held.answer().body == b"new"
+    assert dwell.metric("dwell_redis_sweeps_total") == 0
+    # The old one may go: nothing depends on it.
+    servers[0].kill()
+    it.reload()
+    assert dwell.get(KEY).body == b"new"
+
+
+def connections(redis):
+    return redis.client().ask("CLIENT", "LIST").splitlines()
+
+
+def test_sentinels_and_servers_of_a_cluster_without_an_address_are_left_out(
+    named, cleanup, tmp_path
+):
+    """A reload takes the others, as a start does."""
+    redis = Redis(tmp_path)
+    cleanup.callback(redis.stop)
+    redis.start_ready()
+    port = redis.address[1]
+    it = named(redis={"cluster": [f"redis://cache.test:{port}", f"redis://none.test:{port}"]})
+    it.dwell.await_output("a server of Redis is left out: cannot resolve none.test")
+    it.resolve(cache=HOSTS[1])
+    it.reload()
+    it.dwell.await_output(f"address={HOSTS[1]}:{port}")

@@ -110,6 +110,15 @@ impl Client {
         self.servers.connect(context);
     }
 
+    /// Goes on with another endpoint of the same kind, to which the names of the servers lead now.
+    ///
+    /// Shape: what was sent to a server is answered there. All else goes to the new one, where each
+    /// key that is waited for is read again. The primary that Sentinels have named stays, and so
+    /// does one of a cluster, while there is a connection to it.
+    pub fn turn_to(&mut self, context: &mut Context, endpoint: &Endpoint) {
+        self.servers.move_to(context, endpoint);
+    }
+
     /// Asks for the value of `key`; ends as a value, missing or a failure.
     ///
     /// # Errors

@@ -181,6 +181,15 @@ pub(crate) enum Received<'b> {
     Push(Items<'b>),
 }
 
+/// A command, and what is known of its reply.
+#[derive(Debug)]
+struct Owed {
+    flight: Flight,
+    deadline: Instant,
+    /// Bytes of commands up to its end. No reply can be to it before the socket has taken them.
+    end: u64,
+}
+
 /// A connection that is being made or is up, with the commands that it owes a reply to.
 ///
 /// There is one deadline: of the greeting, then of the command that has waited longest. It moves
@@ -191,9 +200,9 @@ pub(crate) struct Connection {
     is_established: bool,
     greeting: Option<Step>,
     greeting_deadline: Instant,
-    in_flight: VecDeque<(Flight, Instant)>,
-    /// The last commands of those, which the socket was not given: a reply cannot be to them.
-    not_sent: usize,
+    in_flight: VecDeque<Owed>,
+    /// Bytes of commands that the stream was given so far.
+    given: u64,
     /// No operation that another server was asked for before ends earlier.
     first_end: Option<Instant>,
     decoder: Decoder,
@@ -226,7 +235,7 @@ impl Connection {
             greeting: Some(first),
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
-            not_sent: 0,
+            given: 0,
             first_end: None,
             decoder: Decoder::new(limits),
             value_bytes_max,
@@ -236,16 +245,21 @@ impl Connection {
         }
     }
 
-    /// Goes on with another server, to which the commands that wait go.
-    pub(crate) fn turned_to(self, stream: Stream, value_bytes_max: usize) -> Self {
-        let deadline = self.greeting_deadline;
+    /// Goes on with another server, which has to greet it by `deadline`, and to which the commands
+    /// that wait go.
+    pub(crate) fn turned_to(
+        self,
+        (stream, first): (Stream, Step),
+        value_bytes_max: usize,
+        deadline: Instant,
+    ) -> Self {
         Self {
             in_flight: self.in_flight,
-            not_sent: self.not_sent,
+            given: self.given,
             first_end: self.first_end,
             unsent: self.unsent,
             kept_bytes: self.kept_bytes,
-            ..Self::new(stream, Step::Hello, value_bytes_max, deadline)
+            ..Self::new(stream, first, value_bytes_max, deadline)
         }
     }
 
@@ -264,7 +278,7 @@ impl Connection {
     /// Returns the instant at which the connection fails, or an operation before that; `None` while
     /// nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let oldest = self.in_flight.front().map(|(_, deadline)| *deadline);
+        let oldest = self.in_flight.front().map(|owed| owed.deadline);
         // A command may wait behind a greeting that has more time than it has.
         let greeting = (!self.is_greeted()).then_some(self.greeting_deadline);
         let ends = [oldest, greeting, self.first_end];
@@ -279,7 +293,10 @@ impl Connection {
             return tags;
         }
         self.first_end = None;
-        for (flight, deadline) in &mut self.in_flight {
+        for Owed {
+            flight, deadline, ..
+        } in &mut self.in_flight
+        {
             let end = flight.operation_deadline().filter(|end| *end < *deadline);
             match end {
                 Some(end) if end <= now => {
@@ -290,6 +307,19 @@ impl Connection {
             }
         }
         tags
+    }
+
+    pub(crate) fn greeting_deadline(&self) -> Instant {
+        self.greeting_deadline
+    }
+
+    /// Has the replies that no operation waits for change nothing.
+    pub(crate) fn forget_own(&mut self) {
+        for owed in &mut self.in_flight {
+            if owed.flight.tag().is_none() {
+                owed.flight = Flight::Ended;
+            }
+        }
     }
 
     /// Commands without a reply.
@@ -352,8 +382,11 @@ impl Connection {
         let end = flight.operation_deadline().filter(|end| *end < deadline);
         self.first_end = self.first_end.into_iter().chain(end).min();
         encode(&mut self.unsent);
-        self.in_flight.push_back((flight, deadline));
-        self.not_sent += 1;
+        self.in_flight.push_back(Owed {
+            flight,
+            deadline,
+            end: self.given + self.unsent.len() as u64,
+        });
     }
 
     /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end go out
@@ -380,11 +413,11 @@ impl Connection {
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
     pub(crate) fn send(&mut self) -> Result<(), Failure> {
-        if !self.is_greeted() || self.not_sent == 0 {
+        if !self.is_greeted() || self.unsent.is_empty() {
             return Ok(());
         }
         let written = self.peer.stream.write(&self.unsent);
-        self.not_sent = 0;
+        self.given += self.unsent.len() as u64;
         self.unsent.clear();
         self.unsent.shrink_to(WIRE_KEEP_BYTES_MAX);
         written.map_err(|_| Failure::Closed)
@@ -472,10 +505,14 @@ impl Connection {
         if let Some(step) = self.greeting {
             return Ok(Received::Greeting(step, message));
         }
-        if self.in_flight.len() == self.not_sent {
+        // What waits in the stream is the end of all that it was given.
+        let unwritten = self.peer.stream.unsealed_bytes() as u64;
+        let is_written = |owed: &Owed| owed.end + unwritten <= self.given;
+        if !self.in_flight.front().is_some_and(is_written) {
             return Err(Failure::Protocol);
         }
-        let (mut flight, _) = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        let owed = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        let mut flight = owed.flight;
         self.kept_bytes -= flight.kept_bytes();
         if self.in_flight.is_empty() {
             self.first_end = None;
@@ -494,7 +531,7 @@ impl Connection {
 
     /// Ends the connection; gives back every command without a reply, oldest first.
     pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Flight> {
-        self.in_flight.into_iter().map(|(flight, _)| flight)
+        self.in_flight.into_iter().map(|owed| owed.flight)
     }
 }
 
@@ -510,6 +547,7 @@ const WIRE_KEEP_BYTES_MAX: usize = 16 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::net::UnixListener;
 
     #[test]
@@ -526,7 +564,7 @@ mod tests {
             repeat: None,
         };
         for flight in [get(), Flight::Table(TableQuestion::Use), get()] {
-            connection.push(flight, Instant::now(), |_| ());
+            connection.push(flight, Instant::now(), |wire| wire.push(b'x'));
         }
         let bulk = |length| format!("${length}\r\n{}\r\n", "x".repeat(length));
         connection.send().unwrap();
@@ -557,9 +595,9 @@ mod tests {
                 Ok(())
             })
         };
-        connection.push(Flight::Ping, Instant::now(), |_| ());
+        connection.push(Flight::Ping, Instant::now(), |wire| wire.push(b'x'));
         connection.send().unwrap();
-        connection.push(Flight::Ping, Instant::now(), |_| ());
+        connection.push(Flight::Ping, Instant::now(), |wire| wire.push(b'x'));
         assert_eq!(take(&mut connection), Ok(()), "the first was sent");
         assert_eq!(take(&mut connection), Err(Failure::Protocol));
         connection.send().unwrap();
@@ -569,5 +607,40 @@ mod tests {
             Err(Failure::Protocol),
             "none is owed"
         );
+    }
+
+    #[test]
+    fn a_reply_before_the_socket_has_taken_its_command_breaks_the_protocol() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let stream = Stream::connect_unix(&path).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
+        connection.greet(None, |_, _| ()).unwrap();
+        let take = |connection: &mut Connection| {
+            let mut on = |_: &mut Connection, _: Received<'_>| Ok(());
+            connection.take_input(b"+PONG\r\n", &mut on)
+        };
+        let push = |connection: &mut Connection, length: usize| {
+            connection.push(Flight::Ping, Instant::now(), |wire| {
+                wire.resize(wire.len() + length, b'x');
+            });
+        };
+        // Nobody reads, so the second one fills the socket, and the third waits behind it.
+        for length in [10, 8 << 20, 10] {
+            push(&mut connection, length);
+        }
+        connection.send().unwrap();
+        assert_eq!(take(&mut connection), Ok(()), "the first was written");
+        assert_eq!(take(&mut connection), Err(Failure::Protocol));
+        let (mut left, mut input) = (20 + (8 << 20), vec![0; 1 << 20]);
+        while left > 0 {
+            left -= peer.read(&mut input).unwrap();
+            connection.flush().unwrap();
+        }
+        assert_eq!(take(&mut connection), Ok(()));
+        assert_eq!(take(&mut connection), Ok(()));
+        assert_eq!(connection.in_flight(), 0);
     }
 }

@@ -1,13 +1,16 @@
 //! One connection to the server as it comes and goes.
 
+mod leaving;
+
 use crate::connection::{Connection, Flight, Received};
 use crate::greeting::{Purpose, Refusal, Step};
 use crate::sentinel::{address, ask, check_role};
 use crate::table::TableQuestion;
 use crate::target::Target;
 use crate::{ClientOptions, Endpoint, Error, Failure};
-use dwell_evloop::{Backoff, Breaker, Context, Handshakes, Readiness, Token};
+use dwell_evloop::{Backoff, Breaker, Context, Handshakes, Readiness, Stream, Token};
 use dwell_proto::resp::{Items, Message, command};
+use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -163,12 +166,7 @@ impl Link {
 
     fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
         self.is_put_off = false;
-        let connected = self.target.connect(options.tls.as_ref());
-        let registered = connected.and_then(|(mut stream, first)| {
-            context.register(&mut stream, self.token)?;
-            Ok((stream, first))
-        });
-        match registered {
+        match self.begin(context, options) {
             Ok((stream, first)) => {
                 let deadline = context.now() + options.connect_timeout;
                 let bytes_max = options.value_bytes_max;
@@ -177,6 +175,17 @@ impl Link {
             }
             Err(_) => self.failed(context, Failure::Connect),
         }
+    }
+
+    /// Begins an attempt to connect; returns the first step of its greeting, too.
+    fn begin(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+    ) -> io::Result<(Stream, Step)> {
+        let (mut stream, first) = self.target.connect(options.tls.as_ref())?;
+        context.register(&mut stream, self.token)?;
+        Ok((stream, first))
     }
 
     /// Adds a command, which goes out with the next [`flush`](Self::flush).
@@ -298,8 +307,11 @@ impl Link {
         let registered = context.register(&mut stream, self.token);
         registered.map_err(|_| Failure::Connect)?;
         let before = self.connection.take();
-        let bytes_max = options.value_bytes_max;
-        self.connection = before.map(|before| before.turned_to(stream, bytes_max));
+        let (begun, bytes_max) = ((stream, Step::Hello), options.value_bytes_max);
+        self.connection = before.map(|before| {
+            let deadline = before.greeting_deadline();
+            before.turned_to(begun, bytes_max, deadline)
+        });
         Ok(())
     }
 

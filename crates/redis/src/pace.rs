@@ -121,7 +121,8 @@ impl IdlePushes {
     }
 }
 
-/// The time after which a key is read again that is on no server, or on two, where so many are.
+/// The time after which a key is read again whose changes no announcement tells, where there are so
+/// many: no prefix covers them, or they are on no server, or on two.
 pub(crate) fn held_back(keys: usize) -> Duration {
     let keys = u32::try_from(keys).unwrap_or(u32::MAX);
     HELD_BACK_MIN.max(HELD_BACK_EACH.saturating_mul(keys))

@@ -25,6 +25,9 @@ pub(crate) struct Server {
     endpoint: Endpoint,
     pub(crate) plain: Link,
     pub(crate) tracked: Link,
+    /// The connection for reads and writes to the place where it was before, until that has
+    /// replied.
+    left: Option<Link>,
     pub(crate) waits: Waits,
     /// Operations that fail with the next flush: there was no connection for them.
     failed: Vec<u64>,
@@ -39,6 +42,8 @@ pub(crate) enum Part {
     Pace,
     /// Of the first server of a cluster: the time of the next question for the topology.
     Topology,
+    /// As `Plain`, which it takes turns with where the server gets another place.
+    Other,
 }
 
 impl Part {
@@ -48,7 +53,8 @@ impl Part {
             0 => Self::Plain,
             1 => Self::Tracked,
             2 => Self::Pace,
-            _ => Self::Topology,
+            3 => Self::Topology,
+            _ => Self::Other,
         };
         ((token.index() / PARTS) as usize, part)
     }
@@ -75,6 +81,7 @@ impl Server {
             plain: link(Purpose::Plain, endpoint.clone(), Part::Plain),
             tracked: link(Purpose::Tracking, endpoint.clone(), Part::Tracked),
             endpoint,
+            left: None,
             waits: Waits::new(index, address, options),
             failed: Vec::new(),
         }
@@ -149,6 +156,68 @@ impl Server {
         }
         self.waits = Waits::new(self.index, Some(address), options);
         self.endpoint = endpoint;
+    }
+
+    /// Goes on at another place, where its name leads now. What was sent is answered at the place
+    /// before; reads that register a key are made anew, and so are those of every key that is
+    /// waited for.
+    pub(crate) fn move_to(
+        &mut self,
+        context: &mut Context,
+        endpoint: Endpoint,
+        options: &ClientOptions,
+        shared: &mut Shared,
+    ) {
+        let (waits, failed) = (&mut self.waits, &mut self.failed);
+        let mut sink = |_: &mut Context, completion: Completion<'_>| failed.push(completion.tag);
+        for (link, is_tracked) in [(Some(&mut self.tracked), true), (self.left.as_mut(), false)] {
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, is_tracked, event, shared, &mut sink)
+            };
+            if let Some(link) = link {
+                // Reads that it owes are made on the other connection.
+                link.end(context, Failure::Refused, options, &mut on);
+                link.give_up(context);
+            }
+        }
+        self.tracked.turn_to_other(endpoint.clone(), options);
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, false, event, shared, &mut sink)
+        };
+        self.plain.flush(context, options, &mut on);
+        let turns =
+            [Part::Plain, Part::Other].map(|part| part.token(self.kind, self.index).index());
+        let index = turns[usize::from(self.plain.index() == turns[0])];
+        let place = (endpoint.clone(), index);
+        self.left = self.plain.leave_for(context, place, options);
+        if let Some(cluster) = &mut shared.cluster {
+            cluster.failed(self.index, "the server has another address");
+        }
+        let address = self.address().and(match endpoint {
+            Endpoint::Tcp(address) => Some(address),
+            _ => None,
+        });
+        self.waits.turn_to(address, options);
+        shared.waited.all(self.index, HoldEvent::Lost);
+        self.endpoint = endpoint;
+        self.plain.ensure(context, options);
+    }
+
+    /// Asks other Sentinels from the next connection on.
+    pub(crate) fn ask_others(&mut self, endpoint: &Endpoint) {
+        self.plain.ask_others(endpoint.clone());
+        self.tracked.ask_others(endpoint.clone());
+        self.endpoint = endpoint.clone();
+    }
+
+    /// Drops the connection to the place before if it owes nothing.
+    fn follow_left(&mut self, context: &mut Context) {
+        // That server has no part in what is done here.
+        self.waits.is_demoted = false;
+        if let Some(mut left) = self.left.take_if(|left| left.in_flight() == 0) {
+            left.close(context);
+            left.give_up(context);
+        }
     }
 
     /// Asks for a value on the tracking connection, or on the other one where it is not tracked.
@@ -270,7 +339,8 @@ impl Server {
 
     /// Operations without a completion.
     pub(crate) fn operations(&self) -> usize {
-        self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
+        let left = self.left.as_ref().map_or(0, Link::in_flight);
+        left + self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
     }
 
     /// Its state; `is_waited` if a key of it is waited for.
@@ -392,8 +462,15 @@ impl Server {
     ) {
         let waits = &mut self.waits;
         let (_, part) = Part::of(token);
+        if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
+            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+                waits.happens(context, false, event, shared, sink)
+            };
+            left.ready(context, token, readiness, options, &mut on);
+            return self.follow_left(context);
+        }
         let (link, other) = match part {
-            Part::Plain => (&mut self.plain, &mut self.tracked),
+            Part::Plain | Part::Other => (&mut self.plain, &mut self.tracked),
             Part::Tracked | Part::Pace | Part::Topology => (&mut self.tracked, &mut self.plain),
         };
         let (connects, was_connected) = (link.connects(), link.is_connected());
@@ -467,9 +544,13 @@ impl Server {
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, part == Part::Tracked, event, shared, sink)
         };
+        if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
+            left.expired(context, token, options, &mut on);
+            return self.follow_left(context);
+        }
         self.tracked.follow(self.plain.primary_if_up());
         let link = match part {
-            Part::Plain => &mut self.plain,
+            Part::Plain | Part::Other => &mut self.plain,
             Part::Tracked => &mut self.tracked,
             Part::Pace | Part::Topology => return,
         };
@@ -477,7 +558,7 @@ impl Server {
         waits.follow_refusal(context, &mut self.tracked);
         match part {
             Part::Tracked if is_silent => self.probe(context, options, shared),
-            Part::Plain if is_silent => ping(&mut self.plain, context, options),
+            Part::Plain | Part::Other if is_silent => ping(&mut self.plain, context, options),
             _ => {}
         }
     }
@@ -505,7 +586,7 @@ fn ping(link: &mut Link, context: &Context, options: &ClientOptions) {
 }
 
 /// Indices of tokens that are of one server.
-const PARTS: u32 = 4;
+const PARTS: u32 = 5;
 /// The time that a tracking connection stays when no key is waited for.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 const FAILED_AT_ONCE: Failure = Failure::Unavailable;

@@ -34,6 +34,8 @@ pub(crate) struct Servers {
     all: Vec<Server>,
     /// The first ones are those of the endpoint.
     seeds: usize,
+    /// The addresses of those, if they are of a cluster.
+    named: Vec<SocketAddr>,
     shared: Shared,
     options: ClientOptions,
     kinds: Kinds,
@@ -58,6 +60,10 @@ impl Servers {
             told: None,
             is_confirmed: false,
         };
+        let named = match &endpoint {
+            Endpoint::Cluster(seeds) => seeds.clone(),
+            _ => Vec::new(),
+        };
         let servers = match endpoint {
             Endpoint::Cluster(seeds) if !seeds.is_empty() => {
                 shared.cluster = Some(Cluster::new(options.topology_interval));
@@ -75,6 +81,7 @@ impl Servers {
             .for_each(|_| shared.waited.add_server());
         Self {
             seeds: servers.len(),
+            named,
             all: servers,
             shared,
             options,
@@ -88,6 +95,49 @@ impl Servers {
             self.watch_topology(context);
         } else {
             self.all[0].plain.ensure(context, &self.options);
+        }
+    }
+
+    /// Goes on with another endpoint of the same kind.
+    pub(crate) fn move_to(&mut self, context: &mut Context, endpoint: &Endpoint) {
+        match endpoint {
+            Endpoint::Cluster(named) => {
+                if !named.is_empty() && *named != self.named {
+                    self.named.clone_from(named);
+                    self.follow_names(context);
+                    self.shared.want_topology();
+                }
+            }
+            _ if endpoint == self.all[0].endpoint() => {}
+            // The primary stays while they name it.
+            Endpoint::Primary { .. } => self.all[0].ask_others(endpoint),
+            Endpoint::Tcp(_) | Endpoint::Unix(_) => {
+                let (options, shared) = (&self.options, &mut self.shared);
+                self.all[0].move_to(context, endpoint.clone(), options, shared);
+            }
+        }
+    }
+
+    /// Has the first servers of a cluster be where their names lead now. A primary that is up stays
+    /// where it is: the cluster tells where it goes.
+    fn follow_names(&mut self, context: &mut Context) {
+        for index in 0..self.seeds {
+            let server = &self.all[index];
+            let is_named = server.address().is_some_and(|it| self.named.contains(&it));
+            let primaries = self.shared.cluster.as_ref().map(Cluster::primaries);
+            let is_primary = primaries.is_some_and(|it| it.contains(&index));
+            if is_named || is_primary && server.plain.is_up() {
+                continue;
+            }
+            let is_at = |address: &SocketAddr| {
+                let mut all = self.all.iter();
+                all.any(|server| server.address() == Some(*address))
+            };
+            if let Some(address) = self.named.iter().find(|it| !is_at(it)) {
+                let endpoint = Endpoint::Tcp(*address);
+                let (options, shared) = (&self.options, &mut self.shared);
+                self.all[index].move_to(context, endpoint, options, shared);
+            }
         }
     }
 
@@ -334,6 +384,10 @@ impl Servers {
     /// Asks a server of the cluster for the topology, if it is time.
     fn watch_topology(&mut self, context: &mut Context) {
         let now = context.now();
+        let is_due = |it: &Cluster| it.is_due(now);
+        if self.shared.cluster.as_ref().is_some_and(is_due) {
+            self.follow_names(context);
+        }
         let Some(cluster) = &mut self.shared.cluster else {
             return;
         };

@@ -41,6 +41,11 @@ impl Target {
         self.named
     }
 
+    /// Asks other Sentinels from the next connection on.
+    pub(crate) fn ask_others(&mut self, endpoint: Endpoint) {
+        self.endpoint = endpoint;
+    }
+
     /// The next connection is to the server that another one has, if that has one.
     pub(crate) fn follow(&mut self, lead: Option<SocketAddr>) {
         self.lead = lead;

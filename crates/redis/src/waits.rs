@@ -5,7 +5,7 @@ use crate::connection::{Flight, Operation, Reader};
 use crate::digest::{MISSING, TOO_LARGE, digest_of};
 use crate::greeting::{Refusal, words};
 use crate::link::{Link, LinkEvent};
-use crate::pace::Pace;
+use crate::pace::{Pace, held_back};
 use crate::shared::Shared;
 use crate::swap::SwapOption;
 use crate::table::TrackingTable;
@@ -80,6 +80,15 @@ impl Waits {
             migrations: Migrations::default(),
             idle_since: None,
         }
+    }
+
+    /// Forgets what is known of the server, as another one has its place; what was asked of it is
+    /// asked of that one.
+    pub(crate) fn turn_to(&mut self, address: Option<SocketAddr>, options: &ClientOptions) {
+        *self = Self {
+            unread: std::mem::take(&mut self.unread),
+            ..Self::new(self.server, address, options)
+        };
     }
 
     /// Returns true of a server that is one of its cluster no more.
@@ -465,7 +474,7 @@ impl Waits {
         let lifetime = lifetime.filter(|_| matches!(outcome, Outcome::Value(_)));
         // One millisecond later it is over by the server's clock, too.
         let lifetime = lifetime.map(|it| it.min(LIFETIME_MAX) + Duration::from_millis(1));
-        let untold = shared.waited.is_untold(key).then_some(UNTOLD_FOR);
+        let untold = shared.waited.untold_beside(key).map(held_back);
         match lifetime.into_iter().chain(untold).min() {
             Some(delay) => context.arm(key, delay),
             _ if context.is_armed(key) => context.disarm(key),
@@ -528,8 +537,6 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// doubles it.
 const REFUSED_KEY_MIN: Duration = Duration::from_millis(250);
 const REFUSED_KEY_MAX: Duration = Duration::from_secs(30);
-/// The time after which a key whose changes no announcement tells is read again.
-const UNTOLD_FOR: Duration = Duration::from_millis(250);
 /// The longest time until a key with a lifetime is read again.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The time for which a replica is not left for another server again, as it may be the only one.

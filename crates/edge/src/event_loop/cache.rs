@@ -3,6 +3,7 @@
 use super::TokenEvent;
 use super::redis::RedisCache;
 use super::tokens::{EXPIRE, LEFT};
+use crate::event_loop::Settings;
 use crate::ids::kind;
 use crate::metrics::{LoopMetrics, ServerCell, ServerState, add_handshakes};
 use crate::polls::{Polls, Source, Value, Valued, seconds};
@@ -14,7 +15,6 @@ use dwell_memcache::on_loop::{
 use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_store::{MetaGet, Store};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,10 +170,13 @@ impl Cache {
         flush(client, context, polls, http);
     }
 
-    /// Goes on with other addresses of the memcached servers, where they are others.
-    pub(super) fn turn_to(&mut self, context: &mut Context, servers: &[SocketAddr]) {
+    /// Goes on with other addresses of the servers, where they are others.
+    pub(super) fn turn_to(&mut self, context: &mut Context, settings: &Settings) {
         if let Some(client) = &mut self.memcached {
-            client.turn_to(context, servers);
+            client.turn_to(context, &settings.memcached);
+        }
+        if let (Some(redis), Some(endpoint)) = (&mut self.redis, &settings.redis) {
+            redis.turn_to(context, endpoint);
         }
     }
 

@@ -74,6 +74,14 @@ impl RedisCache {
         }
     }
 
+    /// Goes on with another address of the server, or of those that know it.
+    pub(super) fn turn_to(&mut self, context: &mut Context, endpoint: &Endpoint) {
+        if self.server != *endpoint {
+            self.server = endpoint.clone();
+            self.client.turn_to(context, endpoint);
+        }
+    }
+
     /// Interval at which all watched keys are read again; it is `sweep_interval` while the server
     /// announces their changes.
     pub(super) fn recheck_interval(&self, sweep_interval: Duration) -> Duration {

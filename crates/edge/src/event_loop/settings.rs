@@ -5,6 +5,7 @@ use crate::config::Config;
 use dwell_engine::Limits;
 use dwell_evloop::{Acceptor, Listener};
 use dwell_proto::http1::HeadLimits;
+use dwell_redis::Endpoint;
 use dwell_upstream::UpstreamPlan;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) upstream: Option<Arc<UpstreamPlan>>,
     /// The addresses of the memcached servers, in the order of the configuration.
     pub(crate) memcached: Vec<SocketAddr>,
+    /// The Redis server, or those that know it; `None` if values come from elsewhere.
+    pub(crate) redis: Option<Endpoint>,
     /// Access rules of clients and publishers.
     pub(crate) access: Option<Arc<Access>>,
     /// The certificates of the listeners under TLS; `None` for those of the start.

@@ -307,7 +307,7 @@ impl EdgeLoop {
             let heads = self.metrics.upstream_heads.iter();
             heads.for_each(Histogram::clear);
         }
-        self.cache.turn_to(context, &settings.memcached);
+        self.cache.turn_to(context, settings);
         self.hints.turn_to(context, &settings.memcached);
         if let Some(access) = &settings.access {
             self.front.polls.change_access(access);

@@ -57,6 +57,18 @@ pub(super) fn redis_server(
     }))
 }
 
+/// The place of the server, where its names lead now. A server among several whose name has no
+/// address is left out.
+///
+/// # Errors
+/// As [`redis_server`].
+pub(super) fn redis_endpoint(
+    config: &Config,
+    names: &mut Names,
+) -> Result<Option<Endpoint>, RunError> {
+    endpoint(&config.redis, &mut Vec::new(), names)
+}
+
 /// As [`redis_server`], for a start, which logs what is left out.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use super::listeners::listen_at;
 use super::names::{Addresses, Names};
 use super::outward;
 use super::plans::{is_at_same_addresses, looked_up, memcached_addresses, upstream_plan};
+use super::redis::redis_endpoint;
 use super::store::credentials;
 use super::tls::{self, Certificates};
 use crate::access::Access;
@@ -20,6 +21,7 @@ use crate::log::{self, AccessSwitch};
 use crate::metrics::Metrics;
 use crate::published::Published;
 use dwell_evloop::Fleet;
+use dwell_redis::Endpoint;
 use dwell_store_server::{StoreService, snapshot};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -132,13 +134,13 @@ impl Reloader {
     /// address.
     fn look_up_again(&self) {
         let config = Arc::clone(&self.settings.newest().config);
-        let taken = self.look_up(&config).and_then(|names| {
+        let taken = self.look_up(&config).and_then(|(names, redis)| {
             if names.is_as_before() {
                 names.finish();
                 tracing::info!("names are looked up: no server has another address");
                 return Ok(());
             }
-            self.apply((*config).clone(), names).map(drop)
+            self.apply((*config).clone(), (names, redis)).map(drop)
         });
         if let Err(error) = taken {
             tracing::error!("the servers before stay: {error}");
@@ -161,22 +163,27 @@ impl Reloader {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }
         // These may take long. Nothing else waits for them, an upgrade least of all.
-        let names = self.look_up(&config)?;
-        self.apply(config, names)
+        let found = self.look_up(&config)?;
+        self.apply(config, found)
     }
 
-    /// Looks up the names of servers.
-    fn look_up(&self, config: &Config) -> Result<Names, RunError> {
+    /// Looks up the names of servers; returns the place of Redis with them.
+    fn look_up(&self, config: &Config) -> Result<(Names, Option<Endpoint>), RunError> {
         let mut names = Names::again(self.found().addresses, PeerAddress::resolve_all);
         for (name, option) in looked_up(config) {
             names.resolve(name, option)?;
         }
-        Ok(names)
+        let redis = redis_endpoint(config, &mut names)?;
+        Ok((names, redis))
     }
 
     /// Publishes a configuration whose names have been looked up. All steps that can fail come
     /// first.
-    fn apply(&self, config: Config, mut names: Names) -> Result<Option<u64>, RunError> {
+    fn apply(
+        &self,
+        config: Config,
+        (mut names, redis): (Names, Option<Endpoint>),
+    ) -> Result<Option<u64>, RunError> {
         let _changes = self.settings.lock_changes();
         if self.handoff.sender().is_some() {
             return Ok(None);
@@ -241,6 +248,7 @@ impl Reloader {
             config: Arc::new(config),
             upstream,
             memcached,
+            redis,
             access: Some(Arc::new(access)),
             listeners: Mutex::new(listeners),
             acceptor: Some(acceptor),

@@ -148,6 +148,7 @@ impl EdgeServer {
             config: Arc::clone(&config),
             upstream: peers.upstream.clone(),
             memcached: peers.memcached_addresses(),
+            redis: peers.redis.as_ref().map(|redis| redis.endpoint.clone()),
             access: Some(Arc::clone(&gate)),
             ..Settings::default()
         };

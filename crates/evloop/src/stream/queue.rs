@@ -137,6 +137,15 @@ impl Queue {
         self.bytes
     }
 
+    /// As [`bytes`](Self::bytes), without those that TLS has sealed, which are in front.
+    pub(super) fn unsealed_bytes(&self) -> usize {
+        let sealed = self.segments.iter().map_while(|segment| match segment {
+            Segment::Sealed(bytes) => Some(bytes.remaining()),
+            _ => None,
+        });
+        self.bytes - sealed.sum::<usize>()
+    }
+
     pub(super) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }

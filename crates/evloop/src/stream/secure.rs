@@ -1,6 +1,7 @@
 //! Streams under TLS, and those that another connection carries.
 
 use super::beside::{Beside, Place};
+use super::queue::Queue;
 use super::socket::Socket;
 use super::tls::{Acceptor, ClientNames, Connector, PeerCertificates, Tls, failure};
 use super::{Agreed, Flushed, HandshakeFailure, ReadOutcome, Stream, TlsFacts};
@@ -33,6 +34,12 @@ impl Stream {
     /// that could be given away.
     pub fn is_carried(&self) -> bool {
         matches!(self.socket, Socket::Carried(_))
+    }
+
+    /// Bytes in memory that wait for the socket to take them, of which the peer can have none. What
+    /// TLS has sealed, a record or two, is left out, as its size says nothing of what is in it.
+    pub fn unsealed_bytes(&self) -> usize {
+        self.beside.queue().map_or(0, Queue::unsealed_bytes)
     }
 
     /// Puts TLS between this stream and its socket, as the server of a handshake that the client

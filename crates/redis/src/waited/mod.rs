@@ -52,6 +52,8 @@ struct Share {
     armed: usize,
     /// Keys that are read later.
     put_off: usize,
+    /// Keys that are waited for and whose changes no announcement tells.
+    untold: usize,
 }
 
 impl Share {
@@ -173,7 +175,9 @@ impl WaitedKeys {
             return;
         };
         if let Some(key) = self.keys.get_mut(token) {
-            self.shares[key.server].waited += usize::from(key.tag.is_none());
+            let (share, is_new) = (&mut self.shares[key.server], key.tag.is_none());
+            share.waited += usize::from(is_new);
+            share.untold += usize::from(is_new && !self.announced.covers(name));
             key.tag = Some(tag);
             self.touched.push(token);
         }
@@ -184,7 +188,9 @@ impl WaitedKeys {
         if let Some(token) = self.find(name)
             && let Some(key) = self.keys.get_mut(token)
         {
-            self.shares[key.server].waited -= usize::from(key.tag.take().is_some());
+            let (share, was_waited) = (&mut self.shares[key.server], key.tag.take().is_some());
+            share.waited -= usize::from(was_waited);
+            share.untold -= usize::from(was_waited && !self.announced.covers(name));
             self.touched.push(token);
         }
     }
@@ -267,10 +273,12 @@ impl WaitedKeys {
         key.is_some_and(|key| matches!(key.hold, Hold::Armed | Hold::Arming { .. }))
     }
 
-    /// Returns true of a key whose changes no announcement tells, so that it has to be read again.
-    pub(crate) fn is_untold(&self, token: Token) -> bool {
-        let key = self.keys.get(token);
-        key.is_some_and(|key| !self.announced.covers(&key.name))
+    /// The keys of its server whose changes no announcement tells, with this one; `None` if it is
+    /// none of them. They have to be read again and again.
+    pub(crate) fn untold_beside(&self, token: Token) -> Option<usize> {
+        let key = self.keys.get(token)?;
+        let is_untold = !self.announced.covers(&key.name);
+        is_untold.then(|| self.shares[key.server].untold)
     }
 
     /// The value of a key, if it is kept.
@@ -349,12 +357,15 @@ impl WaitedKeys {
         let redirects = key.redirects;
         let before = &mut self.shares[key.server];
         let (waited, due) = (usize::from(key.tag.is_some()), usize::from(key.is_due));
+        let untold = usize::from(key.tag.is_some() && !self.announced.covers(&key.name));
         (before.waited, before.due) = (before.waited - waited, before.due - due);
+        before.untold -= untold;
         before.leave(key.hold);
         // The queue of the server before has it, and passes it over.
         (key.server, key.is_queued) = (server, false);
         let after = &mut self.shares[server];
         (after.waited, after.due) = (after.waited + waited, after.due + due);
+        after.untold += untold;
         after.enter(key.hold);
         self.happens(token, HoldEvent::Lost);
         if let Some(key) = self.keys.get_mut(token) {

@@ -317,7 +317,11 @@ fn a_key_that_no_prefix_covers_is_not_taken_for_announced() {
         table.happens(token, HoldEvent::Sent);
         table.answered(token, 1, &Outcome::Value(b"x"));
         let is_kept = table.kept(name).is_some();
-        (table.is_armed(name), is_kept, table.is_untold(token))
+        (
+            table.is_armed(name),
+            is_kept,
+            table.untold_beside(token).is_some(),
+        )
     };
     for name in [&b"/poll/a"[..], b"b:1", b"/poll/"] {
         assert_eq!(read(name), (Some(true), true, false));
@@ -500,4 +504,33 @@ fn keys_that_are_read_later_are_counted_wherever_they_go() {
     }
     table.settle(|_| ());
     assert_eq!((counts(&table), table.is_empty()), ([0, 0], true));
+}
+
+#[test]
+fn keys_that_no_prefix_covers_are_counted_where_they_are_waited_for() {
+    let announced = Announced::Prefixes(vec![b"/poll/".as_slice().into()]);
+    let mut table = WaitedKeys::new(1, announced, 0);
+    table.add_server();
+    table.wait(KEY, 1, 0);
+    let name = |number: usize| format!("other/{number}").into_bytes();
+    for number in 0..10_000 {
+        // A second wait for a key replaces the first.
+        table.wait(&name(number), 1, 0);
+        table.wait(&name(number), 2, 0);
+    }
+    let covered = table.find(KEY).unwrap();
+    let [one, other] = [0, 1].map(|number| table.find(&name(number)).unwrap());
+    assert_eq!(table.untold_beside(covered), None);
+    assert_eq!(table.untold_beside(one), Some(10_000));
+    table.move_to(one, 1);
+    let beside = |table: &WaitedKeys| [one, other].map(|key| table.untold_beside(key));
+    assert_eq!(beside(&table), [Some(1), Some(9_999)]);
+    for number in 2..10_000 {
+        table.unwait(&name(number));
+    }
+    table.unwait(KEY);
+    assert_eq!(beside(&table), [Some(1), Some(1)]);
+    table.unwait(&name(0));
+    table.unwait(&name(0));
+    assert_eq!(table.untold_beside(one), Some(0), "it is read no more");
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::{Harness, PATIENCE, options};
 use dwell_proto::resp::{Decoded, Decoder, Limits, Message, Value};
-use dwell_redis::{ClientOptions, Endpoint};
+use dwell_redis::{ClientOptions, Endpoint, SetOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,15 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A server on a port of its own.
-struct Fake {
-    address: SocketAddr,
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
     /// Its connections.
-    open: Arc<AtomicUsize>,
+    pub(crate) open: Arc<AtomicUsize>,
 }
 
 impl Fake {
     /// Starts one; `reply` is given each command, its words joined by blanks, and its own address.
-    fn start(reply: impl Fn(&str, SocketAddr) -> String + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        reply: impl Fn(&str, SocketAddr) -> String + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, reply) = (listener.local_addr().unwrap(), Arc::new(reply));
         let open = Arc::<AtomicUsize>::default();
@@ -69,7 +71,7 @@ fn serve(mut stream: TcpStream, reply: &impl Fn(&str, SocketAddr) -> String, add
 }
 
 /// The reply of every server to a command of a greeting, or to a probe.
-fn greeted(words: &str, role: &str) -> Option<String> {
+pub(crate) fn greeted(words: &str, role: &str) -> Option<String> {
     match words.split(' ').next()? {
         "HELLO" => Some(format!("%1\r\n+role\r\n+{role}\r\n")),
         "CLIENT" => Some("+OK\r\n".to_owned()),
@@ -80,28 +82,28 @@ fn greeted(words: &str, role: &str) -> Option<String> {
     }
 }
 
-fn bulk(text: &str) -> String {
+pub(crate) fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
 /// The topology in which one server has all slots.
-fn all_slots(of: SocketAddr) -> String {
+pub(crate) fn all_slots(of: SocketAddr) -> String {
     let (host, port) = (bulk(&of.ip().to_string()), of.port());
     format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n{host}:{port}\r\n")
 }
 
 /// A word of the test that a server waits for before it replies.
 #[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
-    fn open(&self) {
+    pub(crate) fn open(&self) {
         let (is_open, has_changed) = &*self.0;
         *is_open.lock().unwrap() = true;
         has_changed.notify_all();
     }
 
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let (is_open, has_changed) = &*self.0;
         let is_open = is_open.lock().unwrap();
         drop(
@@ -392,4 +394,45 @@ fn what_comes_before_a_command_was_sent_is_no_reply_to_it() {
     harness.turn_until(|app| app.client.status().connects == 2);
     assert_eq!(harness.get("a"), "right");
     assert_eq!(harness.metrics.protocol_errors.value(), 1);
+}
+
+#[test]
+fn a_reply_to_a_command_that_is_still_being_sent_is_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The thread ends with the process, as it never reads on.
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || reply_early(stream));
+        }
+    });
+    let options = ClientOptions {
+        request_bytes_max: 64 << 20,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Tcp(address), options);
+    let large = vec![b'x'; 32 << 20];
+    let ended = harness.end_of(1, |client, context| {
+        let set = SetOptions::default();
+        client.set(context, b"a", &large, set, 1).unwrap();
+    });
+    assert_eq!(ended, "Failed(Protocol)");
+    assert_eq!(harness.metrics.protocol_errors.value(), 1);
+}
+
+/// Greets, and replies to a write whose beginning alone it reads.
+fn reply_early(mut stream: TcpStream) {
+    let mut buffer = [0; 1024];
+    while let Ok(length @ 1..) = stream.read(&mut buffer) {
+        let is_write = buffer[..length].windows(3).any(|words| words == b"SET");
+        let reply = if is_write {
+            "+OK\r\n".to_owned()
+        } else {
+            greeted("HELLO", "master").unwrap()
+        };
+        stream.write_all(reply.as_bytes()).unwrap();
+        if is_write {
+            return thread::sleep(PATIENCE);
+        }
+    }
 }
