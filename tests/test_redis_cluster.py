@@ -9,19 +9,25 @@ import json
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from support import ports
 from support.certificates import make_certificate
 from support.events import EventStream
-from support.redis import REDIS, VALKEY
+from support.redis import REDIS, VALKEY, SecureFront
 from support.redis_cluster import SLOTS, Cluster, slot_of
+from support.secure_app import server_context
 from support.wait import until
 
 TOKEN = "a-token-of-thirty-two-characters"
 FIELDS = {"Authorization": f"Bearer {TOKEN}"}
+# Keys that one poll may name, and those that an event loop reads in a second while a slot moves.
+KEYS_MAX, READS_PER_SECOND = 64, 20_000
+MANY = 10_000
 KEYS = [f"/poll/{number}" for number in range(24)]
 
 
@@ -193,6 +199,66 @@ def test_a_move_that_is_given_up_loses_nothing(cluster, start_edge, cleanup):
         node.client().ask("CLUSTER", "SETSLOT", slot_of(key), "STABLE")
     cluster.set(key, "there")
     assert poll.answer().body == b"there"
+
+
+def test_ten_thousand_keys_of_a_slot_that_moves_are_all_followed(cluster, start_edge, cleanup):
+    """Their reads while it moves are paced, and no wait is left behind."""
+    edge = start_edge(cluster.urls, pollers=1, cluster_interval="100ms")
+    names = [f"{{many}}{number}" for number in range(MANY)]
+    source = cluster.primary_of("many")
+    target = cluster.other_primary(source)
+    client = source.client()
+    # Every second key has a value.
+    client.set_many({f"/poll/{name}": b"0" for name in names[::2]})
+    groups = [names[at : at + KEYS_MAX] for at in range(0, MANY, KEYS_MAX)]
+    polls = [hold_group(edge, cleanup, group) for group in groups]
+    edge.await_metric(MANY, "dwell_redis_armed_keys")
+    before, began = edge.metric("dwell_redis_rereads_total"), time.monotonic()
+
+    def read():
+        return edge.metric("dwell_redis_rereads_total") - before
+
+    cluster.begin_move("many", source, target)
+    slot = slot_of("many")
+    while moved := client.ask("CLUSTER", "GETKEYSINSLOT", slot, 500):
+        client.ask("MIGRATE", *target.address, "", 0, 10_000, "KEYS", *moved)
+    # First values are created at the target, and what has moved there is changed.
+    first, changed = groups[0][1], groups[1][0]
+    for name, poll in ((first, polls[0]), (changed, polls[1])):
+        cluster.set(f"/poll/{name}", "moving")
+        assert poll.answer_of(name) == "moving"
+    until(lambda: read() > 8 * MANY, "they are read again and again")
+    cluster.end_move("many", source, target)
+    edge.await_metric(MANY - 2 * KEYS_MAX, "dwell_redis_armed_keys")
+    elapsed = time.monotonic() - began
+    # At the beginning and at the end each key is read at once.
+    assert read() <= READS_PER_SECOND * elapsed + 2 * MANY
+    # One may have begun before the target announced changes.
+    sweeps = edge.metric("dwell_redis_sweeps_total")
+    for group, poll in list(zip(groups, polls, strict=True))[2:]:
+        name = group[len(group) // 2 + 1]
+        target.client().set(f"/poll/{name}", b"after")
+        assert poll.answer_of(name) == "after"
+    assert edge.metric("dwell_redis_sweeps_total") == sweeps
+
+
+class Group:
+    """One poll that waits for several keys."""
+
+    def __init__(self, connection, target):
+        self.connection, self.target = connection, target
+
+    def answer_of(self, name):
+        return json.loads(self.connection.answer().body)["values"][name]["v"]
+
+
+def hold_group(edge, cleanup, names):
+    """A poll that has all values there are, and waits."""
+    connection = cleanup.enter_context(edge.connect())
+    target = "/poll/?" + "&".join(f"k={quote(name)}" for name in names)
+    cursor = json.loads(connection.get(target).body)["cursor"]
+    connection.ask(f"{target}&since={cursor}&wait=50")
+    return Group(connection, target)
 
 
 def test_values_are_never_older_while_a_slot_moves_to_and_fro(cluster, start_edge, cleanup):
@@ -371,14 +437,38 @@ def test_the_rights_that_are_documented_are_enough(cluster, start_edge, cleanup,
         assert node.client().ask("ACL", "LOG") == []
 
 
-def test_a_cluster_under_tls_with_a_user(start_edge, cleanup, tmp_path):
-    # The Valkey of the tests was built without TLS.
-    pair = make_certificate(tmp_path, "redis", "redis.test")
-    cluster = Cluster(tmp_path, cleanup, REDIS, replicas=0, pair=pair)
-    user = with_user(cluster.nodes, tmp_path)
+def under_tls(folder, cleanup, server, pair):
+    """A cluster whose servers name one another under TLS, and their URLs."""
+    if server == REDIS:
+        cluster = Cluster(folder, cleanup, server, replicas=0, pair=pair)
+        return cluster, [node.tls_url for node in cluster.nodes]
+    # The Valkey of the tests was built without TLS: another process speaks it in front.
+    cluster, urls = Cluster(folder, cleanup, server, replicas=0), []
     for node in cluster.nodes:
+        front = SecureFront(node.address, server_context(*pair)).start()
+        cleanup.callback(front.close)
+        urls.append(front.url)
+        node.client().ask("CONFIG", "SET", "cluster-announce-port", front.address[1])
+    announced = {int(url.rpartition(":")[2]) for url in urls}
+    for node in cluster.nodes:
+        until(
+            lambda node=node: {each[2][1] for each in slots_of(node)} == announced,
+            "every server names the others so",
+        )
+    return cluster, urls
+
+
+def slots_of(node):
+    return node.client().ask("CLUSTER", "SLOTS")
+
+
+@pytest.mark.parametrize("server", [REDIS, VALKEY])
+def test_a_cluster_under_tls_with_a_user(start_edge, cleanup, tmp_path, server):
+    pair = make_certificate(tmp_path, "redis", "redis.test")
+    cluster, urls = under_tls(tmp_path, cleanup, server, pair)
+    user = with_user(cluster.nodes, tmp_path)
+    for node in cluster.nodes if server == REDIS else ():
         node.client().ask("CONFIG", "SET", "port", 0)
-    urls = [node.tls_url for node in cluster.nodes]
     trust = {"tls_ca": str(pair[0]), "tls_server_name": "redis.test"}
     edge = start_edge(urls[:1], pollers=1, **trust, **user)
     polls = hold_all(edge, cleanup, KEYS)
