@@ -227,7 +227,7 @@ book: ## the documentation as a book under book/; installs mdbook (5 minutes)
 	mdbook build
 
 # One script for each kind of artefact; `program` is first, as the others are made from it.
-ARTEFACTS := program packages image chart wheel c go crates javascript
+ARTEFACTS := program aarch64 packages image chart wheel c go crates javascript
 
 .PHONY: dist
 dist: install-rust ## make every artefact of a release in target/dist, 30 minutes or more; publishes nothing

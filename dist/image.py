@@ -1,9 +1,9 @@
-"""Writes a container image with one layer.
+"""Writes a container image with one layer for each processor.
 
-usage: image.py FOLDER FILE VERSION COMMIT
+usage: image.py FOLDERS FILE VERSION COMMIT
 
-FILE is an OCI image layout, with the manifest.json that `docker load` reads. Times are those of
-SOURCE_DATE_EPOCH.
+FOLDERS has a folder for each processor, under its name, with the files of the layer. FILE is an OCI
+image layout, with the manifest.json that `docker load` reads. Times are those of SOURCE_DATE_EPOCH.
 """
 
 import datetime
@@ -19,6 +19,9 @@ import tarfile
 USER = 65532
 OWNED = ("var/lib/dwell",)
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
+OCI = "application/vnd.oci.image."
+# manifest.json has no processors: an engine that reads no index gets this one.
+FIRST = "amd64"
 
 
 def entry(name, mode, size=None):
@@ -48,11 +51,11 @@ def layer(folder):
     return output.getvalue()
 
 
-def configuration(diff, version, commit):
+def configuration(diff, version, commit, architecture):
     second = 1_000_000_000
     return {
         "created": datetime.datetime.fromtimestamp(EPOCH, datetime.UTC).isoformat(),
-        "architecture": "amd64",
+        "architecture": architecture,
         "os": "linux",
         "config": {
             "User": f"{USER}:{USER}",
@@ -108,46 +111,56 @@ def to_json(value):
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def main():
-    folder, output, version, commit = sys.argv[1:]
-    plain = layer(pathlib.Path(folder))
-    oci = "application/vnd.oci.image."
-    image = Layout()
-    packed = image.blob(oci + "layer.v1.tar+gzip", gzip.compress(plain, mtime=0))
-    settings = configuration(hashlib.sha256(plain).hexdigest(), version, commit)
-    config = image.blob(oci + "config.v1+json", to_json(settings))
+def add(image, folder, version, commit):
+    """The manifest, the configuration and the layer of one processor."""
+    plain = layer(folder)
+    packed = image.blob(OCI + "layer.v1.tar+gzip", gzip.compress(plain, mtime=0))
+    diff = hashlib.sha256(plain).hexdigest()
+    config = image.blob(
+        OCI + "config.v1+json", to_json(configuration(diff, version, commit, folder.name))
+    )
     manifest = {
         "schemaVersion": 2,
-        "mediaType": oci + "manifest.v1+json",
+        "mediaType": OCI + "manifest.v1+json",
         "config": config,
         "layers": [packed],
     }
-    named = image.blob(oci + "manifest.v1+json", to_json(manifest))
+    named = image.blob(OCI + "manifest.v1+json", to_json(manifest))
+    named["platform"] = {"architecture": folder.name, "os": "linux"}
+    return named, config, packed
+
+
+def index(manifests):
+    return {"schemaVersion": 2, "mediaType": OCI + "index.v1+json", "manifests": manifests}
+
+
+def main():
+    folders, output, version, commit = sys.argv[1:]
+    image = Layout()
+    platforms = {
+        folder.name: add(image, folder, version, commit)
+        for folder in sorted(pathlib.Path(folders).iterdir())
+    }
+    # The name stands for an index of its own, from which an engine takes its processor's manifest.
+    manifests = [manifest for manifest, _, _ in platforms.values()]
+    named = image.blob(OCI + "index.v1+json", to_json(index(manifests)))
     named["annotations"] = {
         "io.containerd.image.name": f"dwell:{version}",
         "org.opencontainers.image.ref.name": version,
-    }
-    named["platform"] = {"architecture": "amd64", "os": "linux"}
-    index = {
-        "schemaVersion": 2,
-        "mediaType": oci + "index.v1+json",
-        "manifests": [named],
     }
 
     def place(blob):
         return "blobs/" + blob["digest"].replace(":", "/")
 
+    _, config, packed = platforms[FIRST]
+    for_docker = {
+        "Config": place(config),
+        "RepoTags": [f"dwell:{version}"],
+        "Layers": [place(packed)],
+    }
     image.files["oci-layout"] = to_json({"imageLayoutVersion": "1.0.0"})
-    image.files["index.json"] = to_json(index)
-    image.files["manifest.json"] = to_json(
-        [
-            {
-                "Config": place(config),
-                "RepoTags": [f"dwell:{version}"],
-                "Layers": [place(packed)],
-            }
-        ]
-    )
+    image.files["index.json"] = to_json(index([named]))
+    image.files["manifest.json"] = to_json([for_docker])
     image.write(output)
 
 

@@ -1,6 +1,8 @@
 """Adds a program to a wheel: pip installs it beside the interpreter.
 
-usage: wheel.py WHEEL PROGRAM FOLDER
+usage: wheel.py WHEEL TREE LICENCES FOLDER
+
+TREE has the program and the licences of what is in it, LICENCES is the file of those of the package.
 """
 
 import base64
@@ -15,7 +17,7 @@ import zipfile
 
 
 def main():
-    wheel, program, folder = map(pathlib.Path, sys.argv[1:])
+    wheel, tree, licences, folder = map(pathlib.Path, sys.argv[1:])
     name = "-".join(wheel.name.split("-")[:2])
     when = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
     record = f"{name}.dist-info/RECORD"
@@ -25,7 +27,12 @@ def main():
             for entry in given.infolist()
         }
     del files[record]
+    program = tree / "bin" / "dwell"
     files[f"{name}.data/scripts/{program.name}"] = program.read_bytes(), 0o100755 << 16
+    of_program = tree / "share" / "doc" / "dwell" / licences.name
+    for path, added in ((licences, licences.name), (of_program, f"{licences.name}-program")):
+        data = path.read_bytes(), 0o100644 << 16
+        files[f"{name}.dist-info/licenses/{added}"] = data
     rows = io.StringIO()
     lines = csv.writer(rows, lineterminator="\n")
     for path, (data, _) in sorted(files.items()):

@@ -35,7 +35,7 @@ def image():
     body = [node for node in tree.body if getattr(node, "name", None) == "configuration"]
     names = {"datetime": datetime, "EPOCH": 0, "USER": 65532}
     exec(compile(ast.Module(body, []), "image.py", "exec"), names)
-    return names["configuration"]("0", "0.1.0", "0")["config"]
+    return names["configuration"]("0", "0.1.0", "0", "amd64")["config"]
 
 
 def merged(base, over):
