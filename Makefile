@@ -338,7 +338,7 @@ test-programs: install-rust
 # The pages are read without the program, which the other tests of the folder need.
 test-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
-	$(PYTHON) -m pytest -q --noconftest tests/test_prose.py -k page
+	$(PYTHON) -m pytest -q --noconftest tests/test_prose.py -k "page or source"
 
 test-bench:
 	$(PYTHON) -m pytest bench

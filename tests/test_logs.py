@@ -102,6 +102,35 @@ def logged(start_dwell, app, tmp_path):
 
 
 @pytest.mark.parametrize("connection", [Connection, Http2Connection])
+def test_a_line_has_what_an_operator_looks_for(logged, app, connection):
+    dwell, lines = logged
+    agent = 'agent "' + "x" * 300
+    fields = {"User-Agent": agent, "X-Request-Id": "id-7"}
+    with connection(dwell.address) as client:
+        assert client.get("/page", fields=fields).status == 200
+        assert client.get("/poll/lines", fields=fields).status == 200
+        dwell.store().set("/poll/lines", b"value")
+        hit = client.get("/poll/lines", fields=fields)
+        cursor = hit.field("Poll-Cursor")
+        held = client.get(f"/poll/lines?wait=100ms&since={cursor}", fields=fields)
+        assert held.status in (204, 304)
+    forwarded, *polls = lines(4)[:4]
+    for line in (forwarded, *polls):
+        assert line["host"] == "localhost"
+        assert line["request_id"] == "id-7"
+        assert line["user_agent"].startswith("agent ")
+        assert len(line["user_agent"]) == 256
+    assert forwarded["upstream"] == app.url.removeprefix("http://")
+    assert 0 < forwarded["upstream_us"] <= forwarded["duration_us"]
+    assert "route" not in forwarded
+    assert "key" not in forwarded
+    assert [line["outcome"] for line in polls][:2] == ["miss", "hit"]
+    for line in polls:
+        assert (line["route"], line["key"]) == ("/poll/", "/poll/lines")
+        assert "upstream" not in line
+
+
+@pytest.mark.parametrize("connection", [Connection, Http2Connection])
 def test_a_trace_reaches_the_application_and_the_log(logged, app, connection):
     dwell, lines = logged
     fields = {"traceparent": PARENT, "tracestate": "a=1"}

@@ -441,6 +441,8 @@ def test_the_access_log_has_a_line_for_each_request(start_dwell, tmp_path):
     assert seen == [("GET", f"{KEY}?x=1", 200), ("POST", "/page", 404)]
     assert lines[0]["outcome"] == "hit"
     assert lines[0]["remote"].startswith("127.0.0.1:")
+    assert (lines[0]["route"], lines[0]["key"]) == ("/poll/", KEY)
+    assert "route" not in lines[1]
 
 
 def test_demo_serves_its_page_and_takes_the_next_free_store_port(start):

@@ -307,7 +307,7 @@ def test_one_upgrade_at_a_time(start_dwell, cleanup, hangs):
     hang()
     successor = begin(dwell, cleanup)
     dwell.signal(signal.SIGUSR2)
-    until(lambda: "no upgrade: one is under way" in dwell.output(), "it is ignored")
+    until(lambda: "no upgrade: one is in progress" in dwell.output(), "it is ignored")
     successor.signal(signal.SIGKILL)
     dwell.await_metric(1, "dwell_upgrades_failed_total")
     dwell.await_output("the new process has ended: signal: 9")

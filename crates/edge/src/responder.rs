@@ -8,7 +8,7 @@ use crate::config::{Config, RouteId, Routes};
 use crate::constant_fields::{ConstantFields, Usual};
 use crate::held::{held, hold};
 use crate::ids::CLIENT_STREAM;
-use crate::log::{AccessLine, AccessWriter, TraceId};
+use crate::log::{AccessLine, AccessWriter, RequestFields};
 use crate::metrics::{LoopMetrics, PollOutcome, RouteCells};
 use crate::route_figures::{RouteFigures, class_of, count_response};
 use bytes::Bytes;
@@ -42,7 +42,11 @@ pub(crate) struct Logged<'a> {
     /// Units: bytes of the body.
     pub(crate) bytes: u64,
     pub(crate) outcome: &'a str,
-    pub(crate) trace: Option<TraceId>,
+    pub(crate) fields: RequestFields<'a>,
+    pub(crate) route: Option<&'a str>,
+    pub(crate) key: Option<&'a [u8]>,
+    /// The server of a forwarded request, with the time to the head of its response.
+    pub(crate) upstream: Option<(SocketAddr, Duration)>,
 }
 
 /// The parts of a request that its line of the access log has.
@@ -50,8 +54,10 @@ pub(crate) struct Logged<'a> {
 pub(crate) struct RequestLine<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
-    /// The head, or as much of it as is kept: it may name a trace.
+    /// The head, or as much of it as is kept.
     pub(crate) head: &'a [u8],
+    /// The key of a poll that was kept.
+    pub(crate) key: Option<&'a [u8]>,
 }
 
 impl<'a> RequestLine<'a> {
@@ -60,6 +66,7 @@ impl<'a> RequestLine<'a> {
             method: request.head.method,
             target: request.head.target,
             head: request.head_bytes,
+            key: None,
         }
     }
 }
@@ -138,7 +145,10 @@ impl ResponseLog {
                 status: response.status,
                 bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
                 outcome: FORWARDED,
-                trace: TraceId::of_head(request.head_bytes),
+                fields: RequestFields::of_head(request.head_bytes),
+                route: None,
+                key: None,
+                upstream: None,
             };
             self.write(context, &logged);
         }
@@ -159,7 +169,10 @@ impl ResponseLog {
             bytes: response.bytes,
             duration: context.now().saturating_duration_since(response.arrived),
             outcome: response.outcome,
-            trace: response.trace,
+            fields: response.fields,
+            route: response.route,
+            key: response.key,
+            upstream: response.upstream,
         });
     }
 }
@@ -200,6 +213,8 @@ pub(crate) struct Responder<'a, 'r> {
     responses: Arc<Responses>,
     /// The request, for the access log.
     line: Option<RequestLine<'a>>,
+    /// The key of the poll at hand, for the access log.
+    key: Option<Box<[u8]>>,
     protocol: Protocol,
     arrived: Instant,
     /// The outcome of a poll, unless it is the application's.
@@ -278,6 +293,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             exchange: Exchange::Now(reply),
             responses: Arc::clone(responses),
             line: Some(RequestLine::of(request)),
+            key: None,
             protocol: Protocol::of(request.exchange),
             arrived: context.now(),
             outcome: None,
@@ -316,6 +332,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             exchange,
             responses: Arc::clone(responses),
             line: request.line(),
+            key: None,
             protocol: Protocol::of(request.exchange()),
             arrived: request.arrived(),
             outcome: None,
@@ -329,6 +346,13 @@ impl<'a, 'r> Responder<'a, 'r> {
     pub(crate) fn on_route(mut self, route: RouteId) -> Self {
         self.route = Some(route);
         self
+    }
+
+    /// Has the key of its poll in its line of the access log, if there is one.
+    pub(crate) fn name_key(&mut self, key: &[u8]) {
+        if self.responses.log.is_written() {
+            self.key = Some(key.into());
+        }
     }
 
     /// The client's address, asked of the system.
@@ -532,6 +556,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             method,
             target,
             head,
+            key,
         } = self.line.unwrap_or_default();
         let has_body = method != "HEAD" && !matches!(status, 204 | 304);
         let logged = Logged {
@@ -543,7 +568,12 @@ impl<'a, 'r> Responder<'a, 'r> {
             status,
             bytes: body.len().filter(|_| has_body).unwrap_or(0),
             outcome: self.outcome.map_or(FORWARDED, PollOutcome::as_str),
-            trace: TraceId::of_head(head),
+            fields: RequestFields::of_head(head),
+            route: self
+                .route
+                .and_then(|route| self.responses.figures.prefix(route)),
+            key: self.key.as_deref().or(key),
+            upstream: None,
         };
         self.responses.log.write(context, &logged);
     }

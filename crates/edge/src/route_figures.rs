@@ -3,18 +3,22 @@
 use crate::config::{RouteId, Routes};
 use crate::metrics::{LoopMetrics, RouteCells, StatusClass};
 
-/// The places of the figures of routes, by the places of these.
+/// The places of the figures of routes, by the places of these, with their prefixes.
 #[derive(Debug)]
-pub(crate) struct RouteFigures(Vec<Option<usize>>);
+pub(crate) struct RouteFigures {
+    places: Vec<Option<usize>>,
+    prefixes: Vec<Box<str>>,
+}
 
 impl RouteFigures {
     pub(crate) fn of(metrics: &LoopMetrics, routes: &Routes) -> Self {
-        let routes = routes.by_id().iter();
-        Self(
-            routes
-                .map(|route| metrics.route_names.of(&route.prefix))
+        let prefixes = routes.by_id().iter().map(|route| &route.prefix);
+        Self {
+            places: (prefixes.clone())
+                .map(|prefix| metrics.route_names.of(prefix))
                 .collect(),
-        )
+            prefixes: prefixes.map(|prefix| prefix.as_str().into()).collect(),
+        }
     }
 
     pub(crate) fn cells<'m>(
@@ -22,13 +26,18 @@ impl RouteFigures {
         metrics: &'m LoopMetrics,
         route: RouteId,
     ) -> Option<&'m RouteCells> {
-        let place = self.0.get(route.index()).copied()??;
+        let place = self.places.get(route.index()).copied()??;
         metrics.routes.get(place)
+    }
+
+    /// The prefix of a route.
+    pub(crate) fn prefix(&self, route: RouteId) -> Option<&str> {
+        Some(self.prefixes.get(route.index())?)
     }
 
     /// Tells how many wait on each route, by the places of these.
     pub(crate) fn tell_waiting(&self, metrics: &LoopMetrics, counts: &[i64]) {
-        for (place, count) in self.0.iter().zip(counts) {
+        for (place, count) in self.places.iter().zip(counts) {
             let cells = place.and_then(|place| metrics.routes.get(place));
             if let Some(cells) = cells {
                 cells.waiting.set(*count);
@@ -38,7 +47,7 @@ impl RouteFigures {
 
     /// Tells that nobody waits on any route.
     pub(crate) fn tell_nobody(&self, metrics: &LoopMetrics) {
-        self.tell_waiting(metrics, &vec![0; self.0.len()]);
+        self.tell_waiting(metrics, &vec![0; self.places.len()]);
     }
 }
 

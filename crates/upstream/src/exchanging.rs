@@ -389,6 +389,7 @@ impl Upstream {
         mut parts: Vec<AnswerPart>,
         sink: &mut impl FnMut(&mut Context, UpstreamEvent),
     ) {
+        let server = self.options.address;
         let Some(found) = self.connections.get_mut(token) else {
             return;
         };
@@ -411,6 +412,7 @@ impl Upstream {
             let event = UpstreamEvent::Parts {
                 tag,
                 connection,
+                server,
                 parts,
             };
             sink(context, event);

@@ -210,6 +210,8 @@ pub enum UpstreamEvent {
         tag: u64,
         /// Names the exchange while it lasts.
         connection: Token,
+        /// The server that answers.
+        server: SocketAddr,
         /// Never empty.
         parts: Vec<AnswerPart>,
     },

@@ -348,7 +348,7 @@ impl Servers {
             (Role::Store, _, Some(store)) => {
                 store.adopt(context, stream, input, connection.is_trusted);
             }
-            _ => return Err(io::Error::other("nobody listens for its kind any more")),
+            _ => return Err(io::Error::other("no listener of its kind is left")),
         }
         Ok(())
     }

@@ -5,7 +5,8 @@
 
 use super::json::JsonLine;
 use super::losses::Losses;
-use super::trace::TraceId;
+use super::request_fields::FIELD_BYTES_MAX;
+use super::request_fields::RequestFields;
 use crate::config::AccessTarget;
 use crate::metrics::ProcessMetrics;
 use dwell_evloop::{LogAppender, LogOptions, LogSwitch, LogWriter};
@@ -32,6 +33,12 @@ pub(crate) struct AccessLine<'a> {
     pub target: &'a str,
     /// The protocol, such as `HTTP/2`.
     pub protocol: &'a str,
+    /// Headers of the request.
+    pub fields: RequestFields<'a>,
+    /// The prefix of its route, if it has one.
+    pub route: Option<&'a str>,
+    /// The key of a poll, if it has one.
+    pub key: Option<&'a [u8]>,
     /// Status of the response.
     pub status: u16,
     /// Body of the response. Units: bytes.
@@ -40,8 +47,8 @@ pub(crate) struct AccessLine<'a> {
     pub duration: Duration,
     /// The outcome, such as `hit`.
     pub outcome: &'a str,
-    /// The trace that the request belongs to, if it names one.
-    pub trace: Option<TraceId>,
+    /// The server of a forwarded request, with the time to the head of its response.
+    pub upstream: Option<(SocketAddr, Duration)>,
 }
 
 /// The access log of the process. When it is dropped, pending lines are written, for two seconds at
@@ -161,20 +168,58 @@ impl AccessLine<'_> {
     fn append_to(&self, out: &mut Vec<u8>) {
         let mut line = JsonLine::begin(out, self.time, "info", format_args!("request"));
         line.display("remote", format_args!("{}", self.remote));
-        line.text("method", self.method);
-        line.text("target", self.target);
+        line.text("method", cut(self.method, METHOD_BYTES_MAX));
+        line.text("target", cut(self.target, TARGET_BYTES_MAX));
         line.text("protocol", self.protocol);
+        let RequestFields {
+            host,
+            user_agent,
+            request_id,
+            trace,
+        } = self.fields;
+        bytes(&mut line, "host", host);
+        if let Some(route) = self.route {
+            line.text("route", cut(route, TARGET_BYTES_MAX));
+        }
+        bytes(&mut line, "key", self.key);
         line.number("status", self.status.into());
         line.number("bytes", self.bytes);
         // 64 bits of microseconds last for half a million years.
         line.number("duration_us", self.duration.as_micros() as u64);
         line.text("outcome", self.outcome);
-        if let Some(trace) = &self.trace {
+        if let Some((server, waited)) = self.upstream {
+            line.display("upstream", format_args!("{server}"));
+            line.number("upstream_us", waited.as_micros() as u64);
+        }
+        bytes(&mut line, "user_agent", user_agent);
+        bytes(&mut line, "request_id", request_id);
+        if let Some(trace) = &trace {
             line.display("trace_id", format_args!("{trace}"));
         }
         line.end();
     }
 }
+
+/// Adds a member of bytes that a client has sent, if they are there.
+fn bytes(line: &mut JsonLine<'_>, name: &str, value: Option<&[u8]>) {
+    if let Some(value) = value {
+        let value = &value[..value.len().min(FIELD_BYTES_MAX)];
+        line.text(name, &String::from_utf8_lossy(value));
+    }
+}
+
+/// The beginning of a text, of whole characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev();
+    let end = end.into_iter().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
+}
+
+/// Bytes of a method in a line.
+const METHOD_BYTES_MAX: usize = 64;
+
+/// Bytes of a target, or of the prefix of a route, in a line.
+const TARGET_BYTES_MAX: usize = 8 << 10;
 
 /// Longest time that the writer waits for more lines once it has some.
 const GATHER: Duration = Duration::from_millis(50);

@@ -141,19 +141,38 @@ fn write_escaped(out: &mut Vec<u8>, value: fmt::Arguments<'_>) {
 }
 
 /// Appends `text` as the inside of a JSON string. Source: RFC 8259 section 7.
+///
+/// Shape: all control characters are escaped, for those who read a log on a terminal.
 fn escape(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
-    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    let is_special = |byte: &u8| matches!(*byte, b'"' | b'\\' | 0..0x20 | 0x7f | C1_LEAD);
     while let Some(place) = rest.iter().position(is_special) {
-        out.extend_from_slice(&rest[..place]);
-        // The special characters are ASCII, and so are their replacements.
-        let _ = write!(out, "\\u{:04x}", rest[place]);
-        rest = &rest[place + 1..];
+        let (before, special) = rest.split_at(place);
+        out.extend_from_slice(before);
+        // A character is special as a whole or not at all, and its replacement is ASCII.
+        rest = match *special {
+            [C1_LEAD, code @ 0x80..0xa0, ref after @ ..] => {
+                let _ = write!(out, "\\u{code:04x}");
+                after
+            }
+            [C1_LEAD, ref after @ ..] => {
+                out.push(C1_LEAD);
+                after
+            }
+            [byte, ref after @ ..] => {
+                let _ = write!(out, "\\u{byte:04x}");
+                after
+            }
+            [] => &[],
+        };
     }
     out.extend_from_slice(rest);
 }
 
 const MESSAGE: &str = "message";
+
+/// The first byte of the characters U+0080 to U+00BF, among which are the control characters C1.
+const C1_LEAD: u8 = 0xc2;
 
 /// Members of every line or of every event: no field has one of these names.
 const COMMON: [&str; 5] = ["time", "level", MESSAGE, "thread", "module"];
@@ -177,6 +196,10 @@ mod tests {
         line.text("time", "is kept beside that of the line");
         line.end();
         assert_eq!(out.last(), Some(&b'\n'));
+        let escape = Vec::from("\u{7f}\u{9b}31m\u{a0}\u{1b}");
+        let mut escaped = Vec::new();
+        super::escape(&mut escaped, std::str::from_utf8(&escape).expect("text"));
+        assert_eq!(escaped, "\\u007f\\u009b31m\u{a0}\\u001b".as_bytes());
         let value: Value = serde_json::from_slice(&out).expect("a line is JSON");
         let expected = json!({
             "time": "1970-01-01T00:00:00.000Z",

@@ -185,7 +185,10 @@ impl Polls {
         }
         let mut scratch = std::mem::take(&mut self.scratch.key);
         let outcome = match self.read(context, admitted, to, &mut scratch) {
-            Ok((ask, name)) => self.look_up(context, admitted.arrival(ask, name), to),
+            Ok((ask, name)) => {
+                to.name_key(name);
+                self.look_up(context, admitted.arrival(ask, name), to)
+            }
             Err(error) => {
                 error.refuse(context, to);
                 Outcome::Answered

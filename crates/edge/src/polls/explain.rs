@@ -212,7 +212,7 @@ fn place_topic(config: &Config, live: Option<&Live>) -> Topic {
 
 fn value_topic(value: &Valued) -> Topic {
     let value = match value {
-        Valued::Unasked => return Topic::new("value", "nobody was asked".to_owned()),
+        Valued::Unasked => return Topic::new("value", "no server was asked".to_owned()),
         Valued::Unknown(why) => {
             return Topic::new("value", format!("unknown: {why}")).fact("there", json!(null));
         }
@@ -410,7 +410,7 @@ fn upstream_topic(config: &Config, live: Option<&Live>) -> Topic {
         .collect();
     let mut topic = Topic::new("upstream", urls.join(", "));
     if urls.len() > 1 {
-        topic.say("the one with the fewest requests under way".to_owned());
+        topic.say("the one with the fewest requests in progress".to_owned());
     }
     for (address, is_up) in live.map_or(&[][..], |live| &live.upstreams) {
         let state = if *is_up { "up" } else { "left out" };

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(super) enum Keep {
     /// All, if there is an upstream: it may yet be forwarded.
     Request,
-    /// The request line, for the access log.
+    /// The part of it that the access log has.
     Line,
 }
 
@@ -189,7 +189,8 @@ impl Holding<'_> {
             && let Some(poll) = self.waiters.poll_mut(token)
         {
             let kept = poll.request.take().filter(|_| is_logged);
-            poll.request = kept.map(|kept| Box::new(KeptRequest::request_line(kept.head())));
+            poll.request =
+                kept.map(|kept| Box::new(KeptRequest::named_line(kept.head(), kept.name())));
         }
         self.waiters.wait_for(key, token);
         let timeout = self.spread.beyond(wait);
@@ -241,8 +242,8 @@ pub(super) fn record(
         head_bytes, body, ..
     } = *arrival.request;
     let kept = if keep == Keep::Request && config.has_upstream() {
-        // A stream takes its key from it once more.
-        let name = if arrival.ask.is_stream {
+        // A stream takes its key from it once more, and the access log has it.
+        let name = if arrival.ask.is_stream || log.is_written() {
             arrival.name
         } else {
             &[]
@@ -250,7 +251,7 @@ pub(super) fn record(
         let kept = KeptRequest::new(head_bytes, body, name);
         Some(kept.came_by(arrival.request.head.version))
     } else if log.is_written() {
-        Some(KeptRequest::request_line(head_bytes))
+        Some(KeptRequest::named_line(head_bytes, arrival.name))
     } else {
         None
     };

@@ -1,7 +1,7 @@
 //! A request that is kept while its poll waits.
 
 use crate::access::Granted;
-use crate::log::with_trace;
+use crate::log::kept_fields;
 use crate::responder::RequestLine;
 use dwell_proto::http1::{FieldStorage, HeadLimits, RequestHead, Version, parse_request};
 use std::sync::Arc;
@@ -34,11 +34,22 @@ impl KeptRequest {
         }
     }
 
-    /// Only what the access log has of it: the request line, and the field with its trace.
+    /// Only what the access log has of it: the request line, and some headers.
     pub(crate) fn request_line(head: &[u8]) -> Self {
+        Self::named_line(head, &[])
+    }
+
+    /// As [`request_line`](Self::request_line), with the key of its poll.
+    pub(crate) fn named_line(head: &[u8], name: &[u8]) -> Self {
         let line = head.iter().position(|byte| *byte == b'\r');
         let line = &head[..line.unwrap_or(head.len())];
-        Self::new(&with_trace(line, head), &[], &[])
+        Self::new(&kept_fields(line, head), &[], name)
+    }
+
+    /// The key, if it was kept.
+    pub(crate) fn name(&self) -> &[u8] {
+        let name_bytes = self.name_bytes & !BY_HTTP2;
+        &self.bytes[self.bytes.len() - name_bytes as usize..]
     }
 
     /// Keeps the version by which it came, which its head does not have.
@@ -61,6 +72,7 @@ impl KeptRequest {
             method: words.next()?,
             target: words.next()?,
             head: self.head(),
+            key: Some(self.name()).filter(|name| !name.is_empty()),
         })
     }
 

@@ -584,7 +584,7 @@ impl Waiters {
 pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
 /// The reason given when a table is full, whose bound is this loop's share of
 /// `limits.connections_max`.
-pub(super) const BUSY: &str = "too many requests are under way";
+pub(super) const BUSY: &str = "too many requests are in progress";
 /// The reason given when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "shutting down";
 

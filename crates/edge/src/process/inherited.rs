@@ -60,7 +60,7 @@ impl fmt::Display for InheritedError {
             }
             Self::Unwanted { address, name } => write!(
                 f,
-                "passed socket {address} ({name}) is none of server.listen, server.admin, \
+                "passed socket {address} ({name}) is not one of server.listen, server.admin, \
                  store.listen, store.listen_also and store.unix_socket"
             ),
         }

@@ -205,7 +205,7 @@ impl LiveCheck {
             }
         }
         if primaries.len() > 1 {
-            let text = "the Sentinels name different primaries: a failover is under way, or they \
+            let text = "the Sentinels name different primaries: a failover is in progress, or they \
                         have different configurations";
             self.note(name, Severity::Warning, text);
         }

@@ -14,6 +14,7 @@ use dwell_engine::{Detached, Http};
 use dwell_evloop::{Context, Id, Token};
 use dwell_proto::http1::{Version, encode};
 use dwell_upstream::{AnswerHead, AnswerPart, UpstreamError, UpstreamEvent};
+use std::net::SocketAddr;
 
 /// A held exchange, and the open response that is passed on to it.
 #[derive(Debug)]
@@ -43,8 +44,13 @@ impl Proxy {
             UpstreamEvent::Parts {
                 tag,
                 connection,
+                server,
                 parts,
-            } => self.parts(context, http, ProxiedId::from_bits(tag), connection, &parts),
+            } => {
+                let id = ProxiedId::from_bits(tag);
+                self.note_server(context, id, server);
+                self.parts(context, http, id, connection, &parts);
+            }
             UpstreamEvent::Switched {
                 tag,
                 head,
@@ -86,6 +92,18 @@ impl Proxy {
             && let Some(bytes) = record.upload.taken()
         {
             http.grant(context, record.client.exchange, bytes);
+        }
+    }
+
+    /// Notes the server that responds, for the access log.
+    fn note_server(&mut self, context: &Context, id: ProxiedId, server: SocketAddr) {
+        if self.log.is_written()
+            && let Some(record) = self.records.get_mut(id)
+            && !record.response.has_begun()
+            && let Client { line, arrived, .. } = &mut record.client
+            && let Some(line) = line
+        {
+            line.responds(server, context.now().saturating_duration_since(*arrived));
         }
     }
 

@@ -147,7 +147,7 @@ impl Proxy {
         if self.records.is_full() {
             let refused = UpstreamOutcome::Refused;
             self.metrics().upstream_requests.increment(refused);
-            let reason = "too many requests are under way";
+            let reason = "too many requests are in progress";
             return self.refuse(context, request, reply, 503, reason);
         }
         let peer = reply.peer_address();

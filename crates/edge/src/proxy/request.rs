@@ -2,12 +2,12 @@
 
 use super::response::ProxiedResponse;
 use super::upload::Upload;
-use crate::log::TraceId;
+use crate::log::{RequestFields, kept_fields};
 use crate::responder::{Logged, Protocol, RequestLine};
 use dwell_engine::ExchangeId;
 use dwell_evloop::Token;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A request on its way to the application, and the response on its way back.
 #[derive(Debug)]
@@ -36,7 +36,11 @@ pub(super) struct LoggedRequest {
     pub(super) method: Box<str>,
     pub(super) target: Box<str>,
     pub(super) remote: Option<SocketAddr>,
-    trace: Option<TraceId>,
+    /// Headers of the request, as [`kept_fields`] keeps them.
+    fields: Box<[u8]>,
+    key: Option<Box<[u8]>>,
+    /// The server that responds, with the time to the head of its response.
+    upstream: Option<(SocketAddr, Duration)>,
 }
 
 impl ProxiedRequest {
@@ -53,7 +57,10 @@ impl ProxiedRequest {
             status: self.response.status(),
             bytes: self.response.sent(),
             outcome: self.response.outcome(),
-            trace: line.trace,
+            fields: RequestFields::of_head(&line.fields),
+            route: None,
+            key: line.key.as_deref(),
+            upstream: line.upstream,
         })
     }
 
@@ -90,7 +97,14 @@ impl LoggedRequest {
             method: line.method.into(),
             target: line.target.into(),
             remote,
-            trace: TraceId::of_head(line.head),
+            fields: kept_fields(&[], line.head).into(),
+            key: line.key.map(Into::into),
+            upstream: None,
         }
+    }
+
+    /// Notes the server that responds, after so long.
+    pub(super) fn responds(&mut self, server: SocketAddr, after: Duration) {
+        self.upstream = Some((server, after));
     }
 }

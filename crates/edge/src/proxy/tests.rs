@@ -34,6 +34,7 @@ fn parts(tag: u64, parts: impl Into<Vec<AnswerPart>>) -> UpstreamEvent {
     UpstreamEvent::Parts {
         tag,
         connection: CONNECTION,
+        server: ([127, 0, 0, 1], 80).into(),
         parts: parts.into(),
     }
 }
@@ -245,7 +246,7 @@ fn requests_that_have_nowhere_to_go_are_refused() {
     let _first = edge.ask("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
     edge.request();
     let mut second = edge.ask("GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
-    let text = edge.read_until(&mut second, "too many requests are under way\n");
+    let text = edge.read_until(&mut second, "too many requests are in progress\n");
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
     assert!(text.contains("Retry-After: "), "{text}");
     assert_eq!(counts(&edge.driver.app.0), [(UpstreamOutcome::Refused, 1)]);

@@ -10,11 +10,14 @@ fn line<'a>(target: &'a str, outcome: &'a str) -> AccessLine<'a> {
         method: "GET",
         target,
         protocol: "HTTP/2",
+        fields: RequestFields::default(),
+        route: None,
+        key: None,
         status: 200,
         bytes: 5,
         duration: Duration::from_micros(42),
         outcome,
-        trace: None,
+        upstream: None,
     }
 }
 
@@ -31,14 +34,25 @@ fn a_line_is_one_json_object() {
                     \"target\":\"/poll/a?x=1\",\"protocol\":\"HTTP/2\",\
                     \"status\":200,\"bytes\":5,\"duration_us\":42,\"outcome\":\"hit\"}\n";
     assert_eq!(appended(&line("/poll/a?x=1", "hit")), expected);
-    let head = b"GET / HTTP/1.1\r\n\
+    let head = b"GET / HTTP/1.1\r\nhost: a\r\nuser-agent: b\x9b\"\r\nx-request-id: c\r\n\
                  traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n\r\n";
-    let traced = AccessLine {
-        trace: TraceId::of_head(head),
+    let full = AccessLine {
+        fields: RequestFields::of_head(head),
+        route: Some("/poll/"),
+        key: Some(b"/poll/a"),
+        upstream: Some((([127, 0, 0, 1], 80).into(), Duration::from_micros(7))),
         ..line("/poll/a?x=1", "hit")
     };
-    let id = ",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n";
-    assert_eq!(appended(&traced), expected.replace("}\n", id));
+    let value: Value = serde_json::from_str(&appended(&full)).expect("a line is JSON");
+    let expected = serde_json::json!({
+        "time": "1970-01-01T00:00:01.500Z", "level": "info", "message": "request",
+        "remote": "127.0.0.1:4321", "method": "GET", "target": "/poll/a?x=1",
+        "protocol": "HTTP/2", "host": "a", "route": "/poll/", "key": "/poll/a", "status": 200,
+        "bytes": 5, "duration_us": 42, "outcome": "hit", "upstream": "127.0.0.1:80",
+        "upstream_us": 7, "user_agent": "b\u{fffd}\"", "request_id": "c",
+        "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+    });
+    assert_eq!(value, expected);
 }
 
 proptest! {
@@ -50,6 +64,24 @@ proptest! {
         prop_assert_eq!(value["target"].as_str(), Some(target.as_str()));
         prop_assert_eq!(value["outcome"].as_str(), Some(outcome.as_str()));
     }
+}
+
+#[test]
+fn each_field_is_bounded() {
+    let long = "\u{e9}".repeat(50_000);
+    let head = format!("GET / HTTP/1.1\r\nhost: {long}\r\nuser-agent: {long}\r\n\r\n");
+    let full = AccessLine {
+        method: &long,
+        fields: RequestFields::of_head(head.as_bytes()),
+        route: Some(&long),
+        key: Some(long.as_bytes()),
+        ..line(&long, "hit")
+    };
+    let text = appended(&full);
+    assert!(text.len() < 18_000, "{}", text.len());
+    let value: Value = serde_json::from_str(&text).expect("a line is JSON");
+    assert_eq!(value["target"].as_str().map(str::len), Some(8 << 10));
+    assert_eq!(cut("a\u{e9}", 2), "a");
 }
 
 #[test]

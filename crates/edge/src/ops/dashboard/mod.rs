@@ -138,7 +138,7 @@ impl Dashboard {
             reply.send(&Response {
                 status: 503,
                 fields: &[("Retry-After", b"10"), ("Cache-Control", b"no-store")],
-                body: Body::Slice(b"too many look at the dashboard\n"),
+                body: Body::Slice(b"too many clients have the dashboard open\n"),
             });
         } else {
             return self.begin(context, request, reply);

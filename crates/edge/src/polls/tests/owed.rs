@@ -101,7 +101,7 @@ fn a_request_whose_key_has_no_room_is_refused() {
         edge.set("/poll/a", "one");
         edge.driver.front.polls.waiters.keys.leave_no_room();
         let mut client = edge.ask(&request);
-        let answer = (503, "too many requests are under way\n".to_owned());
+        let answer = (503, "too many requests are in progress\n".to_owned());
         assert_eq!(edge.answer(&mut client), answer, "{request}");
         edge.assert_nothing_left();
     }

@@ -157,7 +157,7 @@ impl Upgrader {
         } else if self.handoff.queue.is_open() {
             tracing::warn!("no upgrade: the process before this one has not ended yet");
         } else if self.is_under_way.swap(true, Ordering::AcqRel) {
-            tracing::warn!("no upgrade: one is under way");
+            tracing::warn!("no upgrade: one is in progress");
         } else {
             let upgrader = Arc::clone(self);
             let spawned = thread::Builder::new().name("upgrade".to_owned());
