@@ -1,7 +1,9 @@
 //! Waits for changes that other clients make.
 
-use crate::harness::{Harness, Server, options, with_each};
+use crate::harness::{Harness, PATIENCE, Server, options, with_each};
 use dwell_redis::{PushKind, Tracking};
+use std::cell::RefCell;
+use std::time::Instant;
 
 #[test]
 fn another_client_wakes_a_wait_and_a_change_is_one_read() {
@@ -151,6 +153,38 @@ fn a_wait_that_has_ended_costs_nothing() {
         other.ask("SET a 2");
         harness.turn_until_last(9, "2");
     });
+}
+
+#[test]
+fn the_tracking_connection_ends_some_time_after_the_last_wait_and_comes_back() {
+    let both = RefCell::new(Vec::new());
+    with_each(|program| {
+        let server = Server::start(program, &[]);
+        let harness = Harness::new(&server, options());
+        both.borrow_mut().push((server, harness));
+    });
+    let mut both = both.into_inner();
+    for (_, harness) in &mut both {
+        harness.get("b");
+        harness.wait("a", 7);
+        harness.turn_until(|app| app.client.is_armed(b"a") == Some(true));
+        harness.app.client.unwait(b"a");
+    }
+    // Both together, as it takes seconds. The other connection stays.
+    let end = Instant::now() + PATIENCE;
+    let is_idle = |harness: &Harness| harness.app.client.status().tracking == Tracking::Idle;
+    while !both.iter().all(|(_, harness)| is_idle(harness)) {
+        assert!(Instant::now() < end);
+        both.iter_mut().for_each(|(_, harness)| harness.turn());
+    }
+    for (server, harness) in &mut both {
+        let mut other = server.other();
+        let clients = other.ask("CLIENT LIST");
+        assert_eq!(clients.lines().count(), 2, "{clients}");
+        harness.wait("a", 8);
+        other.ask("SET a 1");
+        harness.turn_until_last(8, "1");
+    }
 }
 
 #[test]
