@@ -227,12 +227,13 @@ def test_ten_thousand_keys_of_a_slot_that_moves_are_all_followed(cluster, start_
     for name, poll in ((first, polls[0]), (changed, polls[1])):
         cluster.set(f"/poll/{name}", "moving")
         assert poll.answer_of(name) == "moving"
-    until(lambda: read() > 8 * MANY, "they are read again and again")
+    until(lambda: read() > 10 * MANY, "they are read again and again")
     cluster.end_move("many", source, target)
     edge.await_metric(MANY - 2 * KEYS_MAX, "dwell_redis_armed_keys")
+    reads = read()
     elapsed = time.monotonic() - began
-    # At the beginning and at the end each key is read at once.
-    assert read() <= READS_PER_SECOND * elapsed + 2 * MANY
+    # At the beginning, before they are many, and at the end, each key is read sooner.
+    assert reads <= READS_PER_SECOND * elapsed + 4 * MANY
     # One may have begun before the target announced changes.
     sweeps = edge.metric("dwell_redis_sweeps_total")
     for group, poll in list(zip(groups, polls, strict=True))[2:]:
