@@ -424,7 +424,8 @@ fn a_reply_to_a_command_that_is_still_being_sent_is_none() {
 fn reply_early(mut stream: TcpStream) {
     let mut buffer = [0; 1024];
     while let Ok(length @ 1..) = stream.read(&mut buffer) {
-        let is_write = buffer[..length].windows(3).any(|words| words == b"SET");
+        let verb = b"\r\nSET\r\n";
+        let is_write = buffer[..length].windows(verb.len()).any(|it| it == verb);
         let reply = if is_write {
             "+OK\r\n".to_owned()
         } else {
