@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -51,6 +52,54 @@ def test_every_rule_is_kept(start_dwell):
     assert len(set(rules)) == len(rules) >= 70
     # Nothing is left of the checks.
     assert dwell.metric("dwell_store_items") == 0
+
+
+def test_the_rules_of_limits_are_kept(start_dwell):
+    # The second route has a rate, and all share the waits.
+    dwell = start_dwell(
+        server={"pollers": 1},
+        limits={"waiters_max": 3, "poll_body_bytes_max": "1KiB", "target_bytes_max": "500"},
+        route=[{"prefix": "/poll/"}, {"prefix": "/rare/", "rate_per_address": "5/m"}],
+    )
+    flags = ["--body-bytes-max", "1024", "--target-bytes-max", "500", "--waiters-max", "3"]
+    flags += ["--rate-path", "/rare/a", "--rule", "above the"]
+    wrong, rules = broken(dwell.address, dwell.store_address, *flags)
+    assert wrong == {}
+    assert {re.search(r"gets (\d+)", rule)[1] for rule in rules} == {"413", "414", "429", "503"}
+    # A wrong limit is found out.
+    flags[1], flags[3], flags[5] = "2048", "400", "4"
+    wrong, _ = broken(dwell.address, dwell.store_address, *flags, "--timeout", "2")
+    assert len(wrong) == 3
+
+
+def test_it_is_installed_as_its_page_says(start_dwell, tmp_path):
+    dwell = start_dwell()
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True, timeout=120)
+    # What is built stays out of the sources.
+    source = shutil.copytree(ROOT / "conformance", tmp_path / "conformance")
+    install = [venv / "bin" / "pip", "install", "--quiet", "--retries", "1", source]
+    installed = subprocess.run(
+        install, capture_output=True, text=True, check=False, timeout=240, env=environment
+    )
+    if "Could not find a version that satisfies" in installed.stderr:
+        pytest.skip("no index of packages can be reached")
+    assert installed.returncode == 0, installed.stderr
+    command = [venv / "bin" / "dwell-conformance", "--rule", "byte for byte"]
+    command += ["--store", ports.text(dwell.store_address)]
+    command += [f"http://{ports.text(dwell.address)}"]
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith("1 of 1 rules are kept\n")
 
 
 def test_every_rule_is_kept_on_memcached(start_dwell, memcached):

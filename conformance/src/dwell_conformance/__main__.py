@@ -8,9 +8,11 @@ import sys
 
 from dwell_conformance.rule import Broken
 from dwell_conformance.rules import RULES
-from dwell_conformance.server import Server
+from dwell_conformance.server import Limits, Server
 
 PORT_MAX = 65_535
+WAITERS_MAX = 1000
+BODY_BYTES_MAX = 64 << 20
 
 
 def address(text):
@@ -44,19 +46,54 @@ def arguments(words):
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="longest time for an answer"
     )
+    parser.add_argument(
+        "--body-bytes-max",
+        type=int,
+        default=Limits.body_bytes,
+        metavar="BYTES",
+        help="longest body of a poll [default: 65536]",
+    )
+    parser.add_argument(
+        "--target-bytes-max",
+        type=int,
+        default=Limits.target_bytes,
+        metavar="BYTES",
+        help="longest target of a request [default: 8192]",
+    )
+    parser.add_argument(
+        "--rate-path",
+        metavar="PATH",
+        help="a path of a route with a rate for each address; without it 429 is not checked",
+    )
+    parser.add_argument(
+        "--waiters-max",
+        type=int,
+        metavar="NUMBER",
+        help="most waits of the server, up to 1000; without it 503 is not checked",
+    )
     parser.add_argument("--list", action="store_true", help="print the rules, and check nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(words)
-    given.rules = [rule for rule in RULES if chosen(rule, given.rule)]
+    given.limits = Limits(
+        given.body_bytes_max, given.target_bytes_max, given.rate_path, given.waiters_max
+    )
+    given.rules = [rule for rule in RULES if chosen(rule, given.rule) and may_check(rule, given)]
     if not given.rules:
         parser.error("no rule has this name")
+    if (
+        not 1 <= given.body_bytes_max <= BODY_BYTES_MAX
+        or not 64 <= given.target_bytes_max <= 1 << 20
+    ):
+        parser.error(f"a body has from 1 to {BODY_BYTES_MAX} bytes, a target from 64 to 1048576")
+    if given.waiters_max is not None and not 1 <= given.waiters_max <= WAITERS_MAX:
+        parser.error(f"the number of waits is not from 1 to {WAITERS_MAX}")
     if given.timeout <= 0:
         parser.error("the timeout is not above 0")
     if given.url is None and not given.list:
         parser.error("name the URL of the server")
     if given.url is not None:
         try:
-            given.server = Server(given.url, given.store, given.prefix, given.timeout)
+            given.server = Server(given.url, given.store, given.prefix, given.timeout, given.limits)
         except ValueError as error:
             parser.error(str(error))
     return given
@@ -64,6 +101,11 @@ def arguments(words):
 
 def chosen(rule, words):
     return not words or any(part in rule.name for part in words)
+
+
+def may_check(rule, given):
+    """True if the flags tell of the limit that the rule is about; a list has all rules."""
+    return given.list or rule.needs is None or getattr(given.limits, rule.needs) is not None
 
 
 def fault(rule, server):

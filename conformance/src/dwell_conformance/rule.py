@@ -15,6 +15,8 @@ class Rule:
     name: str
     anchor: str
     check: Callable
+    # The limit that a flag has to tell of; without the flag the rule is not checked.
+    needs: str | None = None
 
 
 class Rules(list):
@@ -24,11 +26,11 @@ class Rules(list):
         super().__init__()
         self.page = page
 
-    def of(self, anchor, name):
+    def of(self, anchor, name, needs=None):
         """Declares that the function checks this rule of this heading."""
 
         def declare(check):
-            self.append(Rule(name, f"{self.page}#{anchor}", check))
+            self.append(Rule(name, f"{self.page}#{anchor}", check, needs))
             return check
 
         return declare

@@ -38,10 +38,20 @@ class Answer:
         return cursor
 
 
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The limits of a server; `None` for those that it does not tell of."""
+
+    body_bytes: int = 64 << 10
+    target_bytes: int = 8 << 10
+    rate_path: str | None = None
+    waiters_max: int | None = None
+
+
 class Server:
     """Requests to one server, and values in its store."""
 
-    def __init__(self, url, store, prefix="/poll/", timeout=30.0):
+    def __init__(self, url, store, prefix="/poll/", timeout=30.0, limits=None):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
             raise ValueError(f"not a URL such as http://127.0.0.1:8080: {url}")
@@ -50,6 +60,7 @@ class Server:
         self.store_address = store
         self.prefix = prefix
         self.timeout = timeout
+        self.limits = limits or Limits()
         # Keys of an earlier run may be there still.
         self._names = (f"conformance-{time.time_ns():x}-{n}" for n in itertools.count())
         self._written = set()
@@ -74,10 +85,15 @@ class Server:
                 connection = stack.enter_context(self.connection())
             begun = time.monotonic()
             connection.request(method, target, body, fields or {})
-            response = connection.getresponse()
-            content = response.read(BYTES_MAX)
-            seconds = time.monotonic() - begun
-            return Answer(response.status, response.headers, content, seconds)
+            return self.answer(connection, begun)
+
+    def answer(self, connection, begun=None):
+        """The response to the request that this connection has sent."""
+        begun = time.monotonic() if begun is None else begun
+        response = connection.getresponse()
+        content = response.read(BYTES_MAX)
+        seconds = time.monotonic() - begun
+        return Answer(response.status, response.headers, content, seconds)
 
     def poll(self, name, query="", **options):
         return self.ask(self.path(name) + query, **options)
