@@ -13,6 +13,13 @@ pub enum Acceptor {}
 #[derive(Clone, Debug)]
 pub enum Connector {}
 
+impl Connector {
+    /// The name of the server, which no value has.
+    pub fn host(&self) -> &str {
+        match *self {}
+    }
+}
+
 /// The certificates that a client has shown, which this build asks nobody for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerCertificates {}
