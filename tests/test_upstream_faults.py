@@ -48,6 +48,10 @@ def test_the_log_names_the_server_and_the_route(edge, app, target, route):
     lines = [line for line in edge.output().splitlines() if "upstream does not answer" in line]
     assert f"server={server} route={route} error=cannot connect: connection refused" in lines[0]
     assert lines[0].endswith("count=1")
+    # A failure of a poll's miss is remembered for a second.
+    failures = ("dwell_upstream_server_failures_total", {"server": app.url})
+    until(lambda: edge.metric(failures[0], **failures[1]) >= 1, "failures are counted")
+    assert edge.metric("dwell_upstream_server_queued", server=app.url) == 0
     app.start()
     until(lambda: edge.get(target).status == 200, "the application answers again")
     edge.await_output(f"upstream answers server={server}")

@@ -109,7 +109,6 @@ impl Upstream {
     }
 
     /// Requests that wait for a connection.
-    #[cfg(test)]
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }

@@ -73,6 +73,8 @@ struct Member {
     probe_token: Token,
     /// A health check is open.
     is_probed: bool,
+    /// Requests that failed here since they were taken last, with the last error.
+    failed: Option<(u64, UpstreamError)>,
     /// A request has failed here since the last answer.
     is_failing: bool,
     /// The tag of the request that tries whether it answers again.
@@ -90,6 +92,8 @@ pub struct UpstreamStatus {
     pub is_up: bool,
     /// Requests under way or waiting.
     pub outstanding: usize,
+    /// Requests that wait for a connection.
+    pub queued: usize,
 }
 
 /// The outcomes of the requests of one server in one event.
@@ -159,6 +163,7 @@ impl UpstreamGroup {
                 health: Health::new(failures_max, window, random.draw()),
                 address: server.address,
                 is_probed: false,
+                failed: None,
                 is_failing: false,
                 trial: None,
                 reason: None,
@@ -211,12 +216,18 @@ impl UpstreamGroup {
             address: member.address,
             is_up: member.health.is_in_use(),
             outstanding: member.client.outstanding(),
+            queued: member.client.queued(),
         })
     }
 
     /// The reason for which the server at this place is left out, if it is.
     pub(crate) fn reason(&self, index: usize) -> Option<Arc<str>> {
         self.members.get(index)?.reason.clone()
+    }
+
+    /// Takes the requests that the server at this place has failed, with the last error.
+    pub(crate) fn take_failed(&mut self, index: usize) -> Option<(u64, UpstreamError)> {
+        self.members.get_mut(index)?.failed.take()
     }
 
     /// Takes the number of requests retried on another server since the last call.
@@ -290,6 +301,8 @@ impl UpstreamGroup {
         let member = index.and_then(|index| self.members.get_mut(index));
         let server = member.map(|member| {
             member.is_failing = true;
+            let before = member.failed.take().map_or(0, |(count, _)| count);
+            member.failed = Some((before + 1, error.clone()));
             member.address
         });
         let report = self.options.faults.failed(now, server);

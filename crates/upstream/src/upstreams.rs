@@ -212,6 +212,11 @@ impl Upstreams {
         self.current.as_ref()?.reason(index)
     }
 
+    /// Takes the requests that the server at this place among them has failed, with the last error.
+    pub fn take_failed(&mut self, index: usize) -> Option<(u64, UpstreamError)> {
+        self.current.as_mut()?.take_failed(index)
+    }
+
     /// Figures of now, and of what has happened since this was called last.
     ///
     /// Shape: `head` gets the place of a server, and for how long a request to it waited for the

@@ -7,7 +7,7 @@ use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
 use super::{EdgeLoop, Message, http2_figures, upstream_figures};
 use crate::ids::Requested;
-use crate::metrics::{Histogram, figure};
+use crate::metrics::{Histogram, UpstreamCells, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
 use dwell_evloop::{Context, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
@@ -306,6 +306,8 @@ impl EdgeLoop {
         if config.upstream.url != before.upstream.url {
             let heads = self.metrics.upstream_heads.iter();
             heads.for_each(Histogram::clear);
+            let details = self.metrics.upstream_details.iter();
+            details.for_each(UpstreamCells::forget_failures);
         }
         self.cache.turn_to(context, settings);
         self.hints.turn_to(context, &settings.memcached);

@@ -29,9 +29,15 @@ pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
             ServerState::Down
         };
         details.outstanding.set(figure(status.outstanding));
+        details.queued.set(figure(status.queued));
         if cell.state() != state {
             cell.set(state);
             details.set_reason(upstreams.reason(index));
+        }
+    }
+    for (index, details) in metrics.upstream_details.iter().enumerate() {
+        if let Some((count, error)) = upstreams.take_failed(index) {
+            details.failed(count, error.to_string().into());
         }
     }
 }

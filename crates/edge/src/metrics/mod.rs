@@ -208,6 +208,19 @@ impl Metrics {
             .collect()
     }
 
+    /// One total for each of the application's servers, of all loops.
+    pub(crate) fn by_upstream<C: Cell>(
+        &self,
+        of: fn(&UpstreamCells) -> &C,
+    ) -> Vec<(String, C::Total)> {
+        let details = self.upstream_details().into_iter();
+        let total = |(name, of_loops): (String, Vec<(ServerState, &UpstreamCells)>)| {
+            let cells: Vec<&C> = of_loops.iter().map(|(_, cells)| of(cells)).collect();
+            (name, C::total(&cells))
+        };
+        details.map(total).collect()
+    }
+
     /// Times to first byte of the application's servers, in the same order.
     pub(crate) fn upstream_heads(&self) -> Vec<(String, HistogramSum)> {
         let names = Arc::clone(&self.lock_upstreams());

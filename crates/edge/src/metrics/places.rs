@@ -66,30 +66,64 @@ pub(crate) struct ListenerCells {
 pub(crate) struct UpstreamCells {
     /// Requests in progress or waiting.
     pub(crate) outstanding: Gauge,
+    /// Requests that wait for a connection.
+    pub(crate) queued: Gauge,
+    /// Requests that it failed, and that no other server answered.
+    pub(crate) failures: Counter,
     /// The reason for which it is left out.
     reason: Mutex<Option<Arc<str>>>,
+    /// The error of the last failure.
+    last_error: Mutex<Option<Arc<str>>>,
 }
 
 impl UpstreamCells {
     /// Sets the reason for which the server is left out.
     pub(crate) fn set_reason(&self, reason: Option<Arc<str>>) {
-        *self.lock() = reason;
+        *lock(&self.reason) = reason;
     }
 
     /// The reason for which the server is left out, if it is.
     pub(crate) fn reason(&self) -> Option<Arc<str>> {
-        self.lock().clone()
+        lock(&self.reason).clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        // Replaced in one step, so a panicking thread leaves it whole.
-        self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts requests that the server has failed, the last one with this error.
+    pub(crate) fn failed(&self, count: u64, error: Arc<str>) {
+        self.failures.add(count);
+        *lock(&self.last_error) = Some(error);
     }
+
+    /// Forgets all failures: another server has this place.
+    pub(crate) fn forget_failures(&self) {
+        self.failures.set(0);
+        *lock(&self.last_error) = None;
+    }
+
+    /// The error of the last failure, if there was one.
+    pub(crate) fn last_error(&self) -> Option<Arc<str>> {
+        lock(&self.last_error).clone()
+    }
+}
+
+fn lock(text: &Mutex<Option<Arc<str>>>) -> MutexGuard<'_, Option<Arc<str>>> {
+    // Replaced in one step, so a panicking thread leaves it whole.
+    text.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_server_at_a_place_has_none_of_the_failures_before() {
+        let cells = UpstreamCells::default();
+        cells.failed(2, "one".into());
+        cells.failed(1, "other".into());
+        let seen = || (cells.failures.value(), cells.last_error());
+        assert_eq!(seen(), (3, Some("other".into())));
+        cells.forget_failures();
+        assert_eq!(seen(), (0, None));
+    }
 
     #[test]
     fn a_name_keeps_its_place_and_places_are_bounded() {

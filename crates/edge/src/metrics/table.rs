@@ -321,6 +321,12 @@ metrics! {
     "dwell_upstream_server_up": By<Server, Gauge> =
         "1 if the server is in use, 0 if it is left out for its failures"
         => |of| ups(of.metrics.upstreams());
+    "dwell_upstream_server_queued": By<Server, Gauge> =
+        "Requests that wait for a connection to the server"
+        => |of| of.metrics.by_upstream(|cells| &cells.queued);
+    "dwell_upstream_server_failures": By<Server, Counter> =
+        "Requests that the server failed, and that no other server answered"
+        => |of| of.metrics.by_upstream(|cells| &cells.failures);
     "dwell_upstream_head_duration": By<Server, Histogram> [Seconds] =
         "Time from a request sent to the header section of its response"
         => |of| of.metrics.upstream_heads();

@@ -132,14 +132,9 @@ impl EdgeServer {
         let now = Moment::now();
         let metrics = metrics_of(&config, loops, now.unix);
         let access = start_logs(&config, loops, &metrics)?;
-        let service = store::service(
-            &config,
-            limits,
-            Box::new(Inboxes(everyone.clone())),
-            &metrics,
-            now,
-            predecessor.as_ref().is_some_and(Predecessor::has_store),
-        )?;
+        let has_store = predecessor.as_ref().is_some_and(Predecessor::has_store);
+        let inboxes = Box::new(Inboxes(everyone.clone()));
+        let service = store::service(&config, limits, inboxes, &metrics, now, has_store)?;
         if let Some(service) = &service {
             service.listens(std::mem::take(&mut bound.store_at));
         }

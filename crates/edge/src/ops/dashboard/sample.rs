@@ -145,6 +145,11 @@ struct UpstreamSample {
     /// The reason that one of these has.
     reason: Option<String>,
     outstanding: i64,
+    /// Requests that wait for a connection.
+    queued: i64,
+    /// Requests that it failed, and the error of the last one.
+    failures: u64,
+    last_error: Option<String>,
 }
 
 /// Figures of one route; outcomes and classes without any are left out.
@@ -327,6 +332,15 @@ fn upstreams(metrics: &Metrics) -> Vec<UpstreamSample> {
                 .iter()
                 .map(|(_, cells)| cells.outstanding.value())
                 .sum(),
+            queued: of_loops.iter().map(|(_, cells)| cells.queued.value()).sum(),
+            failures: of_loops
+                .iter()
+                .map(|(_, cells)| cells.failures.value())
+                .sum(),
+            last_error: of_loops
+                .iter()
+                .find_map(|(_, cells)| cells.last_error())
+                .map(|error| error.to_string()),
         }
     });
     samples.collect()

@@ -280,8 +280,17 @@ function showCache(sample, now) {
   at("cache-note").textContent = cacheNote(sample, now);
 }
 /** A server of the application; while it is left out, with the reason. */
-function serverRows({ name, state, head, left_out: out, reason, outstanding }, loops) {
-  if (out === 0) return [[name, head === null ? state : latency(head)]];
+function serverRows(server, loops) {
+  const { name, state, head, left_out: out, reason, outstanding, queued, failures } = server;
+  if (out === 0) {
+    const queue = queued > 0 ? `${some(queued, "request")} in the queue` : "";
+    const last = failures > 0 ? `${some(failures, "failure")}, the last: ${server.last_error}` : "";
+    const more = [queue, last].filter(Boolean).join("; ");
+    return [
+      [name, head === null ? state : latency(head)],
+      ...(more ? [[more, "", null, "reason"]] : []),
+    ];
+  }
   const part = out < loops ? ` by ${out} of ${some(loops, "event loop")}` : "";
   const rest = outstanding > 0 ? `; ${some(outstanding, "request")} in progress` : "";
   return [
