@@ -322,6 +322,29 @@ impl Connection {
         }
     }
 
+    /// Takes the operations of reads of keys that are waited for; their replies change nothing.
+    pub(crate) fn take_reads(&mut self, reads: &mut Vec<(Arc<[u8]>, Operation)>) {
+        for Owed {
+            flight, deadline, ..
+        } in &mut self.in_flight
+        {
+            let deadline = flight
+                .operation_deadline()
+                .map_or(*deadline, |end| end.min(*deadline));
+            if let Flight::Get {
+                tag,
+                again: Some(name),
+                ..
+            } = flight
+            {
+                let (tag, name) = (*tag, (**name).into());
+                self.kept_bytes -= flight.kept_bytes();
+                flight.end();
+                reads.push((name, Operation { tag, deadline }));
+            }
+        }
+    }
+
     /// Commands without a reply.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
@@ -505,9 +528,11 @@ impl Connection {
         if let Some(step) = self.greeting {
             return Ok(Received::Greeting(step, message));
         }
-        // What waits in the stream is the end of all that it was given.
+        // What waits in the stream is the end of all that it was given. A server may refuse a
+        // command by its beginning.
         let unwritten = self.peer.stream.unsealed_bytes() as u64;
-        let is_written = |owed: &Owed| owed.end + unwritten <= self.given;
+        let is_error = matches!(message, Message::Value(Value::Error(_)));
+        let is_written = |owed: &Owed| owed.end + unwritten <= self.given || is_error;
         if !self.in_flight.front().is_some_and(is_written) {
             return Err(Failure::Protocol);
         }

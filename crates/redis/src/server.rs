@@ -29,8 +29,9 @@ pub(crate) struct Server {
     /// replied.
     left: Option<Link>,
     pub(crate) waits: Waits,
-    /// Operations that fail with the next flush: there was no connection for them.
-    failed: Vec<u64>,
+    /// Operations that fail with the next flush. Where no failure is given, there was no connection
+    /// for them.
+    failed: Vec<(u64, Option<Failure>)>,
 }
 
 /// One of the deadlines and connections of a server.
@@ -159,8 +160,7 @@ impl Server {
     }
 
     /// Goes on at another place, where its name leads now. What was sent is answered at the place
-    /// before; reads that register a key are made anew, and so are those of every key that is
-    /// waited for.
+    /// before, unless that is left for a third one; reads of keys that are waited for are made anew.
     pub(crate) fn move_to(
         &mut self,
         context: &mut Context,
@@ -169,14 +169,25 @@ impl Server {
         shared: &mut Shared,
     ) {
         let (waits, failed) = (&mut self.waits, &mut self.failed);
-        let mut sink = |_: &mut Context, completion: Completion<'_>| failed.push(completion.tag);
-        for (link, is_tracked) in [(Some(&mut self.tracked), true), (self.left.as_mut(), false)] {
+        let mut sink = |_: &mut Context, completion: Completion<'_>| {
+            let failure = match completion.outcome {
+                Outcome::Failed(failure) => Some(failure),
+                _ => None,
+            };
+            failed.push((completion.tag, failure));
+        };
+        // Reads that the tracking connection owes are made on the other one. What the place before
+        // owes may have been executed.
+        let left = self.left.as_mut();
+        for (link, is_tracked, failure) in [
+            (Some(&mut self.tracked), true, Failure::Refused),
+            (left, false, Failure::Closed),
+        ] {
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
                 waits.happens(context, is_tracked, event, shared, &mut sink)
             };
             if let Some(link) = link {
-                // Reads that it owes are made on the other connection.
-                link.end(context, Failure::Refused, options, &mut on);
+                link.end(context, failure, options, &mut on);
                 link.give_up(context);
             }
         }
@@ -190,8 +201,13 @@ impl Server {
         let index = turns[usize::from(self.plain.index() == turns[0])];
         let place = (endpoint.clone(), index);
         self.left = self.plain.leave_for(context, place, options);
+        if let Some(left) = &mut self.left {
+            // A value from there could be older than what is read at the new place before it comes.
+            left.take_reads(&mut self.waits.unread);
+        }
         if let Some(cluster) = &mut shared.cluster {
             cluster.failed(self.index, "the server has another address");
+            cluster.left(self.index);
         }
         let address = self.address().and(match endpoint {
             Endpoint::Tcp(address) => Some(address),
@@ -212,8 +228,6 @@ impl Server {
 
     /// Drops the connection to the place before if it owes nothing.
     fn follow_left(&mut self, context: &mut Context) {
-        // That server has no part in what is done here.
-        self.waits.is_demoted = false;
         if let Some(mut left) = self.left.take_if(|left| left.in_flight() == 0) {
             left.close(context);
             left.give_up(context);
@@ -284,7 +298,7 @@ impl Server {
         let is_taken = self.plain.ensure(context, options)
             && (self.plain).push(context, flight, options, |wire| command(wire, arguments))?;
         if !is_taken {
-            self.failed.extend(tag);
+            self.fail(tag);
         }
         Ok(())
     }
@@ -314,8 +328,13 @@ impl Server {
             Ok(false)
         };
         if is_taken != Ok(true) {
-            self.failed.extend(tag);
+            self.fail(tag);
         }
+    }
+
+    /// Has an operation fail for which there was no connection.
+    fn fail(&mut self, tag: Option<u64>) {
+        self.failed.extend(tag.map(|tag| (tag, None)));
     }
 
     /// Asks for the topology of the cluster; false if there is no connection.
@@ -385,12 +404,15 @@ impl Server {
     ) {
         for (key, operation) in std::mem::take(&mut self.waits.unread) {
             let read = (&*key, operation);
-            if self.read_untracked(context, options, shared, read).is_err() {
-                self.failed.push(operation.tag);
+            if operation.deadline <= context.now() {
+                self.failed.push((operation.tag, Some(Failure::Timeout)));
+            } else if self.read_untracked(context, options, shared, read).is_err() {
+                self.failed.push((operation.tag, None));
             }
         }
-        for tag in std::mem::take(&mut self.failed) {
-            let outcome = Outcome::Failed(self.plain.last_failure().unwrap_or(FAILED_AT_ONCE));
+        for (tag, failure) in std::mem::take(&mut self.failed) {
+            let failure = failure.or(self.plain.last_failure());
+            let outcome = Outcome::Failed(failure.unwrap_or(FAILED_AT_ONCE));
             sink(context, Completion { tag, outcome });
         }
         self.read_changed(context, options, shared);
@@ -463,10 +485,12 @@ impl Server {
         let waits = &mut self.waits;
         let (_, part) = Part::of(token);
         if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
+            let known = waits.known();
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
                 waits.happens(context, false, event, shared, sink)
             };
             left.ready(context, token, readiness, options, &mut on);
+            waits.keep(known);
             return self.follow_left(context);
         }
         let (link, other) = match part {
@@ -541,11 +565,13 @@ impl Server {
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
         let (waits, (_, part)) = (&mut self.waits, Part::of(token));
+        let known = waits.known();
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, part == Part::Tracked, event, shared, sink)
         };
         if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
             left.expired(context, token, options, &mut on);
+            waits.keep(known);
             return self.follow_left(context);
         }
         self.tracked.follow(self.plain.primary_if_up());

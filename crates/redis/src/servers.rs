@@ -118,15 +118,19 @@ impl Servers {
         }
     }
 
-    /// Has the first servers of a cluster be where their names lead now. A primary that is up stays
-    /// where it is: the cluster tells where it goes.
+    /// Has the first servers of a cluster be where their names lead now: those that are elsewhere,
+    /// or that do not reply. Primaries stay where they are while one of them is up: the cluster
+    /// tells where they go.
     fn follow_names(&mut self, context: &mut Context) {
         for index in 0..self.seeds {
             let server = &self.all[index];
             let is_named = server.address().is_some_and(|it| self.named.contains(&it));
+            let has_failed = !server.plain.is_up() && server.plain.last_failure().is_some();
             let primaries = self.shared.cluster.as_ref().map(Cluster::primaries);
-            let is_primary = primaries.is_some_and(|it| it.contains(&index));
-            if is_named || is_primary && server.plain.is_up() {
+            let primaries = primaries.unwrap_or_default();
+            let is_primary = primaries.contains(&index);
+            let is_told = || primaries.iter().any(|it| self.all[*it].plain.is_up());
+            if is_named && !has_failed || is_primary && is_told() {
                 continue;
             }
             let is_at = |address: &SocketAddr| {

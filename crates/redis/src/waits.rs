@@ -50,6 +50,10 @@ pub(crate) struct Waits {
     pub(crate) idle_since: Option<Instant>,
 }
 
+/// What the replies of writes have told of a server: whether, and until when, it is a replica that
+/// is left, and the option of writes that it takes.
+type KnownOfWrites = (bool, Option<Instant>, SwapOption);
+
 /// The part of a server in a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
@@ -89,6 +93,16 @@ impl Waits {
             unread: std::mem::take(&mut self.unread),
             ..Self::new(self.server, address, options)
         };
+    }
+
+    /// What the replies of writes have told of the server.
+    pub(crate) fn known(&self) -> KnownOfWrites {
+        (self.is_demoted, self.demoted_until, self.swap_option)
+    }
+
+    /// Goes on with what was known, after replies of another server.
+    pub(crate) fn keep(&mut self, known: KnownOfWrites) {
+        (self.is_demoted, self.demoted_until, self.swap_option) = known;
     }
 
     /// Returns true of a server that is one of its cluster no more.

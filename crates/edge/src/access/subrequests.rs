@@ -99,9 +99,9 @@ impl AuthSubrequests {
         self.records.get(subrequest).is_some()
     }
 
-    /// A request that waits for the response to a subrequest.
-    pub(crate) fn waiting_for(&self, subrequest: SubrequestId) -> Option<PollId> {
-        self.records.get(subrequest)?.waiting.first().copied()
+    /// The requests that wait for the response to a subrequest, with those that have gone meanwhile.
+    pub(crate) fn waiting_for(&self, subrequest: SubrequestId) -> &[PollId] {
+        self.records.get(subrequest).map_or(&[], |it| &it.waiting)
     }
 
     /// Ends a subrequest that has its response.

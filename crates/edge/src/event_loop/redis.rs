@@ -2,11 +2,12 @@
 
 use super::TokenEvent;
 use super::cache::FILL;
+use super::tokens::LEFT;
 use crate::ids::CacheOperation;
 use crate::metrics::{LoopMetrics, ServerState, add_handshakes};
 use crate::polls::{Polls, Valued};
 use dwell_engine::Http;
-use dwell_evloop::{Context, Id, Token};
+use dwell_evloop::{Context, Id, Readiness, Token};
 use dwell_redis::{
     Client, ClusterStatus, Completion, Endpoint, Failure, Outcome, SetCondition, SetOptions,
     Status, Tracking,
@@ -79,6 +80,8 @@ impl RedisCache {
         if self.server != *endpoint {
             self.server = endpoint.clone();
             self.client.turn_to(context, endpoint);
+            // What has to be asked again is asked at the end of the next turn.
+            context.again(LEFT, Readiness::default());
         }
     }
 

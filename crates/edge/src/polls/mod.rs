@@ -341,8 +341,8 @@ impl Polls {
 
     /// The prefix of the route that a subrequest for access is for.
     pub(crate) fn route_of_subrequest(&self, subrequest: SubrequestId) -> Option<&str> {
-        let poll = self.gate.subrequests.waiting_for(subrequest)?;
-        let poll = self.waiters.polls().get(poll)?;
+        let mut waiting = self.gate.subrequests.waiting_for(subrequest).iter();
+        let poll = waiting.find_map(|poll| self.waiters.polls().get(*poll))?;
         Some(&self.routes.get(poll.route).prefix)
     }
 

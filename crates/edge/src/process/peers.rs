@@ -6,11 +6,12 @@ use super::outward;
 use super::plans::upstream_plan;
 use super::redis::{RedisServer, redis_at_start};
 use super::reload::FoundServers;
+use crate::access::Access;
 use crate::config::Config;
 use crate::descriptors::Descriptors;
+use crate::event_loop::Settings;
 use dwell_memcache::on_loop::ServerOptions;
 use dwell_upstream::UpstreamPlan;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The servers, with resolved names.
@@ -50,9 +51,17 @@ impl Peers {
         })
     }
 
-    /// The addresses of the memcached servers, in the order of the configuration.
-    pub(super) fn memcached_addresses(&self) -> Vec<SocketAddr> {
-        self.memcached.iter().map(|server| server.address).collect()
+    /// The settings that the loops begin with.
+    pub(super) fn settings(&self, config: &Arc<Config>, access: &Arc<Access>) -> Settings {
+        let memcached = self.memcached.iter().map(|server| server.address);
+        Settings {
+            config: Arc::clone(config),
+            upstream: self.upstream.clone(),
+            memcached: memcached.collect(),
+            redis: self.redis.as_ref().map(|redis| redis.endpoint.clone()),
+            access: Some(Arc::clone(access)),
+            ..Settings::default()
+        }
     }
 }
 

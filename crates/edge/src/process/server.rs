@@ -139,14 +139,7 @@ impl EdgeServer {
             service.listens(std::mem::take(&mut bound.store_at));
         }
         let peers = Peers::find(&config, loops, &descriptors)?;
-        let settings = Settings {
-            config: Arc::clone(&config),
-            upstream: peers.upstream.clone(),
-            memcached: peers.memcached_addresses(),
-            redis: peers.redis.as_ref().map(|redis| redis.endpoint.clone()),
-            access: Some(Arc::clone(&gate)),
-            ..Settings::default()
-        };
+        let settings = peers.settings(&config, &gate);
         let parts = LoopParts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             room_log: Arc::default(),

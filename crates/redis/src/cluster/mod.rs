@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     asked_at: Option<Instant>,
     /// Something has changed since.
     is_wanted: bool,
+    /// A server of the map is at another address than the one that the topology has.
+    has_left: bool,
     /// Servers that were asked so far: they are asked in turn.
     turns: usize,
     interval: Duration,
@@ -78,6 +80,7 @@ impl Cluster {
             asked: None,
             asked_at: None,
             is_wanted: false,
+            has_left: false,
             turns: 0,
             interval,
             reason: None,
@@ -105,6 +108,13 @@ impl Cluster {
 
     /// Something has changed: the topology is asked for as soon as it may be.
     pub(crate) fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// A server goes on at another address: the topology that comes next is taken, also if it is
+    /// the same.
+    pub(crate) fn left(&mut self, server: usize) {
+        self.has_left |= self.primaries().contains(&server);
         self.is_wanted = true;
     }
 
@@ -192,7 +202,7 @@ impl Cluster {
             }
         }
         (self.outdated, self.epoch) = (0, self.next_epoch.or(self.epoch));
-        if self.topology() == Some(&topology) {
+        if self.topology() == Some(&topology) && !self.has_left {
             return (Told::Same, None);
         }
         (Told::Changed, Some(topology))
@@ -206,6 +216,7 @@ impl Cluster {
         places: Vec<Option<usize>>,
     ) -> Option<Map> {
         let primaries = places.iter().flatten().copied().collect();
+        self.has_left = false;
         self.map.replace(Map {
             topology,
             places,

@@ -1,8 +1,10 @@
 //! Connections that go on at another place.
 
 use super::Link;
+use crate::connection::Operation;
 use crate::{ClientOptions, Endpoint};
 use dwell_evloop::{Context, Token};
+use std::sync::Arc;
 
 impl Link {
     /// Goes on at another place, under a token with this index. Commands that were not sent go
@@ -47,6 +49,13 @@ impl Link {
             connection.forget_own();
         }
         Some(before)
+    }
+
+    /// Takes the reads of keys that are waited for, whose replies are of no use any more.
+    pub(crate) fn take_reads(&mut self, reads: &mut Vec<(Arc<[u8]>, Operation)>) {
+        if let Some(connection) = &mut self.connection {
+            connection.take_reads(reads);
+        }
     }
 
     /// Asks other Sentinels from the next connection on.

@@ -1,14 +1,30 @@
 //! Servers whose names lead elsewhere now.
 
 use crate::fakes::{Fake, Gate, all_slots, bulk, greeted};
-use crate::harness::{Harness, Server, options, with_each};
-use dwell_redis::{ClientOptions, Endpoint};
+use crate::harness::{Harness, PATIENCE, Server, options, with_each};
+use dwell_redis::{Announced, ClientOptions, Endpoint, SetOptions};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 impl Harness {
+    /// Reads a key again and again until its outcome is one that is waited for.
+    fn turn_until_get(&mut self, key: &str, is_it: impl Fn(&str) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let value = self.get(key);
+            if is_it(&value) {
+                return;
+            }
+            assert!(Instant::now() < end, "{value}");
+            // Where there is no connection, it fails at once.
+            self.event_loop
+                .turn(&mut self.app, Some(Duration::from_millis(10)))
+                .unwrap();
+        }
+    }
+
     fn turn_to(&mut self, endpoint: &Endpoint) {
         let context = self.event_loop.context();
         self.app.client.turn_to(context, endpoint);
@@ -149,6 +165,153 @@ fn a_cluster_is_asked_where_its_names_lead_unless_its_primaries_are_up() {
     is_gone.store(true, Ordering::SeqCst);
     harness.turn_until_last(7, "second");
     assert_eq!(harness.get("a"), "second");
+}
+
+#[test]
+fn a_seed_that_does_not_reply_gives_its_place_to_another_name() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = nobody.local_addr().unwrap();
+    drop(nobody);
+    let second = server_of("second");
+    // The names of all others had no address at the start.
+    let mut harness = Harness::of(Endpoint::Cluster(vec![dead]), options());
+    harness.app.client.wait(b"a", 7);
+    harness.turn_to(&Endpoint::Cluster(vec![dead, second.address]));
+    harness.turn_until_last(7, "second");
+}
+
+/// A primary of half of the slots; the other one has the other half.
+struct Half {
+    /// The lower half of the slots.
+    is_lower: bool,
+    other: Arc<OnceLock<SocketAddr>>,
+    is_gone: Arc<AtomicBool>,
+    /// Questions for the topology.
+    asked: Arc<AtomicUsize>,
+}
+
+impl Half {
+    fn start(self, value: &'static str) -> Fake {
+        Fake::start(move |words, address| {
+            if self.is_gone.load(Ordering::SeqCst) {
+                // It is no protocol, so the connection ends.
+                return "gone\r\n".to_owned();
+            }
+            greeted(words, "master").unwrap_or_else(|| match words {
+                "CLUSTER SLOTS" => {
+                    self.asked.fetch_add(1, Ordering::SeqCst);
+                    let other = *self.other.get().unwrap();
+                    let (lower, upper) = if self.is_lower {
+                        (address, other)
+                    } else {
+                        (other, address)
+                    };
+                    let half = |first: u16, last: u16, of: SocketAddr| {
+                        let (host, port) = (bulk(&of.ip().to_string()), of.port());
+                        format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n{host}:{port}\r\n")
+                    };
+                    let halves = half(0, 8191, lower) + &half(8192, 16383, upper);
+                    format!("*2\r\n{halves}")
+                }
+                _ if words.starts_with("CLUSTER") => "-ERR unknown\r\n".to_owned(),
+                _ => bulk(value),
+            })
+        })
+    }
+}
+
+#[test]
+fn a_primary_that_is_down_for_a_while_stays_where_the_cluster_has_it() {
+    let quick = ClientOptions {
+        topology_interval: Duration::from_millis(20),
+        timeout: Duration::from_millis(500),
+        ..options()
+    };
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let places: [Arc<OnceLock<SocketAddr>>; 2] = Default::default();
+    let half = |is_lower: bool, is_gone: &Arc<AtomicBool>| Half {
+        is_lower,
+        other: Arc::clone(&places[usize::from(is_lower)]),
+        is_gone: Arc::clone(is_gone),
+        asked: Arc::clone(&asked),
+    };
+    // The slot of `a` is 15495, that of `b` 3300.
+    let upper = half(false, &is_gone).start("of the upper half");
+    let lower = half(true, &Arc::default()).start("of the lower half");
+    places[0].set(lower.address).unwrap();
+    places[1].set(upper.address).unwrap();
+    let elsewhere = server_of("elsewhere");
+    let named = vec![upper.address, lower.address];
+    let mut harness = Harness::of(Endpoint::Cluster(named), quick);
+    harness.app.client.wait(b"a", 7);
+    harness.turn_until_last(7, "of the upper half");
+    harness.turn_until(|app| app.client.cluster().is_some_and(|it| it.primaries == 2));
+    let named = vec![elsewhere.address, lower.address];
+    harness.turn_to(&Endpoint::Cluster(named));
+    is_gone.store(true, Ordering::SeqCst);
+    harness.turn_until_get("a", |value| value.starts_with("Failed"));
+    let questions = asked.load(Ordering::SeqCst);
+    harness.turn_until(|_| asked.load(Ordering::SeqCst) > questions + 3);
+    assert_eq!(harness.get("b"), "of the lower half");
+    is_gone.store(false, Ordering::SeqCst);
+    harness.turn_until_get("a", |value| value == "of the upper half");
+    assert_eq!(elsewhere.open.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn what_a_place_owes_that_is_left_twice_may_have_been_done() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (gate, counted) = (Gate::default(), Arc::clone(&asked));
+    let may_reply = gate.clone();
+    let before = Fake::start(move |words, _| {
+        greeted(words, "master").unwrap_or_else(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            may_reply.wait();
+            bulk("before")
+        })
+    });
+    let [between, after] = ["between", "after"].map(server_of);
+    let mut harness = Harness::of(Endpoint::Tcp(before.address), options());
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    let set = SetOptions::default();
+    client.set(context, b"a", b"x", set, 1).unwrap();
+    harness.turn_until(|_| asked.load(Ordering::SeqCst) == 1);
+    harness.turn_to(&Endpoint::Tcp(between.address));
+    harness.turn_to(&Endpoint::Tcp(after.address));
+    harness.turn_until(|app| app.last(1) == Some("Failed(Closed)"));
+    assert_eq!(harness.get("a"), "after");
+    gate.open();
+}
+
+#[test]
+fn an_older_value_of_a_key_that_is_waited_for_is_not_told_after_a_newer_one() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (gate, counted) = (Gate::default(), Arc::clone(&asked));
+    let may_reply = gate.clone();
+    let before = Fake::start(move |words, _| {
+        greeted(words, "master").unwrap_or_else(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            may_reply.wait();
+            bulk("before")
+        })
+    });
+    let after = server_of("after");
+    let untracked = ClientOptions {
+        announced: Announced::Nothing,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Tcp(before.address), untracked);
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.wait(b"a", 7);
+    client.read(context, b"a", 2).unwrap();
+    harness.turn_until(|_| asked.load(Ordering::SeqCst) > 0);
+    harness.turn_to(&Endpoint::Tcp(after.address));
+    harness.turn_until(|app| app.last(2).is_some());
+    assert_eq!(harness.app.last(2), Some("after"));
+    gate.open();
+    harness.turn_until(|_| before.open.load(Ordering::SeqCst) == 0);
+    assert_eq!(harness.app.count(2), 1);
 }
 
 #[test]

@@ -175,7 +175,9 @@ fn the_tracking_connection_ends_some_time_after_the_last_wait_and_comes_back() {
     let is_idle = |harness: &Harness| harness.app.client.status().tracking == Tracking::Idle;
     while !both.iter().all(|(_, harness)| is_idle(harness)) {
         assert!(Instant::now() < end);
-        both.iter_mut().for_each(|(_, harness)| harness.turn());
+        for (_, harness) in &mut both {
+            harness.turn();
+        }
     }
     for (server, harness) in &mut both {
         let mut other = server.other();
