@@ -138,16 +138,16 @@ OLD_COMMENTS = {
     "cli": 11,
     "dwell": 1,
     "edge": 187,
-    "engine": 85,
+    "engine": 84,
     "evloop": 30,
-    "memcache": 39,
+    "memcache": 38,
     "proto": 17,
-    "redis": 52,
+    "redis": 29,
     "store": 35,
     "store_server": 8,
     "timers": 26,
     "tls": 14,
-    "upstream": 23,
+    "upstream": 15,
 }
 
 

@@ -349,7 +349,7 @@ impl Client {
         self.servers.sweep(|tracking| tracking != Tracking::On);
     }
 
-    /// Adds the reads of keys that have changed, as many as may be under way;
+    /// Adds the reads of keys that have changed, as many as may be in progress;
     /// [`flush`](Self::flush) does so, too. A caller that begins with it has them sent before its
     /// own.
     pub fn read_changed(&mut self, context: &mut Context) {

@@ -1,4 +1,4 @@
-//! One pipelined connection: the commands under way, and the deadline of their replies.
+//! One pipelined connection: the commands in progress, and the deadline of their replies.
 
 use crate::Failure;
 use crate::cluster::Repeat;

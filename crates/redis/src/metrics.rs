@@ -56,7 +56,7 @@ labels! {
 labels! {
     /// Reason to read every key that is waited for.
     pub ResyncReason, "reason":
-    /// The tracking connection was made anew.
+    /// The tracking connection was made again.
     Connected = "connected",
     /// The server has invalidated everything.
     Flushed = "flushed",

@@ -132,7 +132,7 @@ pub(crate) fn held_back(keys: usize) -> Duration {
 const HELD_BACK_MIN: Duration = Duration::from_millis(250);
 /// The share of each key in them: 20,000 keys are read in a second.
 const HELD_BACK_EACH: Duration = Duration::from_micros(50);
-/// Reads under way at most: the others follow their replies.
+/// Reads in progress at most: the others follow their replies.
 const READS_AT_ONCE: usize = 2048;
 /// Reads by which a server that has refused is tried again.
 const READS_AFTER_REFUSAL: usize = 16;

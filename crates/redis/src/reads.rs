@@ -40,8 +40,8 @@ pub(crate) fn send_read(
     Ok(())
 }
 
-/// Adds the reads of keys that are to be read again, as many as may be under way. They have room of
-/// their own, so that a flood of lookups leaves them theirs.
+/// Adds the reads of keys that are to be read again, as many as may be in progress. They have room
+/// of their own, so that a flood of lookups leaves them theirs.
 pub(crate) fn send_rereads(
     (plain, tracked): (&mut Link, &mut Link),
     (waits, shared): (&mut Waits, &mut Shared),

@@ -29,8 +29,7 @@ pub(crate) struct Server {
     /// replied.
     left: Option<Link>,
     pub(crate) waits: Waits,
-    /// Operations that fail with the next flush. Where no failure is given, there was no connection
-    /// for them.
+    /// Operations that fail with the next flush. Those without a failure had no connection.
     failed: Vec<(u64, Option<Failure>)>,
 }
 
@@ -159,8 +158,9 @@ impl Server {
         self.endpoint = endpoint;
     }
 
-    /// Goes on at another place, where its name leads now. What was sent is answered at the place
-    /// before, unless that is left for a third one; reads of keys that are waited for are made anew.
+    /// Goes on at another place, where its name leads now. The place before answers the commands
+    /// that it was sent, unless a third place follows; reads of keys that are waited for are made
+    /// again.
     pub(crate) fn move_to(
         &mut self,
         context: &mut Context,
@@ -433,7 +433,7 @@ impl Server {
         self.plain.is_up() || self.tracked.is_up()
     }
 
-    /// Adds the reads of keys that have changed, as many as may be under way.
+    /// Adds the reads of keys that have changed, as many as may be in progress.
     pub(crate) fn read_changed(
         &mut self,
         context: &mut Context,

@@ -176,7 +176,7 @@ impl Servers {
         self.read_for(context, key, Operation { tag, deadline })
     }
 
-    /// Asks for a value for an operation that may have been under way for some time.
+    /// Asks for a value for an operation that may have been in progress for some time.
     fn read_for(
         &mut self,
         context: &mut Context,

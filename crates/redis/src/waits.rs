@@ -40,7 +40,7 @@ pub(crate) struct Waits {
     pub(crate) unread: Vec<(Arc<[u8]>, Operation)>,
     /// The server has become a replica: its address may lead to another one now.
     pub(crate) is_demoted: bool,
-    /// The time until which its connections are not made anew for that.
+    /// The time until which its connections are not made again for that.
     demoted_until: Option<Instant>,
     /// The option of writes that the server is known, or taken, to know.
     pub(crate) swap_option: SwapOption,
@@ -50,8 +50,8 @@ pub(crate) struct Waits {
     pub(crate) idle_since: Option<Instant>,
 }
 
-/// What the replies of writes have told of a server: whether, and until when, it is a replica that
-/// is left, and the option of writes that it takes.
+/// The state of a server by the replies to writes: whether, and until when, it is a replica that is
+/// left, and the option of writes that it takes.
 type KnownOfWrites = (bool, Option<Instant>, SwapOption);
 
 /// The part of a server in a cluster.
@@ -95,7 +95,7 @@ impl Waits {
         };
     }
 
-    /// What the replies of writes have told of the server.
+    /// The state of the server by the replies to writes.
     pub(crate) fn known(&self) -> KnownOfWrites {
         (self.is_demoted, self.demoted_until, self.swap_option)
     }

@@ -1,4 +1,4 @@
-//! Connections of a run that break TLS, those under way and those to come.
+//! Connections of a run that break TLS, those in progress and those to come.
 
 use crate::keys::Broken;
 use crate::tls::{Intruder, Intrusion, TlsFault};
@@ -36,12 +36,12 @@ impl Intrusions {
         self.flooded_until
     }
 
-    /// Returns true if none is under way.
+    /// Returns true if none is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.intruders.is_empty()
     }
 
-    /// Ends those under way, as the process they are connected to has ended.
+    /// Ends those in progress, as the process they are connected to has ended.
     pub(crate) fn cut(&mut self) {
         self.intruders.clear();
     }

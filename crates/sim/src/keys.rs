@@ -162,7 +162,7 @@ impl Key {
     }
 
     /// The command of this state was refused: nothing may be read of it, and those before and
-    /// behind it follow one another. Commands that were sent behind it may still be under way.
+    /// behind it follow one another. Commands that were sent behind it may still be in progress.
     pub(crate) fn refuse(&mut self, state: usize) {
         self.states[state].is_refused = true;
         while self.states[self.newest].is_refused {

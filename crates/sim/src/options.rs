@@ -39,7 +39,7 @@ pub enum Fault {
     Stall,
     /// The wall clock is set.
     Wall,
-    /// Connections of writers are reset, with commands under way.
+    /// Connections of writers are reset, with commands in progress.
     WriterReset,
     /// The application takes up to three seconds.
     AppSlow,

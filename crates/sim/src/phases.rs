@@ -58,7 +58,7 @@ fn told(options: &Options) -> Duration {
     TOLD + interval.unwrap_or_default()
 }
 
-/// Reads of a loop that may be under way in a simulation (`lookups/reads.rs` of the edge).
+/// Reads of a loop that may be in progress in a simulation (`lookups/reads.rs` of the edge).
 const READS_AT_ONCE: usize = 3;
 
 /// Turns that loops need to look at keys in memcached for so long: one to ask, two for what each

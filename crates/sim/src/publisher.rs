@@ -30,7 +30,7 @@ pub(crate) struct Publisher {
     is_remote: bool,
 }
 
-/// A request under way.
+/// A request in progress.
 struct Pending {
     key: usize,
     /// The states before and after it, where it is known as it is sent what they are.
@@ -77,7 +77,7 @@ impl Publisher {
         self.orders.is_empty() && self.is_clear()
     }
 
-    /// Returns true if no request is under way.
+    /// Returns true if no request is in progress.
     pub(crate) fn is_clear(&self) -> bool {
         self.pending.is_none()
     }
@@ -87,7 +87,7 @@ impl Publisher {
         self.back_at
     }
 
-    /// Loses its connection; what was under way may have been done or not.
+    /// Loses its connection; what was in progress may have been done or not.
     pub(crate) fn reset(&mut self, keys: &mut [Key], now: Duration) {
         if let Some(stream) = self.stream.take() {
             stream.leave(SimStream::reset);

@@ -148,7 +148,7 @@ impl Socket {
         is_there && self.acts.is_empty() && self.owed.is_empty() && self.pings.is_empty()
     }
 
-    /// Returns true if no value of it is under way.
+    /// Returns true if no value of it is in progress.
     pub(crate) fn is_clear(&self) -> bool {
         let is_value = |owed: &Owed| matches!(owed.reply, Reply::Published(..));
         !self.owed.iter().any(is_value)

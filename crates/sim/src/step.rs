@@ -110,7 +110,7 @@ pub enum Step {
     Ask(usize, Ask),
     /// The writer of a key writes.
     Write(usize, Order),
-    /// All items are dropped, when no command is under way.
+    /// All items are dropped, when no command is in progress.
     Flush,
     /// A client leaves with a reset.
     Reset(usize),

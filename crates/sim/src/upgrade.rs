@@ -63,7 +63,7 @@ pub(crate) enum UpgradeStep {
 /// The upgrades of a run, as far as they have come.
 #[derive(Default)]
 pub(crate) struct Upgrades {
-    /// The one under way, with the moment of its next step and the frame that is to come then.
+    /// The one in progress, with the moment of its next step and the frame that is to come then.
     due: Option<(Duration, UpgradeFrame, Upgrade)>,
     /// The one that follows.
     next: Option<Upgrade>,
@@ -80,7 +80,7 @@ impl Upgrades {
         self.due = Some((now + upgrade.delay_of(frame), frame, upgrade));
     }
 
-    /// Takes the next step of the upgrade under way, if its time has come.
+    /// Takes the next step of the upgrade in progress, if its time has come.
     pub(crate) fn take_due(&mut self, now: Duration) -> Option<(UpgradeStep, Upgrade)> {
         let (_, frame, upgrade) = self.due.take_if(|(at, ..)| *at <= now)?;
         let fault = upgrade
@@ -104,7 +104,7 @@ impl Upgrades {
         self.next.take()
     }
 
-    /// The moment of the next step of the upgrade under way.
+    /// The moment of the next step of the upgrade in progress.
     pub(crate) fn due_at(&self) -> Option<Duration> {
         self.due.map(|(at, ..)| at)
     }

@@ -59,7 +59,7 @@ pub(crate) struct World {
     bounding: Bounding,
     /// Behind what uses it, so that it ends last.
     network: SimNet,
-    /// A `flush_all` waits until no command is under way.
+    /// A `flush_all` waits until no command is in progress.
     is_flush_wanted: bool,
     pub(crate) transports: Transports,
     pub(crate) intrusions: Intrusions,
@@ -311,7 +311,7 @@ impl World {
         self.servers.reads(&self.keys)
     }
 
-    /// Has all items dropped, at once or when no command is under way.
+    /// Has all items dropped, at once or when no command is in progress.
     fn drop_all(&mut self) {
         let now = self.now();
         let is_done = self.servers.flush_all(&mut self.keys, now);
@@ -559,7 +559,7 @@ impl World {
         }
     }
 
-    /// Sends `flush_all` where that is wanted, when nothing is under way.
+    /// Sends `flush_all` where that is wanted, when nothing is in progress.
     fn flush(&mut self) {
         let is_clear = self.writers.iter().all(Writer::is_clear)
             && self.followers.sockets.iter().all(Socket::is_clear)

@@ -24,7 +24,7 @@ pub(crate) struct Writer {
     back_at: Duration,
 }
 
-/// A command under way.
+/// A command in progress.
 struct Pending {
     what: What,
     sent_at: Duration,
@@ -67,7 +67,7 @@ impl Writer {
         self.orders.push_back((key, order));
     }
 
-    /// Returns true if nothing is under way or to be done.
+    /// Returns true if nothing is in progress or to be done.
     pub(crate) fn is_idle(&self) -> bool {
         self.orders.is_empty() && self.is_clear()
     }
@@ -80,12 +80,12 @@ impl Writer {
         }
     }
 
-    /// Returns true if no command is under way.
+    /// Returns true if no command is in progress.
     pub(crate) fn is_clear(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Returns true if a `flush_all` of it is under way.
+    /// Returns true if a `flush_all` of it is in progress.
     pub(crate) fn is_flushing(&self) -> bool {
         let is_flush = |pending: &Pending| matches!(pending.what, What::Flush);
         self.pending.iter().any(is_flush)
@@ -101,7 +101,7 @@ impl Writer {
         self.stream = None;
     }
 
-    /// Loses its connection; what was under way may have been done or not.
+    /// Loses its connection; what was in progress may have been done or not.
     pub(crate) fn reset(&mut self, keys: &mut [Key], now: Duration) {
         let Some(stream) = self.stream.take() else {
             return;
@@ -119,7 +119,7 @@ impl Writer {
         }
     }
 
-    /// Sends `flush_all`; no writer has a command under way.
+    /// Sends `flush_all`; no writer has a command in progress.
     pub(crate) fn flush_all(&mut self, keys: &mut [Key], now: Duration) {
         for key in keys.iter_mut() {
             key.issue(None, 0, now);

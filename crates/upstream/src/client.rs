@@ -113,7 +113,7 @@ impl Upstream {
         self.queue.len()
     }
 
-    /// Requests under way or waiting.
+    /// Requests in progress or waiting.
     pub(super) fn outstanding(&self) -> usize {
         let under_way = self.connections.len() - self.idle.len();
         under_way + self.queue.len() + self.displaced.len()

@@ -46,7 +46,7 @@ pub struct UpstreamPlan {
 
 /// The servers of the application, as one loop sees them.
 ///
-/// A request goes to the server with the fewest under way, of those that are in use. If it fails
+/// A request goes to the server with the fewest in progress, of those that are in use. If it fails
 /// there and may be sent to another, it is: to each that takes no connection, and to one more where
 /// it was sent and got no answer, since it may be the request that brings its server down.
 ///
@@ -90,7 +90,7 @@ pub struct UpstreamStatus {
     pub address: SocketAddr,
     /// True if it is in use.
     pub is_up: bool,
-    /// Requests under way or waiting.
+    /// Requests in progress or waiting.
     pub outstanding: usize,
     /// Requests that wait for a connection.
     pub queued: usize,
@@ -179,12 +179,12 @@ impl UpstreamGroup {
         }
     }
 
-    /// Returns true if nothing is under way.
+    /// Returns true if nothing is in progress.
     pub(crate) fn is_done(&self) -> bool {
         self.statuses().all(|status| status.outstanding == 0)
     }
 
-    /// Gets no more requests, and is to be done when those that are under way have ended.
+    /// Gets no more requests, and is to be done when those that are in progress have ended.
     pub(crate) fn retire(&mut self, context: &mut Context) {
         self.options.health = None;
         for member in &mut self.members {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The clients of the application that a loop has.
 ///
-/// Shape: other options make another client. Requests that are under way stay with the one that
+/// Shape: other options make another client. Requests that are in progress stay with the one that
 /// has sent them until they have ended, however long that is. Each client has token kinds of its
 /// own; should none be left for another one, the newest options wait for some.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Upstreams {
     /// The kinds that the tokens of all of them may have.
     kinds: Range<u8>,
     current: Option<UpstreamGroup>,
-    /// Have requests under way, and get no more.
+    /// Have requests in progress, and get no more.
     retired: Vec<UpstreamGroup>,
     /// The client that follows when there are kinds for it.
     next: Next,
@@ -248,7 +248,7 @@ pub struct UpstreamFigures {
     pub handshakes: HandshakeCounts,
     /// Open connections.
     pub connections: usize,
-    /// Requests under way or waiting.
+    /// Requests in progress or waiting.
     pub outstanding: usize,
     /// Requests that were sent to another server.
     pub retried: u64,

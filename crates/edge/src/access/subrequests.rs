@@ -99,7 +99,7 @@ impl AuthSubrequests {
         self.records.get(subrequest).is_some()
     }
 
-    /// The requests that wait for the response to a subrequest, with those that have gone meanwhile.
+    /// The requests that wait for the response to a subrequest, also those that have ended since.
     pub(crate) fn waiting_for(&self, subrequest: SubrequestId) -> &[PollId] {
         self.records.get(subrequest).map_or(&[], |it| &it.waiting)
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// fn line(figures: &Statistics) -> String {
 ///     let Statistics { connections, in_flight, requests, .. } = figures;
-///     format!("{connections} clients, {in_flight} of {requests} requests under way")
+///     format!("{connections} clients, {in_flight} of {requests} requests in progress")
 /// }
-/// assert_eq!(line(&Statistics::default()), "0 clients, 0 of 0 requests under way");
+/// assert_eq!(line(&Statistics::default()), "0 clients, 0 of 0 requests in progress");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]

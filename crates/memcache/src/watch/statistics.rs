@@ -62,7 +62,7 @@ impl Statistics {
         self.drop_connection(context);
     }
 
-    /// Ends the connection; the next one is to another address, whose figures begin anew.
+    /// Ends the connection; the next one is to another address, whose figures begin again.
     pub(super) fn turn_to(&mut self, context: &mut Context, address: SocketAddr) {
         self.drop_connection(context);
         self.place.address = address;

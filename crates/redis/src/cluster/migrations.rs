@@ -2,7 +2,7 @@
 //!
 //! While a slot moves, a key that the server does not have is created at the other one, and no
 //! server announces that. So a server is asked now and then which of its slots are about to move:
-//! a key of those without a value is read anew, and the server says then where it may be.
+//! a key of those without a value is read again, and the server says then where it may be.
 
 use super::slots::SLOTS;
 use dwell_proto::resp::{Message, Value};

@@ -5,7 +5,7 @@
 pub(crate) enum Hold {
     /// The server announces nothing of it.
     Unheld,
-    /// So many reads are under way; the last one's reply will be the newest value and a
+    /// So many reads are in progress; the last one's reply will be the newest value and a
     /// registration, unless it is dirty.
     Arming { reads: u32, is_dirty: bool },
     /// The server announces its next change, or has done so and the announcement is on its way.
@@ -27,9 +27,9 @@ pub(crate) enum HoldEvent {
     Deferred,
     /// The server has announced a change, in the order in which it has executed commands.
     Invalidated,
-    /// The server has announced a change at a time of its own: reads under way may be older.
+    /// The server has announced a change at a time of its own: reads in progress may be older.
     Announced,
-    /// The connection is gone, with every read under way.
+    /// The connection is gone, with every read in progress.
     Lost,
     /// A new connection: keys that are not registered are to be read.
     Touched,
@@ -87,7 +87,7 @@ impl Hold {
         }
     }
 
-    /// Reads under way.
+    /// Reads in progress.
     pub(crate) fn reads(self) -> u32 {
         match self {
             Self::Arming { reads, .. } => reads,
@@ -95,7 +95,7 @@ impl Hold {
         }
     }
 
-    /// Returns true if no read is under way.
+    /// Returns true if no read is in progress.
     pub(crate) fn is_idle(self) -> bool {
         self.reads() == 0
     }

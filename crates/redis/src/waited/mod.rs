@@ -3,13 +3,13 @@
 //! Nothing here does I/O: the client says what it has sent and heard, and takes the keys to be
 //! read. The argument that no change is lost rests on the order of one connection. A read that the
 //! server executes registers the key; the next write of the key ends the registration and puts an
-//! invalidation into the same stream. So an invalidation that arrives while a read is under way is
-//! older than the read's reply, which carries the newer value and a new registration; one that
-//! arrives when no read is under way means that the key is registered no longer.
+//! invalidation into the same stream. So an invalidation that arrives while a read is in progress
+//! is older than the read's reply, which carries the newer value and a new registration; one that
+//! arrives when no read is in progress means that the key is registered no longer.
 //!
 //! A server that announces all keys of a prefix gathers the announcements and sends them at a time
 //! of its own. Their place in the stream says nothing then, so one that arrives while a read
-//! is under way has the key read once more. A key that no prefix covers is read again and again.
+//! is in progress has the key read once more. A key that no prefix covers is read again and again.
 
 mod hold;
 mod kept;
@@ -47,7 +47,7 @@ struct Share {
     queue: VecDeque<Token>,
     /// Keys that are waited for.
     waited: usize,
-    /// Keys that the sweep under way has still to read.
+    /// Keys that the sweep in progress has still to read.
     due: usize,
     armed: usize,
     /// Keys that are read later.
@@ -91,7 +91,7 @@ struct WaitedKey {
     digest: u64,
     /// The value that was read last, while its next change is announced.
     kept: Kept,
-    /// Replies under way that may be older than a write of this client's own, of which its caller
+    /// Replies in progress that may be older than a write of this client's own, of which its caller
     /// knows already.
     old_reads: u32,
 }
@@ -134,7 +134,7 @@ impl WaitedKeys {
         self.shares.iter().map(|share| share.armed).sum()
     }
 
-    /// Returns true if no key is waited for or under way.
+    /// Returns true if no key is waited for or in progress.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -267,7 +267,7 @@ impl WaitedKeys {
     }
 
     /// Returns true of a key whose next change the server announces, or will with the reply to the
-    /// read under way.
+    /// read in progress.
     pub(crate) fn is_held(&self, token: Token) -> bool {
         let key = self.keys.get(token);
         key.is_some_and(|key| matches!(key.hold, Hold::Armed | Hold::Arming { .. }))

@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// An announcement of a change is under way.
+    /// An announcement of a change is in progress.
     fn is_told(&self) -> bool {
         let is_it = |it: &FromServer| matches!(it, FromServer::Invalidation | FromServer::Flush);
         self.gathered > Some(0) || self.stream.iter().any(is_it)
@@ -212,7 +212,7 @@ impl Model {
         }
     }
 
-    /// Lets everything under way come to its end.
+    /// Lets everything in progress come to its end.
     fn settle(&mut self) {
         self.act(Act::Connect);
         for _ in 0..4 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A kind of fault of memcached servers, which a seed has or has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemcachedFault {
-    /// A server starts anew, without its items and with its cas uniques.
+    /// A server starts again, without its items and with its cas uniques.
     Restart,
     /// A server stands still: its sockets take bytes, and nothing answers.
     Pause,
@@ -60,7 +60,7 @@ impl MemcachedFault {
 /// One thing that befalls a memcached server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemcachedAct {
-    /// It starts anew, empty. Where it `refills`, each key that was there gets its next value at
+    /// It starts again, empty. Where it `refills`, each key that was there gets its next value at
     /// once, with the cas unique that it had before.
     Restart {
         /// The keys are stored again.
@@ -95,7 +95,7 @@ pub struct MemcachedOptions {
     pub tells_deletions: bool,
     /// They count cas uniques.
     pub has_cas: bool,
-    /// A server that starts anew has another process number.
+    /// A server that starts again has another process number.
     pub has_pids: bool,
     /// The interval at which keys are looked at (`memcached.sweep_interval`).
     pub sweep_interval: Duration,

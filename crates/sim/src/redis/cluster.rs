@@ -57,7 +57,7 @@ pub enum ClusterAct {
     /// Its server ends. A replica takes over after the first time, and the server is back after
     /// the second one more.
     Failover(Lost, [Duration; 2]),
-    /// A replica takes over; the server has all values anew, and tells so, or has not.
+    /// A replica takes over; the server has all values again, and tells so, or has not.
     Takeover(Lost, bool),
     /// The slots of its server have none for so long.
     Unserved(Duration),

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A kind of fault of a Redis, which a seed has or has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RedisFault {
-    /// It starts anew, with or without its values.
+    /// It starts again, with or without its values.
     Restart,
     /// It stands still: its sockets take bytes, and nothing answers.
     Pause,

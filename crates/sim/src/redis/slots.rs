@@ -37,7 +37,7 @@ struct Takeover {
     to: usize,
     at: Duration,
     lost: Lost,
-    /// The server before has all values anew, and tells so.
+    /// The server before has all values again, and tells so.
     is_whole: bool,
 }
 

@@ -143,7 +143,7 @@ pub struct TlsOptions {
     pub clients: u64,
     /// The way in which their records are made.
     pub habits: Habits,
-    /// Handshakes that may be under way in a loop.
+    /// Handshakes that may be in progress in a loop.
     pub handshakes_max: usize,
 }
 
@@ -198,7 +198,7 @@ impl TlsOptions {
     }
 }
 
-/// Handshakes that may be under way in a loop where clients come in floods: more than all other
+/// Handshakes that may be in progress in a loop where clients come in floods: more than all other
 /// clients of a run together have.
 const FLOOD_BOUND: usize = 16;
 /// Connections of a flood.

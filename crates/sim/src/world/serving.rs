@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Has servers show a wrong certificate for a while, to connections that are made anew.
+    /// Has servers show a wrong certificate for a while, to connections that are made again.
     pub(super) fn show_wrong(&mut self, wrong: WrongCertificate) {
         let now = self.now();
         if !self.hindrances.outward.begin(wrong, now) {

@@ -164,7 +164,7 @@ impl Pair {
         }
     }
 
-    /// Every run has the bytes that were written to it, and every count is what it is anew.
+    /// Every run has the bytes that were written to it, and every count is what it is again.
     fn check(&self) -> Result<(), TestCaseError> {
         let mut ranges = BTreeMap::new();
         let taken = self.taken.iter().map(|(byte, taken)| (byte, taken.bytes()));

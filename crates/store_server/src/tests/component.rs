@@ -96,7 +96,7 @@ impl Rig {
         (self.only().1.peer.stream.queued_bytes(), written)
     }
 
-    /// Takes the deadline of the only connection away, so that it is seen when it begins anew.
+    /// Takes the deadline of the only connection away, so that it is seen when it begins again.
     fn disarm(&mut self) {
         let (token, _) = self.only();
         self.event_loop.context().disarm(token);

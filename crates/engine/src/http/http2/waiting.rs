@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     /// Notes what is waited for now. Returns the time that has passed of it if the deadline is to
-    /// be set anew.
+    /// be set again.
     ///
     /// `is_anew`: the same wait begins once more.
     pub(super) fn turn(

@@ -59,7 +59,7 @@ impl Conn<'_> {
     /// ```
     /// use dwell_engine::manager::Manager;
     ///
-    /// /// Requests that have come on streams and are under way.
+    /// /// Requests that have come on streams and are in progress.
     /// fn streams(manager: &mut Manager) -> usize {
     ///     let ids = manager.connections();
     ///     let mut is_stream = |id: &u64| manager.conn(*id).is_some_and(|conn| conn.is_stream());

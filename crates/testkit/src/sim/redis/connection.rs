@@ -58,7 +58,7 @@ impl Connection {
         self.output.extend_from_slice(push);
     }
 
-    /// Adds a push behind the reply of the command under way.
+    /// Adds a push behind the reply of the command in progress.
     pub(super) fn push_behind(&mut self, push: &[u8]) {
         self.behind.extend_from_slice(push);
     }
