@@ -254,6 +254,8 @@ def test_routes_and_listeners_have_their_figures(start_dwell, browser, cleanup, 
         lambda: dwell.get(KEY).status == 200 and cells(page, "routes", "/poll/")[2] == "100 %",
         "the share of the cache is shown",
     )
+    until(lambda: cells(page, "routes", "/poll/")[3].endswith("s"), "the response time is shown")
+    assert cells(page, "routes", "/live/")[3] == "–"
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("window.faults ?? []") == []
 
@@ -281,6 +283,26 @@ def test_a_reload_changes_which_routes_there_are(start_dwell, cleanup):
     until(lambda: waiting() == {"/old/": 1, "/poll/": 0, "/new/": 1}, "each has its own")
     stream.close()
     until(lambda: waiting() == {"/old/": 0, "/poll/": 0, "/new/": 1}, "it has left")
+
+
+def test_a_route_has_the_time_of_each_response_once(start_dwell, app):
+    dwell = start_dwell(
+        upstream={"url": app.url}, route=[{"prefix": "/poll/"}, {"prefix": "/other/"}]
+    )
+    dwell.store().set(KEY, b"value")
+    fields = {"If-None-Match": dwell.get(KEY).etag}
+    assert dwell.get(KEY).status == 200
+    with dwell.connect() as client:
+        assert client.get(f"{KEY}?wait=1", fields=fields).status == 304
+    dwell.get("/poll/nobody")
+
+    def times():
+        name = "dwell_route_request_duration_seconds_count"
+        text = dwell.admin("/-/metrics").body.decode()
+        return dict(re.findall(rf'^{name}{{route="(.*?)"}} (\d+)', text, re.M))
+
+    # Two hits and a response of the application; the held poll has none.
+    until(lambda: times() == {"/poll/": "3", "/other/": "0"}, "each response is counted once")
 
 
 def test_a_server_that_is_left_out_has_the_reason(start_dwell, app, browser, cleanup):

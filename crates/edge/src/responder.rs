@@ -10,7 +10,7 @@ use crate::held::{held, hold};
 use crate::ids::CLIENT_STREAM;
 use crate::log::{AccessLine, AccessWriter, RequestFields};
 use crate::metrics::{LoopMetrics, PollOutcome, RouteCells};
-use crate::route_figures::{RouteFigures, class_of, count_response};
+use crate::route_figures::{RouteFigures, class_of, count_response, is_prompt};
 use bytes::Bytes;
 use dwell_engine::{
     Body, ClientNames, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields,
@@ -540,6 +540,13 @@ impl<'a, 'r> Responder<'a, 'r> {
         self.responses.log.count(status);
         if let Some(cells) = self.route_cells() {
             count_response(cells, status);
+        }
+        if let (Exchange::Now(_), Some(route)) = (&self.exchange, self.route)
+            && self.outcome.is_some_and(is_prompt)
+        {
+            let waited = context.now().saturating_duration_since(self.arrived);
+            let Responses { figures, log, .. } = &*self.responses;
+            figures.observe(&log.metrics, route, waited);
         }
         if self.responses.log.is_written() {
             self.write_line(context, status, body);

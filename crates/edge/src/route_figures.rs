@@ -1,7 +1,8 @@
 //! The places of the figures of routes.
 
 use crate::config::{RouteId, Routes};
-use crate::metrics::{LoopMetrics, RouteCells, StatusClass};
+use crate::metrics::{LoopMetrics, PollOutcome, RouteCells, StatusClass};
+use std::time::Duration;
 
 /// The places of the figures of routes, by the places of these, with their prefixes.
 #[derive(Debug)]
@@ -28,6 +29,14 @@ impl RouteFigures {
     ) -> Option<&'m RouteCells> {
         let place = self.places.get(route.index()).copied()??;
         metrics.routes.get(place)
+    }
+
+    /// Counts the time to the response to a request of a route that was not held.
+    pub(crate) fn observe(&self, metrics: &LoopMetrics, route: RouteId, duration: Duration) {
+        metrics.http_request_duration.observe(duration);
+        if let Some(cells) = self.cells(metrics, route) {
+            cells.duration.observe(duration);
+        }
     }
 
     /// The prefix of a route.
@@ -58,6 +67,12 @@ pub(crate) fn count_response(cells: &RouteCells, status: u16) {
         429 => cells.limited.increment(),
         _ => {}
     }
+}
+
+/// Returns true for a poll that may have its response in the turn that brought it.
+pub(crate) const fn is_prompt(outcome: PollOutcome) -> bool {
+    use PollOutcome::{Empty, Hit, NotFound, NotModified, Stale};
+    matches!(outcome, Hit | Empty | NotModified | NotFound | Stale)
 }
 
 pub(crate) fn class_of(status: u16) -> StatusClass {

@@ -1,7 +1,7 @@
 //! Figures of routes, listeners and upstream servers, which come and go with the configuration.
 
 use super::labels::{PollOutcome, StatusClass};
-use dwell_metrics::{Counter, CounterSet, Gauge};
+use dwell_metrics::{Counter, CounterSet, Gauge, Histogram};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Routes, and listeners, that have figures of their own.
@@ -46,6 +46,8 @@ pub(crate) struct RouteCells {
     pub(crate) responses: CounterSet<StatusClass>,
     /// Polls by outcome.
     pub(crate) polls: CounterSet<PollOutcome>,
+    /// Times to the response, without held polls.
+    pub(crate) duration: Histogram,
     /// Responses with 401 or 403.
     pub(crate) denied: Counter,
     /// Responses with 429.

@@ -202,7 +202,10 @@ metrics! {
     admin_refused: CounterSet<AdminRefusal> =
         "Requests to the admin listener refused by reason";
     http_request_duration: Histogram [Seconds] =
-        "Time from the end of the header section to the response, without held polls";
+        "Time from the header section to the response, without held polls; 0 within an event loop turn";
+    "dwell_route_request_duration": By<Route, Histogram> [Seconds] =
+        "The same time for requests of a route, by its prefix"
+        => |of| of.metrics.by_route(|cells| &cells.duration);
 
     polls: CounterSet<PollOutcome> = "Polls by outcome";
     waits_held: Gauge = "Polls held now, and keys of event streams and WebSockets";

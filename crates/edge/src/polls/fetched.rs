@@ -183,9 +183,10 @@ impl Polls {
                 }
                 None => continue,
             };
-            self.metrics
-                .http_request_duration
-                .observe(context.now().duration_since(poll.arrived));
+            let waited = context.now().duration_since(poll.arrived);
+            self.responses
+                .figures
+                .observe(&self.metrics, poll.route, waited);
             if let Some(known) = stale.as_ref().filter(|known| known.stands_for(&poll.ask)) {
                 let reason = match result {
                     _ if is_remembered => StaleReason::Memory,

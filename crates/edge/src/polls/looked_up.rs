@@ -211,12 +211,13 @@ impl Polls {
         let Some(poll) = self.waiters.remove(token) else {
             return;
         };
-        self.metrics
-            .http_request_duration
-            .observe(context.now().duration_since(poll.arrived));
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
+        let waited = context.now().duration_since(poll.arrived);
+        self.responses
+            .figures
+            .observe(&self.metrics, poll.route, waited);
         if poll.ask.is_stream {
             let known = if failed {
                 Known::Nothing

@@ -361,7 +361,8 @@ impl MultiPolls<'_> {
             };
             if !poll.is_held {
                 let duration = context.now().saturating_duration_since(poll.arrived);
-                self.metrics.http_request_duration.observe(duration);
+                let figures = &self.responses.figures;
+                figures.observe(self.metrics, poll.route, duration);
             }
             let moment = if poll.is_held {
                 Moment::Woken

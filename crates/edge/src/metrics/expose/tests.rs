@@ -32,6 +32,9 @@ fn sample() -> String {
         cells.routes[place].responses.increment(*status_class);
         cells.routes[place].polls.increment(PollOutcome::Hit);
         cells.routes[place].waiting.set(2);
+        cells.routes[place]
+            .duration
+            .observe(Duration::from_millis(3));
     }
     let place = metrics
         .of_loop(1)
@@ -68,6 +71,8 @@ fn loops_are_added_up() {
         "dwell_route_polls_total{route=\"/poll/\",outcome=\"hit\"} 2",
         "dwell_route_waits_held{route=\"/poll/\"} 4",
         "dwell_listener_connections_total{listener=\"127.0.0.1:80\"} 3",
+        "dwell_route_request_duration_seconds_count{route=\"/poll/\"} 2",
+        "dwell_route_request_duration_seconds_bucket{le=\"0.005\",route=\"/poll/\"} 2",
         "dwell_listener_requests_total{listener=\"127.0.0.1:80\"} 7",
         "dwell_memcached_server_up{server=\"b:11211\"} 1",
         "dwell_store_items 5",
@@ -190,6 +195,7 @@ fn buckets_grow_and_end_at_the_count() {
         family.kind == "histogram"
             && *name != "dwell_store_command_duration_seconds"
             && *name != "dwell_upstream_head_duration_seconds"
+            && *name != "dwell_route_request_duration_seconds"
     });
     let mut seen = 0;
     for (name, family) in histograms {

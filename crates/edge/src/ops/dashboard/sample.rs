@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::log::events_number;
-use crate::metrics::{HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
+use crate::metrics::{Histogram, HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
 use dwell_metrics::{Cell, CounterSet};
 use dwell_store::{HotKey, hottest};
 use serde::Serialize;
@@ -161,6 +161,8 @@ struct RouteSample {
     polls: Counts,
     denied: u64,
     limited: u64,
+    /// Times to the response, with the bounds of `request_duration`.
+    duration: Vec<u64>,
 }
 
 /// Figures of one listener of clients.
@@ -275,7 +277,7 @@ impl Numbers {
             upstream_heads: metrics
                 .upstream_heads()
                 .iter()
-                .map(|(_, total)| total.buckets().iter().map(|(_, count)| *count).collect())
+                .map(|(_, total)| counts(total))
                 .collect(),
             routes: routes(metrics),
             listeners: listeners(metrics),
@@ -351,6 +353,7 @@ fn routes(metrics: &Metrics) -> Vec<RouteSample> {
     let samples = routes.into_iter().map(|(name, cells)| {
         let responses: Vec<_> = cells.iter().map(|of| &of.responses).collect();
         let polls: Vec<_> = cells.iter().map(|of| &of.polls).collect();
+        let durations: Vec<_> = cells.iter().map(|of| &of.duration).collect();
         RouteSample {
             name: shown(&name),
             waiting: cells.iter().map(|of| of.waiting.value()).sum(),
@@ -358,6 +361,7 @@ fn routes(metrics: &Metrics) -> Vec<RouteSample> {
             polls: without_zeros(&CounterSet::total(&polls).into_iter().collect()),
             denied: cells.iter().map(|of| of.denied.value()).sum(),
             limited: cells.iter().map(|of| of.limited.value()).sum(),
+            duration: counts(&Histogram::total(&durations)),
         }
     });
     samples.collect()
@@ -371,6 +375,12 @@ fn listeners(metrics: &Metrics) -> Vec<ListenerSample> {
         requests: cells.iter().map(|of| of.requests.value()).sum(),
     });
     samples.collect()
+}
+
+/// The durations in each bucket alone.
+fn counts(total: &HistogramSum) -> Vec<u64> {
+    let buckets = total.buckets();
+    buckets.iter().map(|(_, count)| *count).collect()
 }
 
 fn shown(name: &str) -> String {

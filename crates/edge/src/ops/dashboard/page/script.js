@@ -306,6 +306,8 @@ function columns(id, rows, more) {
 }
 /** The same route or listener in another reading. */
 const named = (list, name) => (p) => p[list]?.find((one) => one.name === name);
+/** The times to the response of a route; it may have come with a new configuration. */
+const durationOf = (route) => (p) => ({ counts: route(p)?.duration ?? [], bounds: p.request_duration.bounds });
 function showPlaces(now) {
   columns("routes", now.routes.map(({ name, waiting }) => {
     const route = named("routes", name);
@@ -313,8 +315,9 @@ function showPlaces(now) {
     const [cached, uncached] = [of(CACHED), of(UNCACHED)];
     const responses = (kind) => perSecond(smooth((p) => route(p)?.responses[kind] ?? 0));
     return [name, perSecond(smooth((p) => total(route(p)?.responses ?? {}))), count(waiting),
-      percent(cached + uncached > 0 ? cached / (cached + uncached) : null), responses("4xx"), responses("5xx")];
-  }), 3);
+      percent(cached + uncached > 0 ? cached / (cached + uncached) : null),
+      latency(quantile(durationOf(route), .99)), responses("4xx"), responses("5xx")];
+  }), 4);
   const refused = (kind) => now.routes.reduce((all, route) => all + route[kind], 0);
   at("routes-note").textContent = `So far ${count(refused("denied"))} responses with 401 or 403, ${count(refused("limited"))} with 429.`;
   columns("listeners", now.listeners.map(({ name, connections }) => {
