@@ -202,7 +202,7 @@ metrics! {
     admin_refused: CounterSet<AdminRefusal> =
         "Requests to the admin listener refused by reason";
     http_request_duration: Histogram [Seconds] =
-        "Time from the header section to the response, without held polls; 0 within an event loop turn";
+        "Time from the header section to the response, without held polls; 0 in one turn of a loop";
     "dwell_route_request_duration": By<Route, Histogram> [Seconds] =
         "The same time for requests of a route, by its prefix"
         => |of| of.metrics.by_route(|cells| &cells.duration);

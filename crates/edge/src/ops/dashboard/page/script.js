@@ -44,6 +44,7 @@ function bytes(n) {
 function latency(seconds) {
   if (seconds === null) return "–";
   if (seconds === Infinity) return "> 10 s";
+  if (seconds < .001) return `${seconds * 1000} ms`;
   return seconds < 1 ? `${few.format(seconds * 1000)} ms` : `${few.format(seconds)} s`;
 }
 function span(seconds) {
