@@ -186,7 +186,9 @@ pub(crate) enum Received<'b> {
 struct Owed {
     flight: Flight,
     deadline: Instant,
-    /// Bytes of commands up to its end. No reply can be to it before the socket has taken them.
+    /// Bytes of commands before it. A server may refuse it once the socket has taken more.
+    begin: u64,
+    /// Bytes of commands up to its end. No other reply is to it before the socket has taken them.
     end: u64,
 }
 
@@ -404,10 +406,12 @@ impl Connection {
         self.kept_bytes += flight.kept_bytes();
         let end = flight.operation_deadline().filter(|end| *end < deadline);
         self.first_end = self.first_end.into_iter().chain(end).min();
+        let begin = self.given + self.unsent.len() as u64;
         encode(&mut self.unsent);
         self.in_flight.push_back(Owed {
             flight,
             deadline,
+            begin,
             end: self.given + self.unsent.len() as u64,
         });
     }
@@ -528,12 +532,13 @@ impl Connection {
         if let Some(step) = self.greeting {
             return Ok(Received::Greeting(step, message));
         }
-        // What waits in the stream is the end of all that it was given. A server may refuse a
-        // command by its beginning.
+        // What waits in the stream is the end of all that it was given.
         let unwritten = self.peer.stream.unsealed_bytes() as u64;
         let is_error = matches!(message, Message::Value(Value::Error(_)));
-        let is_written = |owed: &Owed| owed.end + unwritten <= self.given || is_error;
-        if !self.in_flight.front().is_some_and(is_written) {
+        let can_reply = |owed: &Owed| {
+            owed.end + unwritten <= self.given || is_error && owed.begin + unwritten < self.given
+        };
+        if !self.in_flight.front().is_some_and(can_reply) {
             return Err(Failure::Protocol);
         }
         let owed = self.in_flight.pop_front().ok_or(Failure::Protocol)?;

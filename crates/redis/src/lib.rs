@@ -20,6 +20,7 @@ mod link;
 mod metrics;
 mod options;
 mod pace;
+mod part;
 mod reads;
 mod sentinel;
 mod server;

@@ -4,6 +4,7 @@ use crate::cluster::{Repeat, slot_of};
 use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
 use crate::link::{Link, LinkEvent};
+use crate::part::Part;
 use crate::reads::{send_read, send_rereads};
 use crate::shared::Shared;
 use crate::waited::HoldEvent;
@@ -31,37 +32,6 @@ pub(crate) struct Server {
     pub(crate) waits: Waits,
     /// Operations that fail with the next flush. Those without a failure had no connection.
     failed: Vec<(u64, Option<Failure>)>,
-}
-
-/// One of the deadlines and connections of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
-    Plain,
-    Tracked,
-    /// The deadline until which reads are held back.
-    Pace,
-    /// Of the first server of a cluster: the time of the next question for the topology.
-    Topology,
-    /// As `Plain`, which it takes turns with where the server gets another place.
-    Other,
-}
-
-impl Part {
-    /// The server and its part that a token is of.
-    pub(crate) fn of(token: Token) -> (usize, Self) {
-        let part = match token.index() % PARTS {
-            0 => Self::Plain,
-            1 => Self::Tracked,
-            2 => Self::Pace,
-            3 => Self::Topology,
-            _ => Self::Other,
-        };
-        ((token.index() / PARTS) as usize, part)
-    }
-
-    pub(crate) fn token(self, kind: u8, server: usize) -> Token {
-        Token::new(kind, 0, server as u32 * PARTS + self as u32)
-    }
 }
 
 impl Server {
@@ -247,7 +217,7 @@ impl Server {
             let waits = (&self.waits, shared);
             return send_read(&mut self.tracked, waits, context, options, key, operation);
         }
-        self.read_untracked(context, options, shared, (key, operation))
+        self.read_untracked(context, options, (key, operation))
     }
 
     /// Asks for a value over the plain connection; waits for its key are compared with a value that
@@ -256,12 +226,12 @@ impl Server {
         &mut self,
         context: &mut Context,
         options: &ClientOptions,
-        shared: &Shared,
         (key, Operation { tag, deadline }): (&[u8], Operation),
     ) -> Result<(), Error> {
-        let again = shared.waited.find(key).map(|_| key.into());
         let arguments: &[&[u8]] = &[b"GET", key];
         let repeat = self.repeat(key, arguments, deadline);
+        // A wait for the key may begin before the reply.
+        let again = Some(key.into());
         let flight = Flight::Get { tag, again, repeat };
         self.operation(context, options, flight, arguments)
     }
@@ -406,7 +376,7 @@ impl Server {
             let read = (&*key, operation);
             if operation.deadline <= context.now() {
                 self.failed.push((operation.tag, Some(Failure::Timeout)));
-            } else if self.read_untracked(context, options, shared, read).is_err() {
+            } else if self.read_untracked(context, options, read).is_err() {
                 self.failed.push((operation.tag, None));
             }
         }
@@ -611,8 +581,6 @@ fn ping(link: &mut Link, context: &Context, options: &ClientOptions) {
     let _ = link.push(context, Flight::Ping, options, ping);
 }
 
-/// Indices of tokens that are of one server.
-const PARTS: u32 = 5;
 /// The time that a tracking connection stays when no key is waited for.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 const FAILED_AT_ONCE: Failure = Failure::Unavailable;

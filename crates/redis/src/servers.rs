@@ -4,7 +4,8 @@ use crate::cluster::{
     Candidates, Cluster, Redirected, Redirections, Repeat, Step, Topology, slot_of,
 };
 use crate::connection::{Flight, Operation};
-use crate::server::{Part, Server};
+use crate::part::Part;
+use crate::server::Server;
 use crate::shared::Shared;
 use crate::swap::SwapOption;
 use crate::waited::{HoldEvent, WaitedKeys};

@@ -359,14 +359,12 @@ impl MultiPolls<'_> {
             let Some(poll) = self.waiters.remove_multi_poll(token) else {
                 continue;
             };
-            if !poll.is_held {
-                let duration = context.now().saturating_duration_since(poll.arrived);
-                let figures = &self.responses.figures;
-                figures.observe(self.metrics, poll.route, duration);
-            }
             let moment = if poll.is_held {
                 Moment::Woken
             } else {
+                let duration = context.now().saturating_duration_since(poll.arrived);
+                let figures = &self.responses.figures;
+                figures.observe(self.metrics, poll.route, duration);
                 Moment::Arrived
             };
             let mut to = Responder::held(http, &poll, self.responses);

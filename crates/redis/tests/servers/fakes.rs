@@ -381,19 +381,21 @@ fn a_server_that_a_redirection_has_named_is_left_when_it_is_no_primary() {
 
 #[test]
 fn what_comes_before_a_command_was_sent_is_no_reply_to_it() {
-    let is_first = AtomicBool::new(true);
-    let server = Fake::start(move |words, _| match greeted(words, "master") {
-        Some(reply) if words.starts_with("HELLO") && is_first.swap(false, Ordering::SeqCst) => {
-            reply + &bulk("surplus")
-        }
-        Some(reply) => reply,
-        None => bulk("right"),
-    });
-    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
-    assert_eq!(harness.get("a"), "Failed(Protocol)");
-    harness.turn_until(|app| app.client.status().connects == 2);
-    assert_eq!(harness.get("a"), "right");
-    assert_eq!(harness.metrics.protocol_errors.value(), 1);
+    for surplus in [bulk("surplus"), "-ERR surplus\r\n".to_owned()] {
+        let is_first = AtomicBool::new(true);
+        let server = Fake::start(move |words, _| match greeted(words, "master") {
+            Some(reply) if words.starts_with("HELLO") && is_first.swap(false, Ordering::SeqCst) => {
+                reply + &surplus
+            }
+            Some(reply) => reply,
+            None => bulk("right"),
+        });
+        let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+        assert_eq!(harness.get("a"), "Failed(Protocol)");
+        harness.turn_until(|app| app.client.status().connects == 2);
+        assert_eq!(harness.get("a"), "right");
+        assert_eq!(harness.metrics.protocol_errors.value(), 1);
+    }
 }
 
 #[test]

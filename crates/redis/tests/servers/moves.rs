@@ -303,8 +303,9 @@ fn an_older_value_of_a_key_that_is_waited_for_is_not_told_after_a_newer_one() {
     };
     let mut harness = Harness::of(Endpoint::Tcp(before.address), untracked);
     let (client, context) = (&mut harness.app.client, harness.event_loop.context());
-    client.wait(b"a", 7);
+    // A wait that begins after the read is told nothing older either.
     client.read(context, b"a", 2).unwrap();
+    client.wait(b"a", 7);
     harness.turn_until(|_| asked.load(Ordering::SeqCst) > 0);
     harness.turn_to(&Endpoint::Tcp(after.address));
     harness.turn_until(|app| app.last(2).is_some());
