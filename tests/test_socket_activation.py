@@ -116,7 +116,7 @@ def test_a_socket_that_nobody_would_accept_from_stops_the_start(activate):
     address = ports.text(web.getsockname())
     dwell = activate({"web": web}).start()
     assert dwell.wait() == 1
-    assert f"passed socket {address} (web) is none of" in dwell.output()
+    assert f"passed socket {address} (web) is not one of" in dwell.output()
 
 
 def test_what_cannot_listen_stops_the_start(activate):
