@@ -186,9 +186,8 @@ pub(crate) enum Received<'b> {
 struct Owed {
     flight: Flight,
     deadline: Instant,
-    /// Bytes of commands before it. A server may refuse it once the socket has taken more.
-    begin: u64,
-    /// Bytes of commands up to its end. No other reply is to it before the socket has taken them.
+    /// Bytes of commands up to its end. An error alone can be its reply before the socket has taken
+    /// them.
     end: u64,
 }
 
@@ -205,6 +204,8 @@ pub(crate) struct Connection {
     in_flight: VecDeque<Owed>,
     /// Bytes of commands that the stream was given so far.
     given: u64,
+    /// Bytes of those that have their replies.
+    replied: u64,
     /// No operation that another server was asked for before ends earlier.
     first_end: Option<Instant>,
     decoder: Decoder,
@@ -238,6 +239,7 @@ impl Connection {
             greeting_deadline: deadline,
             in_flight: VecDeque::new(),
             given: 0,
+            replied: 0,
             first_end: None,
             decoder: Decoder::new(limits),
             value_bytes_max,
@@ -258,6 +260,7 @@ impl Connection {
         Self {
             in_flight: self.in_flight,
             given: self.given,
+            replied: self.replied,
             first_end: self.first_end,
             unsent: self.unsent,
             kept_bytes: self.kept_bytes,
@@ -406,12 +409,10 @@ impl Connection {
         self.kept_bytes += flight.kept_bytes();
         let end = flight.operation_deadline().filter(|end| *end < deadline);
         self.first_end = self.first_end.into_iter().chain(end).min();
-        let begin = self.given + self.unsent.len() as u64;
         encode(&mut self.unsent);
         self.in_flight.push_back(Owed {
             flight,
             deadline,
-            begin,
             end: self.given + self.unsent.len() as u64,
         });
     }
@@ -535,13 +536,14 @@ impl Connection {
         // What waits in the stream is the end of all that it was given.
         let unwritten = self.peer.stream.unsealed_bytes() as u64;
         let is_error = matches!(message, Message::Value(Value::Error(_)));
-        let can_reply = |owed: &Owed| {
-            owed.end + unwritten <= self.given || is_error && owed.begin + unwritten < self.given
-        };
+        // A server may refuse a command by its beginning.
+        let is_begun = self.replied + unwritten < self.given;
+        let can_reply = |owed: &Owed| owed.end + unwritten <= self.given || is_error && is_begun;
         if !self.in_flight.front().is_some_and(can_reply) {
             return Err(Failure::Protocol);
         }
         let owed = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
+        self.replied = owed.end;
         let mut flight = owed.flight;
         self.kept_bytes -= flight.kept_bytes();
         if self.in_flight.is_empty() {

@@ -16,6 +16,7 @@ mod connection;
 mod digest;
 mod greeting;
 mod inspect;
+mod left;
 mod link;
 mod metrics;
 mod options;

@@ -3,6 +3,7 @@
 use crate::cluster::{Repeat, slot_of};
 use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
+use crate::left::Left;
 use crate::link::{Link, LinkEvent};
 use crate::part::Part;
 use crate::reads::{send_read, send_rereads};
@@ -26,9 +27,8 @@ pub(crate) struct Server {
     endpoint: Endpoint,
     pub(crate) plain: Link,
     pub(crate) tracked: Link,
-    /// The connection for reads and writes to the place where it was before, until that has
-    /// replied.
-    left: Option<Link>,
+    /// The place where it was before, until that has replied.
+    left: Option<Left>,
     pub(crate) waits: Waits,
     /// Operations that fail with the next flush. Those without a failure had no connection.
     failed: Vec<(u64, Option<Failure>)>,
@@ -79,10 +79,8 @@ impl Server {
         shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
+        self.set_retired(true);
         let waits = &mut self.waits;
-        if let Some(member) = &mut waits.member {
-            member.is_retired = true;
-        }
         for (link, is_tracked) in [(&mut self.plain, false), (&mut self.tracked, true)] {
             let mut on = |context: &mut Context, event: LinkEvent<'_>| {
                 waits.happens(context, is_tracked, event, shared, sink)
@@ -94,8 +92,13 @@ impl Server {
 
     /// It is one of the cluster again.
     pub(crate) fn come_back(&mut self) {
-        if let Some(member) = &mut self.waits.member {
-            member.is_retired = false;
+        self.set_retired(false);
+    }
+
+    fn set_retired(&mut self, is_retired: bool) {
+        self.waits.set_retired(is_retired);
+        if let Some(left) = &mut self.left {
+            left.set_retired(is_retired);
         }
     }
 
@@ -146,21 +149,16 @@ impl Server {
             };
             failed.push((completion.tag, failure));
         };
-        // Reads that the tracking connection owes are made on the other one. What the place before
-        // owes may have been executed.
-        let left = self.left.as_mut();
-        for (link, is_tracked, failure) in [
-            (Some(&mut self.tracked), true, Failure::Refused),
-            (left, false, Failure::Closed),
-        ] {
-            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-                waits.happens(context, is_tracked, event, shared, &mut sink)
-            };
-            if let Some(link) = link {
-                link.end(context, failure, options, &mut on);
-                link.give_up(context);
-            }
+        if let Some(left) = self.left.take() {
+            left.end(context, options, shared, &mut sink);
         }
+        let mut on = |context: &mut Context, event: LinkEvent<'_>| {
+            waits.happens(context, true, event, shared, &mut sink)
+        };
+        // Reads that it owes are made on the other connection.
+        self.tracked
+            .end(context, Failure::Refused, options, &mut on);
+        self.tracked.give_up(context);
         self.tracked.turn_to_other(endpoint.clone(), options);
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, false, event, shared, &mut sink)
@@ -170,11 +168,7 @@ impl Server {
             [Part::Plain, Part::Other].map(|part| part.token(self.kind, self.index).index());
         let index = turns[usize::from(self.plain.index() == turns[0])];
         let place = (endpoint.clone(), index);
-        self.left = self.plain.leave_for(context, place, options);
-        if let Some(left) = &mut self.left {
-            // A value from there could be older than what is read at the new place before it comes.
-            left.take_reads(&mut self.waits.unread);
-        }
+        let link = self.plain.leave_for(context, place, options);
         if let Some(cluster) = &mut shared.cluster {
             cluster.failed(self.index, "the server has another address");
             cluster.left(self.index);
@@ -183,7 +177,15 @@ impl Server {
             Endpoint::Tcp(address) => Some(address),
             _ => None,
         });
-        self.waits.turn_to(address, options);
+        let there = Waits::new(self.index, address, options);
+        let mut waits = std::mem::replace(&mut self.waits, there);
+        let unread = &mut self.waits.unread;
+        unread.append(&mut waits.unread);
+        self.left = link.map(|mut link| {
+            // A value from there could be older than what is read at the new place before it comes.
+            link.take_reads(unread);
+            Left::new(link, waits)
+        });
         shared.waited.all(self.index, HoldEvent::Lost);
         self.endpoint = endpoint;
         self.plain.ensure(context, options);
@@ -196,11 +198,15 @@ impl Server {
         self.endpoint = endpoint.clone();
     }
 
+    /// The place before, if the token is of its connection.
+    fn left_at(&mut self, token: Token) -> Option<&mut Left> {
+        self.left.as_mut().filter(|left| left.has(token))
+    }
+
     /// Drops the connection to the place before if it owes nothing.
     fn follow_left(&mut self, context: &mut Context) {
-        if let Some(mut left) = self.left.take_if(|left| left.in_flight() == 0) {
+        if let Some(left) = self.left.take_if(|left| left.in_flight() == 0) {
             left.close(context);
-            left.give_up(context);
         }
     }
 
@@ -328,7 +334,7 @@ impl Server {
 
     /// Operations without a completion.
     pub(crate) fn operations(&self) -> usize {
-        let left = self.left.as_ref().map_or(0, Link::in_flight);
+        let left = self.left.as_ref().map_or(0, Left::in_flight);
         left + self.plain.in_flight() + self.tracked.in_flight() + self.waits.unread.len()
     }
 
@@ -452,17 +458,12 @@ impl Server {
         shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let waits = &mut self.waits;
-        let (_, part) = Part::of(token);
-        if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
-            let known = waits.known();
-            let mut on = |context: &mut Context, event: LinkEvent<'_>| {
-                waits.happens(context, false, event, shared, sink)
-            };
-            left.ready(context, token, readiness, options, &mut on);
-            waits.keep(known);
+        if let Some(left) = self.left_at(token) {
+            left.ready(context, (token, readiness), options, shared, sink);
             return self.follow_left(context);
         }
+        let waits = &mut self.waits;
+        let (_, part) = Part::of(token);
         let (link, other) = match part {
             Part::Plain | Part::Other => (&mut self.plain, &mut self.tracked),
             Part::Tracked | Part::Pace | Part::Topology => (&mut self.tracked, &mut self.plain),
@@ -534,16 +535,14 @@ impl Server {
         shared: &mut Shared,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
+        if let Some(left) = self.left_at(token) {
+            left.expired(context, token, options, shared, sink);
+            return self.follow_left(context);
+        }
         let (waits, (_, part)) = (&mut self.waits, Part::of(token));
-        let known = waits.known();
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, part == Part::Tracked, event, shared, sink)
         };
-        if let Some(left) = self.left.as_mut().filter(|left| left.has(token)) {
-            left.expired(context, token, options, &mut on);
-            waits.keep(known);
-            return self.follow_left(context);
-        }
         self.tracked.follow(self.plain.primary_if_up());
         let link = match part {
             Part::Plain | Part::Other => &mut self.plain,

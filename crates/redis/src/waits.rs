@@ -50,10 +50,6 @@ pub(crate) struct Waits {
     pub(crate) idle_since: Option<Instant>,
 }
 
-/// The state of a server by the replies to writes: whether, and until when, it is a replica that is
-/// left, and the option of writes that it takes.
-type KnownOfWrites = (bool, Option<Instant>, SwapOption);
-
 /// The part of a server in a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member {
@@ -86,23 +82,11 @@ impl Waits {
         }
     }
 
-    /// Forgets what is known of the server, as another one has its place; what was asked of it is
-    /// asked of that one.
-    pub(crate) fn turn_to(&mut self, address: Option<SocketAddr>, options: &ClientOptions) {
-        *self = Self {
-            unread: std::mem::take(&mut self.unread),
-            ..Self::new(self.server, address, options)
-        };
-    }
-
-    /// The state of the server by the replies to writes.
-    pub(crate) fn known(&self) -> KnownOfWrites {
-        (self.is_demoted, self.demoted_until, self.swap_option)
-    }
-
-    /// Goes on with what was known, after replies of another server.
-    pub(crate) fn keep(&mut self, known: KnownOfWrites) {
-        (self.is_demoted, self.demoted_until, self.swap_option) = known;
+    /// The server is one of its cluster no more, or is one again.
+    pub(crate) fn set_retired(&mut self, is_retired: bool) {
+        if let Some(member) = &mut self.member {
+            member.is_retired = is_retired;
+        }
     }
 
     /// Returns true of a server that is one of its cluster no more.

@@ -15,7 +15,10 @@ pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let place = Some(Place::take()?).filter(|_| !limit.is_zero())?;
+    if limit.is_zero() {
+        return None;
+    }
+    let place = Place::take()?;
     let (sender, receiver) = mpsc::sync_channel(1);
     let work = move || {
         let result = work();

@@ -170,19 +170,7 @@ impl Client {
         options: StoreOptions,
         tag: u64,
     ) -> Result<(), Error> {
-        let options = StoreOptions {
-            noreply: false,
-            ..options
-        };
-        self.command(
-            key,
-            (tag, None),
-            Wants::Store,
-            value.len(),
-            |out, key, _| {
-                request::store(out, verb, key, options, value);
-            },
-        )
+        self.store_in(None, verb, key, value, options, tag)
     }
 
     /// Stores a value if the item still has this version; ends as [`store`](Self::store) does.
@@ -201,15 +189,9 @@ impl Client {
         options: StoreOptions,
         tag: u64,
     ) -> Result<(), Error> {
-        let options = StoreOptions {
-            noreply: false,
-            ..options
-        };
         let Version { epoch, cas_unique } = version;
-        let asked = (tag, Some(epoch));
-        self.command(key, asked, Wants::Store, value.len(), |out, key, _| {
-            request::store(out, StoreVerb::Cas(cas_unique), key, options, value);
-        })
+        let verb = StoreVerb::Cas(cas_unique);
+        self.store_in(Some(epoch), verb, key, value, options, tag)
     }
 
     /// Deletes an item if it still has this version, by `md` with the flag `C`; ends as
@@ -405,6 +387,25 @@ impl Client {
             .iter()
             .map(|server| server.status().operations)
             .sum()
+    }
+
+    fn store_in(
+        &mut self,
+        epoch: Option<u64>,
+        verb: StoreVerb,
+        key: &[u8],
+        value: &[u8],
+        options: StoreOptions,
+        tag: u64,
+    ) -> Result<(), Error> {
+        let options = StoreOptions {
+            noreply: false,
+            ..options
+        };
+        let (asked, length) = ((tag, epoch), value.len());
+        self.command(key, asked, Wants::Store, length, |out, key, _| {
+            request::store(out, verb, key, options, value);
+        })
     }
 
     fn command(

@@ -42,6 +42,20 @@ fn server_of(value: &'static str) -> Fake {
     })
 }
 
+/// A server that has this reply to every command, once the gate is open; counts the commands.
+fn slow_server(reply: String) -> (Fake, Gate, Arc<AtomicUsize>) {
+    let (gate, asked) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (may_reply, counted) = (gate.clone(), Arc::clone(&asked));
+    let server = Fake::start(move |words, _| {
+        greeted(words, "master").unwrap_or_else(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            may_reply.wait();
+            reply.clone()
+        })
+    });
+    (server, gate, asked)
+}
+
 fn sentinel_of(primary: SocketAddr) -> Fake {
     let (host, port) = (primary.ip().to_string(), primary.port().to_string());
     Fake::start(move |_, _| format!("*2\r\n{}{}", bulk(&host), bulk(&port)))
@@ -79,15 +93,7 @@ fn keys_that_are_waited_for_are_read_where_the_server_is_now() {
 
 #[test]
 fn what_was_sent_is_answered_by_the_server_before() {
-    let (gate, asked) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
-    let (may_reply, counted) = (gate.clone(), Arc::clone(&asked));
-    let before = Fake::start(move |words, _| {
-        greeted(words, "master").unwrap_or_else(|| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            may_reply.wait();
-            bulk("before")
-        })
-    });
+    let (before, gate, asked) = slow_server(bulk("before"));
     let after = server_of("after");
     let mut harness = Harness::of(Endpoint::Tcp(before.address), options());
     let (client, context) = (&mut harness.app.client, harness.event_loop.context());
@@ -261,16 +267,7 @@ fn a_primary_that_is_down_for_a_while_stays_where_the_cluster_has_it() {
 
 #[test]
 fn what_a_place_owes_that_is_left_twice_may_have_been_done() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (gate, counted) = (Gate::default(), Arc::clone(&asked));
-    let may_reply = gate.clone();
-    let before = Fake::start(move |words, _| {
-        greeted(words, "master").unwrap_or_else(|| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            may_reply.wait();
-            bulk("before")
-        })
-    });
+    let (before, gate, asked) = slow_server(bulk("before"));
     let [between, after] = ["between", "after"].map(server_of);
     let mut harness = Harness::of(Endpoint::Tcp(before.address), options());
     let (client, context) = (&mut harness.app.client, harness.event_loop.context());
@@ -285,17 +282,30 @@ fn what_a_place_owes_that_is_left_twice_may_have_been_done() {
 }
 
 #[test]
-fn an_older_value_of_a_key_that_is_waited_for_is_not_told_after_a_newer_one() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (gate, counted) = (Gate::default(), Arc::clone(&asked));
-    let may_reply = gate.clone();
-    let before = Fake::start(move |words, _| {
-        greeted(words, "master").unwrap_or_else(|| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            may_reply.wait();
-            bulk("before")
-        })
+fn a_replica_at_the_place_before_is_none_at_the_place_after() {
+    let read_only = || "-READONLY You can't write against a read only replica.\r\n".to_owned();
+    let (before, gate, asked) = slow_server(read_only());
+    let after = Fake::start(move |words, _| greeted(words, "master").unwrap_or_else(read_only));
+    let mut harness = Harness::of(Endpoint::Tcp(before.address), options());
+    let set = SetOptions::default();
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.set(context, b"a", b"x", set, 1).unwrap();
+    harness.turn_until(|_| asked.load(Ordering::SeqCst) == 1);
+    harness.turn_to(&Endpoint::Tcp(after.address));
+    gate.open();
+    harness.turn_until_last(1, "Failed(ReadOnly)");
+    harness.turn_until(|app| app.client.status().connects == 1);
+    // This server has become one at this moment: its connection is made again.
+    let ended = harness.end_of(2, |client, context| {
+        client.set(context, b"a", b"x", set, 2).unwrap();
     });
+    assert_eq!(ended, "Failed(ReadOnly)");
+    harness.turn_until(|app| app.client.status().connects == 2);
+}
+
+#[test]
+fn an_older_value_of_a_key_that_is_waited_for_is_not_told_after_a_newer_one() {
+    let (before, gate, asked) = slow_server(bulk("before"));
     let after = server_of("after");
     let untracked = ClientOptions {
         announced: Announced::Nothing,
