@@ -46,7 +46,7 @@ pub(crate) struct RouteCells {
     pub(crate) responses: CounterSet<StatusClass>,
     /// Polls by outcome.
     pub(crate) polls: CounterSet<PollOutcome>,
-    /// Times to the response, without held polls.
+    /// Times to the response, of held polls if the application answers them.
     pub(crate) duration: Histogram,
     /// Responses with 401 or 403.
     pub(crate) denied: Counter,
@@ -70,7 +70,7 @@ pub(crate) struct UpstreamCells {
     pub(crate) outstanding: Gauge,
     /// Requests that wait for a connection.
     pub(crate) queued: Gauge,
-    /// Requests that it failed, and that no other server answered.
+    /// Failed requests for which it was tried last.
     pub(crate) failures: Counter,
     /// The reason for which it is left out.
     reason: Mutex<Option<Arc<str>>>,

@@ -202,7 +202,7 @@ metrics! {
     admin_refused: CounterSet<AdminRefusal> =
         "Requests to the admin listener refused by reason";
     http_request_duration: Histogram [Seconds] =
-        "Time from the header section to the response, without held polls; 0 in one turn of a loop";
+        "Time from the header section to the response, of held polls if the application answers";
     "dwell_route_request_duration": By<Route, Histogram> [Seconds] =
         "The same time for requests of a route, by its prefix"
         => |of| of.metrics.by_route(|cells| &cells.duration);
@@ -328,7 +328,7 @@ metrics! {
         "Requests that wait for a connection to the server"
         => |of| of.metrics.by_upstream(|cells| &cells.queued);
     "dwell_upstream_server_failures": By<Server, Counter> =
-        "Requests that the server failed, and that no other server answered"
+        "Failed requests by the server that was tried last; its queue may have been full"
         => |of| of.metrics.by_upstream(|cells| &cells.failures);
     "dwell_upstream_head_duration": By<Server, Histogram> [Seconds] =
         "Time from a request sent to the header section of its response"
