@@ -1,26 +1,34 @@
 //! Failures of the application's servers, as the log has them.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The log lines of all loops about servers that fail: for each server one in a second, and one
-/// when it answers again.
+use super::group::UPSTREAMS_MAX;
+
+/// The log lines of all loops about the servers of one plan that fail: for each server one in a
+/// second, and one when it answers again, whichever loop it answers.
 ///
-/// Shape: for failures and for what follows them, as it takes a lock.
+/// Shape: a failure takes a lock, an answer loads one word.
 #[derive(Debug, Default)]
-pub struct FaultLog(Mutex<Vec<ServerFaults>>);
+pub struct FaultLog {
+    counts: Mutex<Vec<FaultCount>>,
+    /// A bit for each server whose last line is of a failure.
+    failing: AtomicU64,
+}
+
+/// A bit for each server has to fit into a word.
+const _: () = assert!(UPSTREAMS_MAX <= u64::BITS as usize);
 
 /// The failures of one server.
 #[derive(Debug)]
-struct ServerFaults {
-    /// `None` where no server was asked.
-    server: Option<SocketAddr>,
+struct FaultCount {
+    /// Its place in the plan; `None` where no server was asked.
+    place: Option<usize>,
     logged_at: Option<Instant>,
     /// Failures since the last line.
     count: u64,
-    /// The last line is of a failure.
-    is_failing: bool,
 }
 
 /// A failure, as it is to be logged.
@@ -33,44 +41,42 @@ pub struct FaultReport {
 }
 
 impl FaultLog {
-    /// Counts a failure.
-    pub(crate) fn failed(&self, now: Instant, server: Option<SocketAddr>) -> FaultReport {
-        let mut servers = self.lock();
-        let place = servers.iter().position(|faults| faults.server == server);
-        let place = place.unwrap_or_else(|| {
-            // The servers of one plan, of which there are no more than `UPSTREAMS_MAX`.
-            servers.push(ServerFaults {
-                server,
+    /// Counts a failure of the server at this place of the plan, or of none that could be asked.
+    /// Returns its failures since the last line if a line is due.
+    pub(crate) fn failed(&self, now: Instant, place: Option<usize>) -> Option<u64> {
+        // Each change is complete once it is made, so a panicking thread leaves it whole.
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = counts.iter().position(|faults| faults.place == place);
+        let found = found.unwrap_or_else(|| {
+            counts.push(FaultCount {
+                place,
                 logged_at: None,
                 count: 0,
-                is_failing: false,
             });
-            servers.len() - 1
+            counts.len() - 1
         });
-        let faults = &mut servers[place];
+        let faults = &mut counts[found];
         faults.count += 1;
         let is_due = |at| now.saturating_duration_since(at) >= PAUSE;
-        let count = faults.logged_at.is_none_or(is_due).then(|| {
+        faults.logged_at.is_none_or(is_due).then(|| {
             faults.logged_at = Some(now);
-            faults.is_failing = true;
+            self.failing
+                .fetch_or(place.map_or(0, bit), Ordering::Relaxed);
             std::mem::take(&mut faults.count)
-        });
-        FaultReport { server, count }
+        })
     }
 
-    /// Notes an answer of a server that has failed; returns true if it is to be logged.
-    pub(crate) fn answered(&self, server: SocketAddr) -> bool {
-        let mut servers = self.lock();
-        let faults = servers
-            .iter_mut()
-            .find(|faults| faults.server == Some(server));
-        faults.is_some_and(|faults| std::mem::take(&mut faults.is_failing))
+    /// Notes an answer of the server at this place; returns true if it is to be logged.
+    pub(crate) fn answered(&self, place: usize) -> bool {
+        let bit = bit(place);
+        let is_failing = |failing: u64| failing & bit != 0;
+        is_failing(self.failing.load(Ordering::Relaxed))
+            && is_failing(self.failing.fetch_and(!bit, Ordering::Relaxed))
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<ServerFaults>> {
-        // Each change is complete once it is made, so a panicking thread leaves it whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn bit(place: usize) -> u64 {
+    1 << place
 }
 
 /// Time after a line about a server in which there is no other about its failures.
@@ -83,34 +89,29 @@ mod tests {
     #[test]
     fn each_server_has_a_line_a_second_with_the_failures_since() {
         let (log, start) = (FaultLog::default(), Instant::now());
-        let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let failed = |after, server| {
-            let now = start + Duration::from_millis(after);
-            let report = log.failed(now, server);
-            assert_eq!(report.server, server);
-            report.count
-        };
-        assert_eq!(failed(0, Some(one)), Some(1));
-        assert_eq!(failed(0, Some(other)), Some(1));
+        let failed = |after, place| log.failed(start + Duration::from_millis(after), place);
+        assert_eq!(failed(0, Some(1)), Some(1));
+        assert_eq!(failed(0, Some(2)), Some(1));
         assert_eq!(failed(0, None), Some(1));
         for after in 1..1000 {
-            assert_eq!(failed(after, Some(one)), None);
+            assert_eq!(failed(after, Some(1)), None);
         }
-        assert_eq!(failed(1000, Some(one)), Some(1000));
-        assert_eq!(failed(1500, Some(other)), Some(1));
+        assert_eq!(failed(1000, Some(1)), Some(1000));
+        assert_eq!(failed(1500, Some(2)), Some(1));
     }
 
     #[test]
     fn an_answer_is_logged_once_after_a_failure_that_was() {
         let (log, start) = (FaultLog::default(), Instant::now());
-        let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (one, other) = (0, UPSTREAMS_MAX - 1);
         assert!(!log.answered(one));
         log.failed(start, Some(one));
+        log.failed(start, None);
         assert!(!log.answered(other));
         assert!(log.answered(one));
         assert!(!log.answered(one));
         // This failure has no line, so its end has none.
-        assert_eq!(log.failed(start, Some(one)).count, None);
+        assert_eq!(log.failed(start, Some(one)), None);
         assert!(!log.answered(one));
     }
 }

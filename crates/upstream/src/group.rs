@@ -14,7 +14,8 @@ use super::connection::Exchange;
 use super::health::{Fault, Health, HealthCheck, Permit};
 use super::recent::Witness;
 use super::{
-    FaultLog, Unanswered, Unsent, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest,
+    FaultLog, FaultReport, Unanswered, Unsent, UpstreamError, UpstreamEvent, UpstreamOptions,
+    UpstreamRequest,
 };
 
 /// The most servers of one group.
@@ -75,8 +76,6 @@ struct Member {
     is_probed: bool,
     /// Requests that failed here since they were taken last, with the last error.
     failed: Option<(u64, UpstreamError)>,
-    /// A request has failed here since the last answer.
-    is_failing: bool,
     /// The tag of the request that tries whether it answers again.
     trial: Option<u64>,
     /// The reason for which it is left out.
@@ -164,7 +163,6 @@ impl UpstreamGroup {
                 address: server.address,
                 is_probed: false,
                 failed: None,
-                is_failing: false,
                 trial: None,
                 reason: None,
             }
@@ -300,12 +298,13 @@ impl UpstreamGroup {
     fn unsent(&mut self, now: Instant, index: Option<usize>, error: UpstreamError) -> Unsent {
         let member = index.and_then(|index| self.members.get_mut(index));
         let server = member.map(|member| {
-            member.is_failing = true;
             let before = member.failed.take().map_or(0, |(count, _)| count);
             member.failed = Some((before + 1, error.clone()));
             member.address
         });
-        let report = self.options.faults.failed(now, server);
+        let place = server.and(index);
+        let count = self.options.faults.failed(now, place);
+        let report = FaultReport { server, count };
         Unsent { error, report }
     }
 
@@ -388,10 +387,7 @@ impl UpstreamGroup {
             is_back |= member.health.answered(now, head.witness, is_proof);
             has_answered = true;
         }
-        if has_answered
-            && std::mem::take(&mut member.is_failing)
-            && self.options.faults.answered(member.address)
-        {
+        if has_answered && self.options.faults.answered(index) {
             tracing::info!(server = %member.address, "upstream answers");
         }
         if is_back {

@@ -316,6 +316,20 @@ fn app_with_bad_paths() -> App {
 }
 
 #[test]
+fn an_answer_to_any_loop_ends_a_failure_that_another_has_logged() {
+    let (app, faults) = (app_with_bad_paths(), Arc::<FaultLog>::default());
+    let new = || {
+        let shares = |options: &mut GroupOptions| options.faults = Arc::clone(&faults);
+        Loop::new(&[app.address], shares)
+    };
+    let (mut failing, mut other) = (new(), new());
+    let failed = failing.ask_for(1, "GET", "/bad", None);
+    assert_eq!(failed, Err(UpstreamError::Closed));
+    assert_eq!(other.ask_for(2, "GET", "/good", None), Ok(200));
+    assert!(!faults.answered(0), "the answer was not logged");
+}
+
+#[test]
 fn one_path_that_fails_does_not_take_a_server_away_from_the_others() {
     for count in [1, 2, 3] {
         let apps: Vec<_> = (0..count).map(|_| app_with_bad_paths()).collect();
