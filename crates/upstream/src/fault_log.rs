@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::group::UPSTREAMS_MAX;
-
 /// The log lines of all loops about the servers of one plan that fail: for each server one in a
 /// second, and one when it answers again, whichever loop it answers.
 ///
@@ -17,9 +15,6 @@ pub struct FaultLog {
     /// A bit for each server whose last line is of a failure.
     failing: AtomicU64,
 }
-
-/// A bit for each server has to fit into a word.
-const _: () = assert!(UPSTREAMS_MAX <= u64::BITS as usize);
 
 /// The failures of one server.
 #[derive(Debug)]
@@ -84,6 +79,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use super::super::UPSTREAMS_MAX;
     use super::*;
 
     #[test]

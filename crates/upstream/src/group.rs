@@ -21,6 +21,9 @@ use super::{
 /// The most servers of one group.
 pub const UPSTREAMS_MAX: usize = 64;
 
+/// [`FaultLog`] has a bit for each server in one word.
+const _: () = assert!(UPSTREAMS_MAX <= u64::BITS as usize);
+
 /// Options of a group of servers.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
