@@ -145,7 +145,8 @@ def main():
     manifests = [manifest for manifest, _, _ in platforms.values()]
     named = image.blob(OCI + "index.v1+json", to_json(index(manifests)))
     named["annotations"] = {
-        "io.containerd.image.name": f"dwell:{version}",
+        # The whole name: containerd looks for what `docker run dwell` is short for.
+        "io.containerd.image.name": f"docker.io/library/dwell:{version}",
         "org.opencontainers.image.ref.name": version,
     }
 

@@ -1,9 +1,12 @@
 #!/bin/sh
 # The package starts no service: the administrator enables it when the configuration is written.
 set -e
-# Tokens may be in the file.
-chown root:dwell /etc/dwell/dwell.toml
-chmod 0640 /etc/dwell/dwell.toml
+# Arch's tool takes the numbers of owners, and the group has another on each machine. What the
+# administrator has set stays, also that the file is gone or a link.
+file=/etc/dwell/dwell.toml
+if [ -f "$file" ] && [ ! -L "$file" ] && [ "$(stat -c %U:%G:%a "$file")" = root:root:640 ]; then
+    chgrp dwell "$file"
+fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
