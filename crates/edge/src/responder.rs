@@ -3,179 +3,25 @@
 //! A [`Responder`] counts its response, writes its line of the access log and adds the fields for
 //! web pages. A [`ResponseLog`] alone is enough for responses that are sent in another way.
 
-use crate::access::{CorsGrant, CorsTable, ShownClient, redacted};
-use crate::config::{Config, RouteId, Routes};
+mod response_log;
+
+pub(crate) use self::response_log::{FORWARDED, Logged, Protocol, RequestLine, ResponseLog};
+
+use crate::access::{CorsGrant, CorsTable, ShownClient};
+use crate::config::{RouteId, Routes};
 use crate::constant_fields::{ConstantFields, Usual};
 use crate::held::{held, hold};
-use crate::ids::CLIENT_STREAM;
-use crate::log::{AccessLine, AccessWriter, RequestFields};
-use crate::metrics::{LoopMetrics, PollOutcome, RouteCells};
-use crate::route_figures::{RouteFigures, class_of, count_response, is_prompt};
+use crate::log::RequestFields;
+use crate::metrics::{PollOutcome, RouteCells};
+use crate::route_figures::RouteFigures;
 use bytes::Bytes;
 use dwell_engine::{
     Body, ClientNames, ExchangeId, Http, Outcome, Reply, Request, Response, SharedFields,
 };
 use dwell_evloop::Context;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The metrics of a loop, and its writer of the access log.
-#[derive(Clone, Debug)]
-pub(crate) struct ResponseLog {
-    pub(crate) metrics: Arc<LoopMetrics>,
-    access: Option<AccessWriter>,
-    /// The query parameter with a token, which is redacted.
-    token_parameter: Option<String>,
-}
-
-/// One response, for the access log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Logged<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) target: &'a str,
-    pub(crate) protocol: Protocol,
-    /// The client's address, unless the system did not give it.
-    pub(crate) remote: Option<SocketAddr>,
-    pub(crate) arrived: Instant,
-    pub(crate) status: u16,
-    /// Units: bytes of the body.
-    pub(crate) bytes: u64,
-    pub(crate) outcome: &'a str,
-    pub(crate) fields: RequestFields<'a>,
-    pub(crate) route: Option<&'a str>,
-    pub(crate) key: Option<&'a [u8]>,
-    /// The server of a forwarded request, with the time to the head of its response.
-    pub(crate) upstream: Option<(SocketAddr, Duration)>,
-}
-
-/// The parts of a request that its line of the access log has.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RequestLine<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) target: &'a str,
-    /// The head, or as much of it as is kept.
-    pub(crate) head: &'a [u8],
-    /// The key of a poll that was kept.
-    pub(crate) key: Option<&'a [u8]>,
-}
-
-impl<'a> RequestLine<'a> {
-    pub(crate) fn of(request: &Request<'a>) -> Self {
-        Self {
-            method: request.head.method,
-            target: request.head.target,
-            head: request.head_bytes,
-            key: None,
-        }
-    }
-}
-
-/// The version of HTTP that a client speaks, as far as the access log tells it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Protocol {
-    /// HTTP/1.1 or HTTP/1.0.
-    Http1,
-    Http2,
-}
-
-impl Protocol {
-    /// The protocol of an exchange.
-    pub(crate) fn of(exchange: ExchangeId) -> Self {
-        if exchange.connection().kind() == CLIENT_STREAM {
-            Self::Http2
-        } else {
-            Self::Http1
-        }
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Http1 => "HTTP/1",
-            Self::Http2 => "HTTP/2",
-        }
-    }
-}
-
-impl ResponseLog {
-    pub(crate) fn new(
-        metrics: Arc<LoopMetrics>,
-        access: Option<AccessWriter>,
-        config: &Config,
-    ) -> Self {
-        Self {
-            metrics,
-            access,
-            token_parameter: config.jwt.query_parameter.clone(),
-        }
-    }
-
-    /// Makes the same log for another configuration.
-    pub(crate) fn reconfigured(&self, config: &Config) -> Self {
-        Self::new(Arc::clone(&self.metrics), self.access.clone(), config)
-    }
-
-    /// True if there is an access log, for which requests have to be kept.
-    pub(crate) const fn is_written(&self) -> bool {
-        self.access.is_some()
-    }
-
-    /// Counts a response by its status.
-    pub(crate) fn count(&self, status: u16) {
-        self.metrics.http_requests.increment(class_of(status));
-    }
-
-    /// Sends and logs a response to the request at hand, which is neither a poll nor proxied.
-    pub(crate) fn send(
-        &self,
-        context: &Context,
-        request: &Request<'_>,
-        reply: &mut Reply<'_>,
-        response: &Response<'_>,
-    ) {
-        self.count(response.status);
-        if self.is_written() {
-            let has_body = request.head.method != "HEAD";
-            let logged = Logged {
-                method: request.head.method,
-                target: request.head.target,
-                protocol: Protocol::of(request.exchange),
-                remote: reply.peer_address(),
-                arrived: context.now(),
-                status: response.status,
-                bytes: response.body.len().filter(|_| has_body).unwrap_or(0),
-                outcome: FORWARDED,
-                fields: RequestFields::of_head(request.head_bytes),
-                route: None,
-                key: None,
-                upstream: None,
-            };
-            self.write(context, &logged);
-        }
-        reply.send(response);
-    }
-
-    /// Writes a line of the access log, if there is one.
-    pub(crate) fn write(&self, context: &Context, response: &Logged<'_>) {
-        let Some(access) = &self.access else { return };
-        let unknown = (Ipv4Addr::UNSPECIFIED, 0).into();
-        access.write(&AccessLine {
-            time: context.wall(),
-            remote: response.remote.unwrap_or(unknown),
-            method: response.method,
-            target: &redacted(response.target, self.token_parameter.as_deref()),
-            protocol: response.protocol.as_str(),
-            status: response.status,
-            bytes: response.bytes,
-            duration: context.now().saturating_duration_since(response.arrived),
-            outcome: response.outcome,
-            fields: response.fields,
-            route: response.route,
-            key: response.key,
-            upstream: response.upstream,
-        });
-    }
-}
 
 /// The part of an answer that all polls of a loop share: its log, and the fields for web pages.
 #[derive(Debug)]
@@ -217,6 +63,8 @@ pub(crate) struct Responder<'a, 'r> {
     key: Option<Box<[u8]>>,
     protocol: Protocol,
     arrived: Instant,
+    /// Its request was held for a change, for as long as its client has allowed.
+    was_held: bool,
     /// The outcome of a poll, unless it is the application's.
     outcome: Option<PollOutcome>,
     /// The route of the request.
@@ -233,6 +81,9 @@ pub(crate) trait HeldRequest {
 
     fn arrived(&self) -> Instant;
 
+    /// Returns true if it was held for a change.
+    fn was_held(&self) -> bool;
+
     /// The request as far as it was kept for the access log.
     fn line(&self) -> Option<RequestLine<'_>>;
 
@@ -247,6 +98,12 @@ pub(crate) trait HeldRequest {
 pub(crate) struct HeldClient<'a> {
     pub(crate) exchange: ExchangeId,
     pub(crate) arrived: Instant,
+    /// It was held for a change.
+    pub(crate) was_held: bool,
+    /// The place of its route among the figures of routes.
+    pub(crate) route_place: Option<usize>,
+    /// The prefix of its route.
+    pub(crate) route: Option<&'a str>,
     /// The request as far as it was kept for the access log.
     pub(crate) line: Option<RequestLine<'a>>,
     pub(crate) is_head: bool,
@@ -278,9 +135,6 @@ impl<'r> Exchange<'_, 'r> {
     }
 }
 
-/// Outcome, in the access log, of every response that is no poll's.
-pub(crate) const FORWARDED: &str = "forward";
-
 impl<'a, 'r> Responder<'a, 'r> {
     /// To the request at hand.
     pub(crate) fn now(
@@ -296,6 +150,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             key: None,
             protocol: Protocol::of(request.exchange),
             arrived: context.now(),
+            was_held: false,
             outcome: None,
             route: None,
             page: None,
@@ -335,6 +190,7 @@ impl<'a, 'r> Responder<'a, 'r> {
             key: None,
             protocol: Protocol::of(request.exchange()),
             arrived: request.arrived(),
+            was_held: request.was_held(),
             outcome: None,
             route: Some(request.route()),
             page: request.page(),
@@ -388,6 +244,11 @@ impl<'a, 'r> Responder<'a, 'r> {
             cells.polls.increment(outcome);
         }
         self.outcome = Some(outcome);
+    }
+
+    /// The time at which the request arrived.
+    pub(crate) fn arrived(&self) -> Instant {
+        self.arrived
     }
 
     /// The exchange, without what is written down of its answer.
@@ -537,18 +398,10 @@ impl<'a, 'r> Responder<'a, 'r> {
 
     /// Counts an answer, and writes its line of the access log.
     fn note(&self, context: &Context, status: u16, body: &Body<'_>) {
-        self.responses.log.count(status);
-        if let Some(cells) = self.route_cells() {
-            count_response(cells, status);
-        }
-        if let (Exchange::Now(_), Some(route)) = (&self.exchange, self.route)
-            && self.outcome.is_some_and(is_prompt)
-        {
-            let waited = context.now().saturating_duration_since(self.arrived);
-            let Responses { figures, log, .. } = &*self.responses;
-            figures.observe(&log.metrics, route, waited);
-        }
-        if self.responses.log.is_written() {
+        let log = &self.responses.log;
+        let arrived = (!self.was_held).then_some(self.arrived);
+        log.count(context, self.route_cells(), status, arrived);
+        if log.is_written() {
             self.write_line(context, status, body);
         }
     }

@@ -1,8 +1,7 @@
 //! The places of the figures of routes.
 
 use crate::config::{RouteId, Routes};
-use crate::metrics::{LoopMetrics, PollOutcome, RouteCells, StatusClass};
-use std::time::Duration;
+use crate::metrics::{LoopMetrics, RouteCells, StatusClass};
 
 /// The places of the figures of routes, by the places of these, with their prefixes.
 #[derive(Debug)]
@@ -22,21 +21,17 @@ impl RouteFigures {
         }
     }
 
+    /// The place of the figures of a route; `None` if there are too many routes.
+    pub(crate) fn place(&self, route: RouteId) -> Option<usize> {
+        self.places.get(route.index()).copied()?
+    }
+
     pub(crate) fn cells<'m>(
         &self,
         metrics: &'m LoopMetrics,
         route: RouteId,
     ) -> Option<&'m RouteCells> {
-        let place = self.places.get(route.index()).copied()??;
-        metrics.routes.get(place)
-    }
-
-    /// Counts the time to the response to a request of a route that was not held.
-    pub(crate) fn observe(&self, metrics: &LoopMetrics, route: RouteId, duration: Duration) {
-        metrics.http_request_duration.observe(duration);
-        if let Some(cells) = self.cells(metrics, route) {
-            cells.duration.observe(duration);
-        }
+        metrics.route_cells(self.place(route))
     }
 
     /// The prefix of a route.
@@ -60,6 +55,13 @@ impl RouteFigures {
     }
 }
 
+impl LoopMetrics {
+    /// The figures of the route at a place, if it has one.
+    pub(crate) fn route_cells(&self, place: Option<usize>) -> Option<&RouteCells> {
+        self.routes.get(place?)
+    }
+}
+
 pub(crate) fn count_response(cells: &RouteCells, status: u16) {
     cells.responses.increment(class_of(status));
     match status {
@@ -67,12 +69,6 @@ pub(crate) fn count_response(cells: &RouteCells, status: u16) {
         429 => cells.limited.increment(),
         _ => {}
     }
-}
-
-/// Returns true for a poll that may have its response in the turn that brought it.
-pub(crate) const fn is_prompt(outcome: PollOutcome) -> bool {
-    use PollOutcome::{Empty, Hit, NotFound, NotModified, Stale};
-    matches!(outcome, Hit | Empty | NotModified | NotFound | Stale)
 }
 
 pub(crate) fn class_of(status: u16) -> StatusClass {

@@ -151,7 +151,8 @@ impl Front {
     /// cancels it.
     fn pass_on(&mut self, context: &mut Context, http: &mut Http, large: &TooLarge) {
         let (connection, fetch) = (large.connection, large.fetch);
-        let is_taken = large.client().is_some_and(|client| {
+        let figures = self.polls.route_figures();
+        let is_taken = large.client(figures).is_some_and(|client| {
             let adopted = Adopted {
                 client,
                 connection,
@@ -429,7 +430,7 @@ impl App for Front {
                     timeouts.increment(ClientTimeout::Request);
                 }
                 metrics.bad_requests.increment(RefusedStatus::of(status));
-                self.log.count(status);
+                self.log.count_status(status);
             }
             _ => {}
         }

@@ -46,7 +46,7 @@ pub(crate) struct RouteCells {
     pub(crate) responses: CounterSet<StatusClass>,
     /// Polls by outcome.
     pub(crate) polls: CounterSet<PollOutcome>,
-    /// Times to the response, of held polls if the application answers them.
+    /// Times to the response, of requests that were not held for a change.
     pub(crate) duration: Histogram,
     /// Responses with 401 or 403.
     pub(crate) denied: Counter,

@@ -202,7 +202,7 @@ metrics! {
     admin_refused: CounterSet<AdminRefusal> =
         "Requests to the admin listener refused by reason";
     http_request_duration: Histogram [Seconds] =
-        "Time from the header section to the response, of held polls if the application answers";
+        "Time from the header section to the response of requests that were not held for a change";
     "dwell_route_request_duration": By<Route, Histogram> [Seconds] =
         "The same time for requests of a route, by its prefix"
         => |of| of.metrics.by_route(|cells| &cells.duration);

@@ -464,7 +464,13 @@ impl Polls {
         } else {
             Keep::Line
         };
-        let poll = record(&self.config, &self.responses.log, context, &arrival, keep);
+        let poll = record(
+            &self.config,
+            &self.responses.log,
+            to.arrived(),
+            &arrival,
+            keep,
+        );
         self.place_in_fetch(context, poll, fetch, to.exchange())
     }
 

@@ -33,6 +33,7 @@ pub(crate) struct Form(u8);
 impl Form {
     const PREFERS: u8 = 1;
     const SECURE: u8 = 2;
+    const HELD: u8 = 4;
 
     /// The wait was asked with `Prefer`, so the answer says that it was applied.
     pub(crate) fn prefers(self) -> bool {
@@ -47,6 +48,16 @@ impl Form {
     /// Notes whether it came under TLS.
     pub(crate) fn set_secure(&mut self, is_secure: bool) {
         self.set(Self::SECURE, is_secure);
+    }
+
+    /// Its poll was held for a change.
+    pub(crate) fn was_held(self) -> bool {
+        self.0 & Self::HELD != 0
+    }
+
+    /// Notes that its poll is held for a change.
+    pub(super) fn set_held(&mut self) {
+        self.set(Self::HELD, true);
     }
 
     fn set_prefers(&mut self, prefers: bool) {

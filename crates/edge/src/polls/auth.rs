@@ -70,7 +70,7 @@ impl AccessChecks<'_> {
         let mut ask = plain_ask(request.head);
         ask.form.set_secure(request.is_secure);
         let (arrival, log) = (admitted.arrival(ask, &[]), &self.responses.log);
-        let mut poll = record(self.config, log, context, &arrival, Keep::Request);
+        let mut poll = record(self.config, log, to.arrived(), &arrival, Keep::Request);
         poll.place.moves(Event::AccessUnknown, subrequest);
         let Ok(poll) = self.waiters.insert(poll) else {
             return Err(self.spread.refuse_busy(context, to));

@@ -183,10 +183,6 @@ impl Polls {
                 }
                 None => continue,
             };
-            let waited = context.now().duration_since(poll.arrived);
-            self.responses
-                .figures
-                .observe(&self.metrics, poll.route, waited);
             if let Some(known) = stale.as_ref().filter(|known| known.stands_for(&poll.ask)) {
                 let reason = match result {
                     _ if is_remembered => StaleReason::Memory,
@@ -414,7 +410,6 @@ impl Polls {
         });
         if own.is_some() {
             others.remove(0);
-            self.metrics.polls.increment(PollOutcome::Miss);
         }
         self.each_for_itself(context, http, &fetch, &others);
         self.end_fetch(context, http, &fetch);

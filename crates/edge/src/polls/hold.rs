@@ -19,6 +19,7 @@ use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
 use dwell_store::Item;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The part of a request that its record keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,13 @@ impl Holding<'_> {
             }
         }
         let keep = self.keep_while_waiting(&arrival.ask, arrival.route);
-        let poll = record(self.config, &self.responses.log, context, &arrival, keep);
+        let poll = record(
+            self.config,
+            &self.responses.log,
+            to.arrived(),
+            &arrival,
+            keep,
+        );
         Ok(self.hold(context, poll, key, to.exchange()))
     }
 
@@ -117,7 +124,7 @@ impl Holding<'_> {
         key: KeyId,
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
-        poll.place.moves(Event::Current, key);
+        poll.waits_from_now(key);
         let waited = context.now().saturating_duration_since(poll.arrived);
         let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
         match self.waiters.insert(poll) {
@@ -217,7 +224,7 @@ impl Holding<'_> {
             return self.spread.refuse_busy(context, to);
         };
         let log = &self.responses.log;
-        let mut poll = record(self.config, log, context, &arrival, Keep::Request);
+        let mut poll = record(self.config, log, to.arrived(), &arrival, Keep::Request);
         poll.place.moves(Event::Unread, lookup);
         let token = self.waiters.insert(poll).ok();
         if let Some(token) = token {
@@ -230,11 +237,12 @@ impl Holding<'_> {
     }
 }
 
-/// The record of a request at hand.
+/// The record of a request at hand, which may have `arrived` earlier: before the application was
+/// asked for access.
 pub(super) fn record(
     config: &Config,
     log: &ResponseLog,
-    context: &Context,
+    arrived: Instant,
     arrival: &Arrival<'_>,
     keep: Keep,
 ) -> Poll {
@@ -259,7 +267,7 @@ pub(super) fn record(
         exchange: arrival.request.exchange,
         ask: arrival.ask,
         place: PollPlace::default(),
-        arrived: context.now(),
+        arrived,
         request: kept.map(Box::new),
         route: arrival.route,
         origin: arrival.origin,

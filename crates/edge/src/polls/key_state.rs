@@ -58,6 +58,10 @@ impl HeldRequest for MultiPoll {
         self.arrived
     }
 
+    fn was_held(&self) -> bool {
+        self.is_held
+    }
+
     fn line(&self) -> Option<RequestLine<'_>> {
         self.request.as_deref()?.line()
     }

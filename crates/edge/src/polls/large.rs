@@ -4,6 +4,7 @@ use super::ask::Method;
 use super::tables::Poll;
 use crate::ids::FetchId;
 use crate::responder::{HeldClient, HeldRequest};
+use crate::route_figures::RouteFigures;
 use dwell_evloop::Token;
 use dwell_upstream::AnswerPart;
 
@@ -20,11 +21,14 @@ pub(crate) struct TooLarge {
 
 impl TooLarge {
     /// The client that the answer goes on to.
-    pub(crate) fn client(&self) -> Option<HeldClient<'_>> {
+    pub(crate) fn client<'a>(&'a self, figures: &'a RouteFigures) -> Option<HeldClient<'a>> {
         let poll = self.poll.as_ref()?;
         Some(HeldClient {
             exchange: poll.exchange,
             arrived: poll.arrived,
+            was_held: poll.was_held(),
+            route_place: figures.place(poll.route),
+            route: figures.prefix(poll.route),
             line: poll.line(),
             is_head: poll.ask.method == Method::Head,
         })

@@ -214,10 +214,6 @@ impl Polls {
         if decision == Decision::Miss {
             return self.miss_later(context, http, key, poll);
         }
-        let waited = context.now().duration_since(poll.arrived);
-        self.responses
-            .figures
-            .observe(&self.metrics, poll.route, waited);
         if poll.ask.is_stream {
             let known = if failed {
                 Known::Nothing

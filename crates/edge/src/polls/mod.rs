@@ -70,6 +70,7 @@ use crate::metrics::LoopMetrics;
 use crate::presence::WatchChange;
 use crate::publish::Publisher;
 use crate::responder::{ResponseLog, Responses};
+use crate::route_figures::RouteFigures;
 use admit::AccessChecks;
 use delivery::Delivery;
 use dwell_evloop::Context;
@@ -271,6 +272,11 @@ impl Polls {
                 .figures
                 .tell_waiting(&responses.log.metrics, counts);
         }
+    }
+
+    /// The places of the figures of routes.
+    pub(crate) fn route_figures(&self) -> &RouteFigures {
+        &self.responses.figures
     }
 
     /// Polls that are held now.

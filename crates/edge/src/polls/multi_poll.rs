@@ -74,7 +74,7 @@ impl MultiPolls<'_> {
         let is_logged = self.responses.log.is_written();
         let mut poll = MultiPoll {
             exchange: request.exchange,
-            arrived: context.now(),
+            arrived: to.arrived(),
             unasked: None,
             is_fetched: false,
             request: is_logged.then(|| Box::new(KeptRequest::request_line(request.head_bytes))),
@@ -362,9 +362,6 @@ impl MultiPolls<'_> {
             let moment = if poll.is_held {
                 Moment::Woken
             } else {
-                let duration = context.now().saturating_duration_since(poll.arrived);
-                let figures = &self.responses.figures;
-                figures.observe(self.metrics, poll.route, duration);
                 Moment::Arrived
             };
             let mut to = Responder::held(http, &poll, self.responses);

@@ -178,7 +178,7 @@ impl Publications<'_> {
         }
         let arrival = admitted.arrival(plain_ask(request.head), name);
         let log = &self.responses.log;
-        let poll = record(self.config, log, context, &arrival, Keep::Line);
+        let poll = record(self.config, log, to.arrived(), &arrival, Keep::Line);
         let asker = |_| Asker::Client(poll);
         let token = self
             .publisher

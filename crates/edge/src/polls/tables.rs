@@ -3,7 +3,7 @@
 use super::ask::{Ask, KEYS_MAX};
 use super::decide::Content;
 use super::kept_request::KeptRequest;
-use super::places::PollPlace;
+use super::places::{Event, PollPlace};
 use crate::access::CorsGrant;
 use crate::config::{OnDelete, RouteId, Rules};
 use crate::cursor::{Condition, Cursor};
@@ -37,6 +37,12 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
+    /// It is held for a change of a key from now on.
+    pub(super) fn waits_from_now(&mut self, key: KeyId) {
+        self.place.moves(Event::Current, key);
+        self.ask.form.set_held();
+    }
+
     /// The key whose change it is held for, if it is.
     pub(crate) fn waits_for(&self) -> Option<KeyId> {
         match self.place.source()? {
@@ -55,6 +61,10 @@ impl HeldRequest for Poll {
 
     fn arrived(&self) -> Instant {
         self.arrived
+    }
+
+    fn was_held(&self) -> bool {
+        self.ask.form.was_held()
     }
 
     fn line(&self) -> Option<RequestLine<'_>> {

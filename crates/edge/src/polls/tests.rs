@@ -1,6 +1,7 @@
 //! Whatever becomes of a poll, no table keeps anything of it.
 
 mod alike;
+mod durations;
 mod feeds;
 mod forwards;
 mod gathered;

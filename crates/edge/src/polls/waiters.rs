@@ -9,7 +9,6 @@ mod feeds;
 use super::decide::Content;
 use super::key_state::{KeyState, MultiPoll};
 use super::lookups::Source;
-use super::places::Event;
 use super::tables::{Feed, Group, Keys, Poll, Sink};
 use super::watchers::Watchers;
 use crate::config::{LimitsConfig, Rooms, RouteId};
@@ -360,7 +359,7 @@ impl Waiters {
     /// Has a poll wait for a key that waited for something else.
     pub(super) fn wait_for(&mut self, key: KeyId, token: PollId) {
         if let Some(poll) = self.polls.get_mut(token) {
-            poll.place.moves(Event::Current, key);
+            poll.waits_from_now(key);
         }
         self.join(key, token.into());
     }

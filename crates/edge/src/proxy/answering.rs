@@ -8,7 +8,7 @@ use super::tunnels::Tunnel;
 use super::upload::{Start, Upload};
 use crate::held::hold;
 use crate::ids::{FetchId, ProxiedId, Requested};
-use crate::metrics::UpstreamOutcome;
+use crate::metrics::{PollOutcome, UpstreamOutcome};
 use crate::responder::HeldClient;
 use dwell_engine::{Detached, Http};
 use dwell_evloop::{Context, Id, Token};
@@ -122,23 +122,19 @@ impl Proxy {
         };
         record.connection = Some(connection);
         let ProxiedRequest {
-            client: Client {
-                exchange, arrived, ..
-            },
+            client,
             upload,
             response,
             ..
         } = record;
-        let (exchange, arrived) = (*exchange, *arrived);
+        let exchange = client.exchange;
         let had_begun = response.has_begun();
         let passed = http.with_reply(context, exchange, |reply| {
             response.pass_on(parts, upload, window, reply)
         });
         let status = response.status();
         if response.has_begun() && !had_begun {
-            self.log.count(status);
-            let waited = context.now().duration_since(arrived);
-            self.metrics().http_request_duration.observe(waited);
+            client.count(context, &self.log, status);
         }
         match passed {
             Some(passed) if passed.is_broken => {
@@ -198,17 +194,20 @@ impl Proxy {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let exchange = record.client.exchange;
-        if record.response.has_begun() {
+        let ProxiedRequest {
+            client, response, ..
+        } = record;
+        let exchange = client.exchange;
+        if response.has_begun() {
             // The client must not take a truncated response for a complete one.
             http.abort(context, exchange);
         } else {
             let (status, reason) = (error.status(), format!("upstream: {error}"));
-            record.response.begin(status);
+            response.begin(status);
+            client.count(context, &self.log, status);
             let refusal = ErrorResponse::new(status, &reason, self.retry_after(context, status));
             let fields = refusal.fields();
             http.with_reply(context, exchange, |reply| {
-                self.log.count(status);
                 reply.send(&refusal.response(&fields));
             });
         }
@@ -230,11 +229,11 @@ impl Proxy {
         };
         record.response.begin(head.status);
         let exchange = record.client.exchange;
+        record.client.count(context, &self.log, head.status);
         self.end(context, id);
         let Some(client) = http.detach(context, exchange) else {
             return;
         };
-        self.log.count(head.status);
         self.count_answer(head.status);
         let mut opening = Vec::new();
         encode::status_line(&mut opening, Version::Http11, head.status);
@@ -278,10 +277,11 @@ impl Proxy {
         let line = client.line.filter(|_| self.log.is_written());
         let line = line.map(|line| {
             let remote = http.peer_address(client.exchange);
-            Box::new(LoggedRequest::new(line, remote))
+            Box::new(LoggedRequest::new(line, remote).on_route(client.route))
         });
         let record = ProxiedRequest {
-            client: Client::new(client.exchange, client.arrived, line),
+            client: Client::new(client.exchange, client.arrived, line)
+                .on_route(client.route_place, client.was_held),
             connection: Some(*connection),
             upload: Upload::complete(),
             response: ProxiedResponse::new(ProxyReason::Miss, client.is_head),
@@ -289,6 +289,10 @@ impl Proxy {
         let Ok(id) = self.records.insert(record) else {
             return false;
         };
+        self.metrics().polls.increment(PollOutcome::Miss);
+        if let Some(cells) = self.metrics().route_cells(client.route_place) {
+            cells.polls.increment(PollOutcome::Miss);
+        }
         let (connection, fetch, exchange) = (*connection, *fetch, client.exchange);
         self.actions.push(Action::TakeOver {
             connection,

@@ -3,9 +3,9 @@
 use super::response::ProxiedResponse;
 use super::upload::Upload;
 use crate::log::{RequestFields, kept_fields};
-use crate::responder::{Logged, Protocol, RequestLine};
+use crate::responder::{Logged, Protocol, RequestLine, ResponseLog};
 use dwell_engine::ExchangeId;
-use dwell_evloop::Token;
+use dwell_evloop::{Context, Token};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ pub(super) struct Client {
     pub(super) arrived: Instant,
     /// The request's part of its line in the access log; absent if there is no log.
     pub(super) line: Option<Box<LoggedRequest>>,
+    /// The request was held for a change.
+    was_held: bool,
+    /// The place of its route among the figures of routes.
+    route_place: Option<usize>,
     /// The client has closed its sending side.
     is_half_closed: bool,
 }
@@ -38,6 +42,8 @@ pub(super) struct LoggedRequest {
     pub(super) remote: Option<SocketAddr>,
     /// Headers of the request, as [`kept_fields`] keeps them.
     fields: Box<[u8]>,
+    /// The prefix of the route, and the key, of a poll.
+    route: Option<Box<str>>,
     key: Option<Box<[u8]>>,
     /// The server that responds, with the time to the head of its response.
     upstream: Option<(SocketAddr, Duration)>,
@@ -58,7 +64,7 @@ impl ProxiedRequest {
             bytes: self.response.sent(),
             outcome: self.response.outcome(),
             fields: RequestFields::of_head(&line.fields),
-            route: None,
+            route: line.route.as_deref(),
             key: line.key.as_deref(),
             upstream: line.upstream,
         })
@@ -86,8 +92,23 @@ impl Client {
             exchange,
             arrived,
             line,
+            was_held: false,
+            route_place: None,
             is_half_closed: false,
         }
+    }
+
+    /// Notes the place of the figures of a poll's route, and whether it was held for a change.
+    pub(super) fn on_route(mut self, place: Option<usize>, was_held: bool) -> Self {
+        (self.route_place, self.was_held) = (place, was_held);
+        self
+    }
+
+    /// Counts the response, whose head is written.
+    pub(super) fn count(&self, context: &Context, log: &ResponseLog, status: u16) {
+        let arrived = (!self.was_held).then_some(self.arrived);
+        let route = log.metrics.route_cells(self.route_place);
+        log.count(context, route, status, arrived);
     }
 }
 
@@ -98,9 +119,16 @@ impl LoggedRequest {
             target: line.target.into(),
             remote,
             fields: kept_fields(&[], line.head).into(),
+            route: None,
             key: line.key.map(Into::into),
             upstream: None,
         }
+    }
+
+    /// Notes the prefix of the route of a poll.
+    pub(super) fn on_route(mut self, route: Option<&str>) -> Self {
+        self.route = route.map(Into::into);
+        self
     }
 
     /// Notes the server that responds, after so long.

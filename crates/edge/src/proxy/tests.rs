@@ -367,6 +367,9 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
         client: HeldClient {
             exchange,
             arrived: edge.with(|context, _, _, _| context.now()),
+            was_held: false,
+            route_place: None,
+            route: None,
             line: None,
             is_head: false,
         },
