@@ -103,6 +103,23 @@ def test_a_token_in_the_query_is_written_nowhere(start_guarded, tmp_path):
     assert token not in edge.output()
 
 
+def test_a_key_that_is_made_of_the_token_has_none_in_the_log(start_guarded, tmp_path):
+    file = tmp_path / "access.log"
+    jwt = {"secret_file": str(tmp_path / "secret"), "query_parameter": "token"}
+    route = {"key": "box:{query.token}"}
+    edge = start_guarded(jwt=jwt, route=route, log={"access": str(file)})
+    token = hs256(ALICE)
+    edge.store().set(f"box:{token}", b"for alice")
+    answer = edge.get(f"/me/?token={token}")
+    assert answer.body == b"for alice"
+    cursor = answer.field("Poll-Cursor")
+    assert edge.get(f"/me/?token={token}&since={cursor}&wait=10ms").status in (204, 304)
+    edge.stop()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["key"] for line in lines] == ["box:redacted"] * 2
+    assert token not in file.read_text()
+
+
 @pytest.mark.parametrize("sub", ["a b", "a\r\nset x 0 0 1", "a\x00", "\x7f", "", "x" * 300])
 def test_no_claim_makes_a_key_memcached_would_not_take(edge, sub):
     answer = edge.get("/me/", fields=bearer(hs256({"sub": sub, "exp": LATER})))

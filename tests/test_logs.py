@@ -130,6 +130,29 @@ def test_a_line_has_what_an_operator_looks_for(logged, app, connection):
         assert "upstream" not in line
 
 
+def test_lines_of_tunnels_and_of_large_answers_name_the_server(start_dwell, raw, tmp_path):
+    file = tmp_path / "access.log"
+    upstream = {"url": raw.url, "answer_bytes_max": "64kb"}
+    dwell = start_dwell(upstream=upstream, log={"access": str(file)})
+    with dwell.connect() as client:
+        client.ask("/poll/large")
+        app = raw.accept()
+        app.read_head()
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000)
+        assert client.answer().status == 200
+        client.ask("/chat", fields={"Connection": "Upgrade", "Upgrade": "chat/1"})
+        app.read_head()
+        app.send(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: chat/1\r\n\r\n")
+        until(lambda: file.read_text().count("\n") == 2, "both have a line")
+        app.close()
+    large, tunnel = parsed(file.read_text())
+    for line in (large, tunnel):
+        assert line["upstream"] == raw.url.removeprefix("http://")
+        assert 0 < line["upstream_us"] <= line["duration_us"]
+    assert (large["route"], large["key"]) == ("/poll/", "/poll/large")
+    assert (large["outcome"], tunnel["status"]) == ("miss", 101)
+
+
 @pytest.mark.parametrize("connection", [Connection, Http2Connection])
 def test_a_trace_reaches_the_application_and_the_log(logged, app, connection):
     dwell, lines = logged

@@ -405,6 +405,7 @@ impl Upstream {
             let event = UpstreamEvent::Large {
                 tag,
                 connection,
+                server,
                 parts,
             };
             sink(context, event);
@@ -441,6 +442,7 @@ impl Upstream {
         };
         let event = UpstreamEvent::Switched {
             tag,
+            server: self.options.address,
             head: *head,
             detached: Box::new(connection.peer.into()),
         };

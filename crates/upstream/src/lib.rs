@@ -222,6 +222,8 @@ pub enum UpstreamEvent {
         tag: u64,
         /// Names the exchange while it lasts.
         connection: Token,
+        /// The server that answers.
+        server: SocketAddr,
         /// Never empty.
         parts: Vec<AnswerPart>,
     },
@@ -230,6 +232,8 @@ pub enum UpstreamEvent {
     Switched {
         /// The tag of the request.
         tag: u64,
+        /// The server that answers.
+        server: SocketAddr,
         /// The head of the 101.
         head: AnswerHead,
         /// The socket, and what came behind the head.

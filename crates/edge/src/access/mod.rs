@@ -30,7 +30,7 @@ pub(crate) use gate::{Denial, Gate, Limited, RequestTime};
 pub(crate) use identity::{Identity, KeyInputs};
 pub(crate) use jwt::Claims;
 pub(crate) use rate::{Limiter, RateKey};
-pub(crate) use redacted::redacted;
+pub(crate) use redacted::{redacted, redacted_key};
 pub(crate) use subrequests::AuthSubrequests;
 pub(crate) use tokens::{Bearer, Tokens};
 pub(crate) use verifier::{TokenRefusal, Verifier};

@@ -1,5 +1,6 @@
 //! Request targets as they may be logged.
 
+use crate::config::query_value;
 use crate::query::parameters;
 use std::borrow::Cow;
 
@@ -26,10 +27,33 @@ pub(crate) fn redacted<'t>(target: &'t str, parameter: Option<&str>) -> Cow<'t, 
     Cow::Owned(format!("{path}?{}", parts.collect::<Vec<_>>().join("&")))
 }
 
+/// Removes tokens in the query of a request target from a key that was made of them.
+///
+/// Shape: `key` is that of a template with the parameter `parameter`, and `target` the target of
+/// its request. A key whose token cannot be found is redacted as a whole.
+pub(crate) fn redacted_key(key: &[u8], target: &str, parameter: &str) -> Vec<u8> {
+    let (_, query) = target.split_once('?').unwrap_or_default();
+    let token = query_value(query, parameter).filter(|token| !token.is_empty());
+    let token = token.as_deref().unwrap_or_default().as_bytes();
+    let mut written = Vec::new();
+    let (mut rest, mut is_found) = (key, false);
+    while let Some((first, behind)) = rest.split_first() {
+        if let Some(behind) = rest.strip_prefix(token).filter(|_| !token.is_empty()) {
+            written.extend_from_slice(REDACTED);
+            (rest, is_found) = (behind, true);
+        } else {
+            written.push(*first);
+            rest = behind;
+        }
+    }
+    if is_found { written } else { REDACTED.to_vec() }
+}
+
+const REDACTED: &[u8] = b"redacted";
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::query_value;
     use proptest::prelude::*;
 
     #[test]
@@ -49,6 +73,25 @@ mod tests {
             assert_eq!(redacted(target, Some("token")), written, "{target}");
         }
         assert_eq!(redacted("/me/?token=s", None), "/me/?token=s");
+    }
+
+    #[test]
+    fn a_key_loses_the_tokens_that_it_was_made_of() {
+        for (key, target, written) in [
+            ("me:s.e.c", "/me/?token=s.e.c", "me:redacted"),
+            (
+                "s.e.c:me:s.e.c",
+                "/me/?a=1&token=s.e.c",
+                "redacted:me:redacted",
+            ),
+            ("me:s.e.c", "/me/?%74oken=s%2Ee.c", "me:redacted"),
+            ("me:s.e.c", "/me/?token=other", "redacted"),
+            ("me:s.e.c", "/me/?token=", "redacted"),
+            ("me:s.e.c", "/me/", "redacted"),
+        ] {
+            let seen = redacted_key(key.as_bytes(), target, "token");
+            assert_eq!(String::from_utf8_lossy(&seen), written, "{target}");
+        }
     }
 
     proptest! {

@@ -156,6 +156,7 @@ impl Front {
             let adopted = Adopted {
                 client,
                 connection,
+                server: large.server,
                 fetch,
             };
             self.proxy.adopt(context, http, &adopted, &large.parts)

@@ -46,11 +46,15 @@ impl Polls {
     ) -> Option<TooLarge> {
         match event {
             UpstreamEvent::Large {
-                connection, parts, ..
+                connection,
+                server,
+                parts,
+                ..
             } => {
                 let poll = self.answer_is_large(context, http, fetch);
                 return Some(TooLarge {
                     connection,
+                    server,
                     fetch,
                     parts,
                     poll,

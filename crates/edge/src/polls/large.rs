@@ -7,12 +7,14 @@ use crate::responder::{HeldClient, HeldRequest};
 use crate::route_figures::RouteFigures;
 use dwell_evloop::Token;
 use dwell_upstream::AnswerPart;
+use std::net::SocketAddr;
 
 /// The beginning of an answer that polls cannot take as a whole.
 #[derive(Debug)]
 pub(crate) struct TooLarge {
-    /// The exchange with the application, and the fetch that it is for.
+    /// The exchange with the application, its server, and the fetch that it is for.
     pub(crate) connection: Token,
+    pub(crate) server: SocketAddr,
     pub(crate) fetch: FetchId,
     pub(crate) parts: Vec<AnswerPart>,
     /// The poll whose request was sent, if its client is still there and may have the answer.

@@ -22,6 +22,8 @@ pub(crate) struct Adopted<'a> {
     pub(crate) client: HeldClient<'a>,
     /// The exchange with the application.
     pub(crate) connection: Token,
+    /// The server that answers.
+    pub(crate) server: SocketAddr,
     /// The request that the response was for so far.
     pub(crate) fetch: FetchId,
 }
@@ -53,9 +55,14 @@ impl Proxy {
             }
             UpstreamEvent::Switched {
                 tag,
+                server,
                 head,
                 detached,
-            } => self.switched(context, http, ProxiedId::from_bits(tag), &head, *detached),
+            } => {
+                let id = ProxiedId::from_bits(tag);
+                self.note_server(context, id, server);
+                self.switched(context, http, id, &head, *detached);
+            }
             UpstreamEvent::Failed { tag, error, .. } => {
                 self.failed(context, http, ProxiedId::from_bits(tag), &error);
             }
@@ -272,6 +279,7 @@ impl Proxy {
         let Adopted {
             client,
             connection,
+            server,
             fetch,
         } = adopted;
         let line = client.line.filter(|_| self.log.is_written());
@@ -300,6 +308,7 @@ impl Proxy {
             id,
         });
         hold(http, context, exchange, id.to_bits(), HOLD_TIMEOUT);
+        self.note_server(context, id, *server);
         self.parts(context, http, id, connection, parts);
         true
     }

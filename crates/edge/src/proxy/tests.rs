@@ -325,6 +325,7 @@ fn tunnel(edge: &mut Edge) -> (Client, Client) {
     };
     let input = b"first".to_vec();
     edge.tell(UpstreamEvent::Switched {
+        server: ([127, 0, 0, 1], 80).into(),
         tag,
         head,
         detached: Box::new(Detached { stream, input }),
@@ -374,6 +375,7 @@ fn a_held_exchange_is_taken_over_with_the_beginning_of_its_answer() {
             is_head: false,
         },
         connection: CONNECTION,
+        server: ([127, 0, 0, 1], 80).into(),
         fetch,
     };
     let begin = [AnswerPart::Head(head(200, BodyFraming::Chunked))];

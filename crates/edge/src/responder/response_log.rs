@@ -1,7 +1,7 @@
 //! The counts of responses, and their lines in the access log.
 
-use crate::access::redacted;
-use crate::config::Config;
+use crate::access::{redacted, redacted_key};
+use crate::config::{Config, RouteConfig};
 use crate::ids::CLIENT_STREAM;
 use crate::log::{AccessLine, AccessWriter, RequestFields};
 use crate::metrics::{LoopMetrics, RouteCells};
@@ -19,6 +19,8 @@ pub(crate) struct ResponseLog {
     access: Option<AccessWriter>,
     /// The query parameter with a token, which is redacted.
     token_parameter: Option<String>,
+    /// Prefixes of the routes whose keys are made of that parameter.
+    token_routes: Arc<[String]>,
 }
 
 /// One response, for the access log.
@@ -95,10 +97,17 @@ impl ResponseLog {
         access: Option<AccessWriter>,
         config: &Config,
     ) -> Self {
+        let token_parameter = config.jwt.query_parameter.clone();
+        let takes_token = |route: &&Arc<RouteConfig>| {
+            let parameter = token_parameter.as_deref();
+            parameter.is_some_and(|parameter| route.key.takes_query(parameter))
+        };
+        let token_routes = config.routes.iter().filter(takes_token);
         Self {
             metrics,
             access,
-            token_parameter: config.jwt.query_parameter.clone(),
+            token_routes: token_routes.map(|route| route.prefix.clone()).collect(),
+            token_parameter,
         }
     }
 
@@ -174,11 +183,16 @@ impl ResponseLog {
     pub(crate) fn write(&self, context: &Context, response: &Logged<'_>) {
         let Some(access) = &self.access else { return };
         let unknown = (Ipv4Addr::UNSPECIFIED, 0).into();
+        let parameter = self.token_parameter.as_deref();
+        let has_token = |prefix: &str| self.token_routes.iter().any(|of| of == prefix);
+        let redacted_key = (response.key.zip(parameter))
+            .filter(|_| response.route.is_some_and(has_token))
+            .map(|(key, parameter)| redacted_key(key, response.target, parameter));
         access.write(&AccessLine {
             time: context.wall(),
             remote: response.remote.unwrap_or(unknown),
             method: response.method,
-            target: &redacted(response.target, self.token_parameter.as_deref()),
+            target: &redacted(response.target, parameter),
             protocol: response.protocol.as_str(),
             status: response.status,
             bytes: response.bytes,
@@ -186,7 +200,7 @@ impl ResponseLog {
             outcome: response.outcome,
             fields: response.fields,
             route: response.route,
-            key: response.key,
+            key: redacted_key.as_deref().or(response.key),
             upstream: response.upstream,
         });
     }
