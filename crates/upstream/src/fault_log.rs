@@ -61,12 +61,20 @@ impl FaultLog {
         })
     }
 
+    /// Returns true if the last line about the server at this place is of a failure.
+    pub(crate) fn is_failing(&self, place: usize) -> bool {
+        self.failing.load(Ordering::Relaxed) & bit(place) != 0
+    }
+
+    /// The last line about the server at this place was of a failure, by an earlier plan.
+    pub(crate) fn set_failing(&self, place: usize) {
+        self.failing.fetch_or(bit(place), Ordering::Relaxed);
+    }
+
     /// Notes an answer of the server at this place; returns true if it is to be logged.
     pub(crate) fn answered(&self, place: usize) -> bool {
         let bit = bit(place);
-        let is_failing = |failing: u64| failing & bit != 0;
-        is_failing(self.failing.load(Ordering::Relaxed))
-            && is_failing(self.failing.fetch_and(!bit, Ordering::Relaxed))
+        self.is_failing(place) && self.failing.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 }
 

@@ -11,42 +11,15 @@ use dwell_evloop::{Context, HandshakeCounts, Random, Readiness, Token};
 
 use super::client::Upstream;
 use super::connection::Exchange;
-use super::health::{Fault, Health, HealthCheck, Permit};
+use super::health::{Fault, Health, Permit};
+use super::plan::{GroupOptions, UPSTREAMS_MAX};
 use super::recent::Witness;
 use super::{
-    FaultLog, FaultReport, Unanswered, Unsent, UpstreamError, UpstreamEvent, UpstreamOptions,
-    UpstreamRequest,
+    FaultReport, Unanswered, Unsent, UpstreamError, UpstreamEvent, UpstreamOptions, UpstreamRequest,
 };
-
-/// The most servers of one group.
-pub const UPSTREAMS_MAX: usize = 64;
 
 /// [`FaultLog`] has a bit for each server in one word.
 const _: () = assert!(UPSTREAMS_MAX <= u64::BITS as usize);
-
-/// Options of a group of servers.
-#[derive(Clone, Debug)]
-pub struct GroupOptions {
-    /// Failures after which a server is left out for a while.
-    pub failures_max: u32,
-    /// Time for which a request without a response counts against its server.
-    pub failures_window: Duration,
-    /// The health checks of servers; without them requests try the ejected ones.
-    pub health: Option<HealthCheck>,
-    /// The seed of the random choices.
-    pub seed: u64,
-    /// The failures that are to be logged; all loops share it.
-    pub faults: Arc<FaultLog>,
-}
-
-/// The servers of the application with what may be asked of them.
-#[derive(Clone, Debug)]
-pub struct UpstreamPlan {
-    /// The address of each server, and its limits.
-    pub servers: Vec<UpstreamOptions>,
-    /// The options for all of them.
-    pub options: GroupOptions,
-}
 
 /// The servers of the application, as one loop sees them.
 ///
@@ -77,7 +50,7 @@ struct Member {
     probe_token: Token,
     /// A health check is open.
     is_probed: bool,
-    /// Requests that failed here since they were taken last, with the last error.
+    /// Attempts that failed here since they were taken last, with the last error.
     failed: Option<(u64, UpstreamError)>,
     /// The tag of the request that tries whether it answers again.
     trial: Option<u64>,
@@ -226,7 +199,8 @@ impl UpstreamGroup {
         self.members.get(index)?.reason.clone()
     }
 
-    /// Takes the requests that the server at this place has failed, with the last error.
+    /// Takes the attempts that failed at the server at this place, with the last error: also of
+    /// requests that another server has answered.
     pub(crate) fn take_failed(&mut self, index: usize) -> Option<(u64, UpstreamError)> {
         self.members.get_mut(index)?.failed.take()
     }
@@ -293,18 +267,17 @@ impl UpstreamGroup {
 
     /// Counts a request whose connection has ended before all of its body was sent.
     pub(crate) fn lost(&mut self, now: Instant, connection: Token) -> Unsent {
-        let index = self.index_of(connection);
-        self.unsent(now, Some(index), UpstreamError::Closed)
+        let (index, error) = (self.index_of(connection), UpstreamError::Closed);
+        if let Some(member) = self.members.get_mut(index) {
+            member.count_failure(&error);
+        }
+        self.unsent(now, Some(index), error)
     }
 
-    /// Counts a request that the server at this place, or no server, has failed.
-    fn unsent(&mut self, now: Instant, index: Option<usize>, error: UpstreamError) -> Unsent {
-        let member = index.and_then(|index| self.members.get_mut(index));
-        let server = member.map(|member| {
-            let before = member.failed.take().map_or(0, |(count, _)| count);
-            member.failed = Some((before + 1, error.clone()));
-            member.address
-        });
+    /// A request fails, the last time at the server at this place, or at none.
+    fn unsent(&self, now: Instant, index: Option<usize>, error: UpstreamError) -> Unsent {
+        let member = index.and_then(|index| self.members.get(index));
+        let server = member.map(|member| member.address);
         let place = server.and(index);
         let count = self.options.faults.failed(now, place);
         let report = FaultReport { server, count };
@@ -440,6 +413,7 @@ impl UpstreamGroup {
                 Ok(()) => return Ok(()),
                 // It had the fewest under way: the others are as full.
                 Err(full @ UpstreamError::QueueFull { .. }) => {
+                    self.members[index].count_failure(&full);
                     self.trial_is_over(now, exchange.request.tag);
                     return Err(self.unsent(now, Some(index), full));
                 }
@@ -533,6 +507,7 @@ impl UpstreamGroup {
         let out = others.filter(|(other, it)| *other != index && !it.health.is_in_use());
         let may_leave = 2 * (out.count() + 1) <= self.members.len();
         let member = &mut self.members[index];
+        member.count_failure(error);
         let leaves = match Fault::of(error) {
             Fault::None => false,
             Fault::Connection => member.health.unconnected(now),
@@ -577,6 +552,11 @@ impl UpstreamGroup {
 }
 
 impl Member {
+    fn count_failure(&mut self, error: &UpstreamError) {
+        let before = self.failed.take().map_or(0, |(count, _)| count);
+        self.failed = Some((before + 1, error.clone()));
+    }
+
     fn is_ejected(&mut self, reason: &dyn Display) {
         self.reason = Some(reason.to_string().into());
         tracing::warn!(server = %self.address, %reason, "upstream is left out");

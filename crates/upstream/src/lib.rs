@@ -24,6 +24,7 @@ mod exchanging;
 mod fault_log;
 mod group;
 mod health;
+mod plan;
 mod queue;
 mod recent;
 mod shares;
@@ -38,8 +39,9 @@ pub use encode::{
 };
 pub use error::{Unsent, UpstreamError};
 pub use fault_log::{FaultLog, FaultReport};
-pub use group::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan, UpstreamStatus};
+pub use group::UpstreamStatus;
 pub use health::HealthCheck;
+pub use plan::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan};
 pub use recent::Witness;
 pub use shares::Client;
 pub use streaming::Written;

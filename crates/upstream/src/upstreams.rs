@@ -1,6 +1,7 @@
 //! The clients of the application that a loop has while its options change.
 
-use crate::group::{GroupOptions, UPSTREAMS_MAX, UpstreamGroup, UpstreamPlan, UpstreamStatus};
+use crate::group::{UpstreamGroup, UpstreamStatus};
+use crate::plan::{GroupOptions, UPSTREAMS_MAX, UpstreamPlan};
 use crate::{FaultReport, Unsent, Upstream, UpstreamError, UpstreamEvent, UpstreamRequest};
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
 use std::net::IpAddr;
@@ -212,7 +213,8 @@ impl Upstreams {
         self.current.as_ref()?.reason(index)
     }
 
-    /// Takes the requests that the server at this place among them has failed, with the last error.
+    /// Takes the attempts that failed at the server at this place among them, with the last error:
+    /// also of requests that another server has answered.
     pub fn take_failed(&mut self, index: usize) -> Option<(u64, UpstreamError)> {
         self.current.as_mut()?.take_failed(index)
     }
@@ -322,6 +324,23 @@ mod tests {
         }
         upstreams.settle(context);
         assert!(upstreams.retired.is_empty());
+    }
+
+    #[test]
+    fn a_plan_keeps_the_servers_that_failed_by_the_one_before() {
+        let [first, second, third] = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let before = plan(&[&first, &second]);
+        for place in 0..2 {
+            before
+                .options
+                .faults
+                .failed(dwell_evloop::now(), Some(place));
+        }
+        assert!(before.options.faults.answered(0));
+        let next = Arc::unwrap_or_clone(plan(&[&third, &second, &first]));
+        let next = next.following(Some(&before));
+        let answered = |place| next.options.faults.answered(place);
+        assert_eq!([0, 1, 2].map(answered), [false, true, false]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn keep(upstreams: &mut Upstreams, metrics: &LoopMetrics) {
     }
     for (index, details) in metrics.upstream_details.iter().enumerate() {
         if let Some((count, error)) = upstreams.take_failed(index) {
-            details.failed(count, error.to_string().into());
+            details.failed(count, error.to_string().into(), dwell_evloop::now());
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::labels::{PollOutcome, StatusClass};
 use dwell_metrics::{Counter, CounterSet, Gauge, Histogram};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Routes, and listeners, that have figures of their own.
 pub(crate) const PLACES_MAX: usize = 32;
@@ -70,12 +71,12 @@ pub(crate) struct UpstreamCells {
     pub(crate) outstanding: Gauge,
     /// Requests that wait for a connection.
     pub(crate) queued: Gauge,
-    /// Failed requests for which it was tried last.
+    /// Attempts that failed at it.
     pub(crate) failures: Counter,
     /// The reason for which it is left out.
     reason: Mutex<Option<Arc<str>>>,
-    /// The error of the last failure.
-    last_error: Mutex<Option<Arc<str>>>,
+    /// The error of the last failure, and its time.
+    last_error: Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 impl UpstreamCells {
@@ -89,10 +90,10 @@ impl UpstreamCells {
         lock(&self.reason).clone()
     }
 
-    /// Counts requests that the server has failed, the last one with this error.
-    pub(crate) fn failed(&self, count: u64, error: Arc<str>) {
+    /// Counts attempts that failed at the server until `now`, the last one with this error.
+    pub(crate) fn failed(&self, count: u64, error: Arc<str>, now: Instant) {
         self.failures.add(count);
-        *lock(&self.last_error) = Some(error);
+        *lock(&self.last_error) = Some((now, error));
     }
 
     /// Forgets all failures: another server has this place.
@@ -101,13 +102,13 @@ impl UpstreamCells {
         *lock(&self.last_error) = None;
     }
 
-    /// The error of the last failure, if there was one.
-    pub(crate) fn last_error(&self) -> Option<Arc<str>> {
+    /// The error of the last failure, if there was one, and its time.
+    pub(crate) fn last_error(&self) -> Option<(Instant, Arc<str>)> {
         lock(&self.last_error).clone()
     }
 }
 
-fn lock(text: &Mutex<Option<Arc<str>>>) -> MutexGuard<'_, Option<Arc<str>>> {
+fn lock<T>(text: &Mutex<Option<T>>) -> MutexGuard<'_, Option<T>> {
     // Replaced in one step, so a panicking thread leaves it whole.
     text.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,10 +120,11 @@ mod tests {
     #[test]
     fn another_server_at_a_place_has_none_of_the_failures_before() {
         let cells = UpstreamCells::default();
-        cells.failed(2, "one".into());
-        cells.failed(1, "other".into());
+        let now = dwell_evloop::now();
+        cells.failed(2, "one".into(), now);
+        cells.failed(1, "other".into(), now);
         let seen = || (cells.failures.value(), cells.last_error());
-        assert_eq!(seen(), (3, Some("other".into())));
+        assert_eq!(seen(), (3, Some((now, "other".into()))));
         cells.forget_failures();
         assert_eq!(seen(), (0, None));
     }

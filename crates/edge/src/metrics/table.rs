@@ -328,7 +328,7 @@ metrics! {
         "Requests that wait for a connection to the server"
         => |of| of.metrics.by_upstream(|cells| &cells.queued);
     "dwell_upstream_server_failures": By<Server, Counter> =
-        "Failed requests by the server that was tried last; its queue may have been full"
+        "Failed attempts by server, also of requests that another server has answered"
         => |of| of.metrics.by_upstream(|cells| &cells.failures);
     "dwell_upstream_head_duration": By<Server, Histogram> [Seconds] =
         "Time from a request sent to the header section of its response"

@@ -199,7 +199,7 @@ impl Reloader {
             (Some(before), Some(plan)) if is_same && is_at_same_addresses(before, &plan) => {
                 Some(Arc::clone(before))
             }
-            (_, plan) => plan.map(Arc::new),
+            (before, plan) => plan.map(|plan| Arc::new(plan.following(before.as_deref()))),
         };
         let memcached = memcached_addresses(&config, &mut names)?;
         let access = Access::load(&config, before.access.as_deref()).map_err(RunError::Access)?;

@@ -1,6 +1,7 @@
 //! Several servers, as one that forwards sees them.
 
 use super::super::tests::harness::{OK, PATIENCE, read_request, request};
+use super::super::{FaultLog, HealthCheck};
 use super::*;
 use dwell_evloop::{Driver, EventLoop};
 use std::io::{Read, Write};
@@ -296,6 +297,27 @@ fn each_server_is_asked_once_and_then_the_last_failure_is_told() {
     ));
     assert_eq!(edge.ask(1, "GET"), refused);
     assert_eq!(edge.driver.group.take_retried(), 2);
+}
+
+#[test]
+fn each_failed_attempt_counts_for_its_server() {
+    let app = app_with_bad_paths();
+    let mut edge = Loop::new(&[nobody(), nobody(), app.address], |_| {});
+    let mut counts = [0; 3];
+    // The choice among servers that have nothing to do is random.
+    for tag in 0..20 {
+        assert_eq!(edge.ask(tag, "GET"), Ok(200));
+        for (place, count) in counts.iter_mut().enumerate() {
+            let failed = edge.driver.group.take_failed(place);
+            *count += failed.map_or(0, |(count, error)| {
+                assert!(matches!(error, UpstreamError::Connect(_)), "{error}");
+                count
+            });
+        }
+    }
+    let retried = edge.driver.group.take_retried();
+    assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
+    assert_eq!((counts.iter().sum::<u64>(), counts[2]), (retried, 0));
 }
 
 #[test]

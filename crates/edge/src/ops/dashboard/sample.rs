@@ -147,7 +147,7 @@ struct UpstreamSample {
     outstanding: i64,
     /// Requests that wait for a connection.
     queued: i64,
-    /// Requests that it failed, and the error of the last one.
+    /// Attempts that failed at it, and the error of the last one.
     failures: u64,
     last_error: Option<String>,
 }
@@ -341,8 +341,9 @@ fn upstreams(metrics: &Metrics) -> Vec<UpstreamSample> {
                 .sum(),
             last_error: of_loops
                 .iter()
-                .find_map(|(_, cells)| cells.last_error())
-                .map(|error| error.to_string()),
+                .filter_map(|(_, cells)| cells.last_error())
+                .max_by_key(|(at, _)| *at)
+                .map(|(_, error)| error.to_string()),
         }
     });
     samples.collect()
@@ -425,6 +426,21 @@ mod tests {
         Setting {
             waiters_max: 1,
             connections_max: 2,
+        }
+    }
+
+    #[test]
+    fn the_last_error_of_a_server_is_the_newest_of_all_loops() {
+        let metrics = Metrics::with_upstreams(2, Vec::new(), &["http://a".to_owned()], 0);
+        let start = dwell_evloop::now();
+        for (seconds, of_loop, error) in [(1, 0, "first"), (3, 1, "second"), (5, 0, "third")] {
+            let cells = metrics.of_loop(of_loop);
+            let at = start + Duration::from_secs(seconds);
+            cells.upstream_details[0].failed(1, error.into(), at);
+            let [server] = &upstreams(&metrics)[..] else {
+                panic!("one server");
+            };
+            assert_eq!(server.last_error.as_deref(), Some(error));
         }
     }
 
