@@ -127,6 +127,7 @@ impl Client {
         (self.servers).operation(context, key, &[b"GET", key], |repeat| Flight::Get {
             tag,
             again: None,
+            end: None,
             repeat,
         })
     }

@@ -1,5 +1,7 @@
 //! One pipelined connection: the commands in progress, and the deadline of their replies.
 
+mod overdue;
+
 use crate::Failure;
 use crate::cluster::Repeat;
 use crate::greeting::Step;
@@ -46,6 +48,8 @@ pub(crate) enum Flight {
         tag: u64,
         /// The key, where waits for it have to be compared with a later value.
         again: Option<Box<[u8]>>,
+        /// The operation ends by then, where it was begun on another connection.
+        end: Option<Instant>,
         repeat: Option<Box<Repeat>>,
     },
     /// A command that changes a key.
@@ -112,6 +116,11 @@ impl Flight {
         )
     }
 
+    /// Returns true of a command that is of no use without the one behind it.
+    fn is_of_next(&self) -> bool {
+        matches!(self, Self::Asking | Self::Lifetime)
+    }
+
     /// The tag of the operation that waits for the reply.
     pub(crate) fn tag(&self) -> Option<u64> {
         match self {
@@ -139,10 +148,11 @@ impl Flight {
         }
     }
 
-    /// The end of the time of its operation, where another server may be asked before.
+    /// The end of the time of its operation, where that may have begun before.
     fn operation_deadline(&mut self) -> Option<Instant> {
         match self {
             Self::Read { by, .. } => by.operation().map(|operation| operation.deadline),
+            Self::Get { end: Some(end), .. } => Some(*end),
             _ => self.repeat().map(|repeat| repeat.deadline),
         }
     }
@@ -206,7 +216,7 @@ pub(crate) struct Connection {
     given: u64,
     /// Bytes of those that have their replies.
     replied: u64,
-    /// No operation that another server was asked for before ends earlier.
+    /// No operation that was begun on another connection ends earlier.
     first_end: Option<Instant>,
     decoder: Decoder,
     /// The largest value that a key may have.
@@ -290,30 +300,6 @@ impl Connection {
         ends.into_iter().flatten().min()
     }
 
-    /// Ends the operations whose time is over while the server still has some, as another one was
-    /// asked before; returns their tags.
-    pub(crate) fn end_overdue(&mut self, now: Instant) -> Vec<u64> {
-        let mut tags = Vec::new();
-        if self.first_end.is_none_or(|end| now < end) {
-            return tags;
-        }
-        self.first_end = None;
-        for Owed {
-            flight, deadline, ..
-        } in &mut self.in_flight
-        {
-            let end = flight.operation_deadline().filter(|end| *end < *deadline);
-            match end {
-                Some(end) if end <= now => {
-                    self.kept_bytes -= flight.kept_bytes();
-                    tags.extend(flight.end());
-                }
-                _ => self.first_end = self.first_end.into_iter().chain(end).min(),
-            }
-        }
-        tags
-    }
-
     pub(crate) fn greeting_deadline(&self) -> Instant {
         self.greeting_deadline
     }
@@ -329,13 +315,8 @@ impl Connection {
 
     /// Takes the operations of reads of keys that are waited for; their replies change nothing.
     pub(crate) fn take_reads(&mut self, reads: &mut Vec<(Arc<[u8]>, Operation)>) {
-        for Owed {
-            flight, deadline, ..
-        } in &mut self.in_flight
-        {
-            let deadline = flight
-                .operation_deadline()
-                .map_or(*deadline, |end| end.min(*deadline));
+        for owed in &mut self.in_flight {
+            let (deadline, flight) = (owed.end_of_time(), &mut owed.flight);
             if let Flight::Get {
                 tag,
                 again: Some(name),
@@ -593,6 +574,7 @@ mod tests {
         let get = || Flight::Get {
             tag: 1,
             again: None,
+            end: None,
             repeat: None,
         };
         for flight in [get(), Flight::Table(TableQuestion::Use), get()] {

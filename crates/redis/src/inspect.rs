@@ -241,6 +241,7 @@ impl Inspector<'_> {
             let flight = Flight::Get {
                 tag,
                 again: None,
+                end: None,
                 repeat: None,
             };
             let ask = |wire: &mut Vec<u8>| command(wire, &words);

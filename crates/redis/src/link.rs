@@ -421,6 +421,9 @@ impl Link {
             self.connect(context, options);
             return false;
         };
+        for flight in connection.take_unsent(context.now()) {
+            let _ = on(context, LinkEvent::Failed(flight, Failure::Connect));
+        }
         for tag in connection.end_overdue(context.now()) {
             let _ = on(context, LinkEvent::Overdue(tag));
         }

@@ -238,7 +238,12 @@ impl Server {
         let repeat = self.repeat(key, arguments, deadline);
         // A wait for the key may begin before the reply.
         let again = Some(key.into());
-        let flight = Flight::Get { tag, again, repeat };
+        let flight = Flight::Get {
+            tag,
+            again,
+            end: Some(deadline),
+            repeat,
+        };
         self.operation(context, options, flight, arguments)
     }
 

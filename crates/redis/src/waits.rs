@@ -203,6 +203,11 @@ impl Waits {
         if flight.is_reread() {
             self.pace.ended();
         }
+        if let Flight::Read { key, .. } = flight
+            && shared.waited.server(key) == Some(self.server)
+        {
+            shared.waited.happens(key, HoldEvent::Deferred);
+        }
         match flight {
             // The server refused the greeting, perhaps only to track: it executed nothing.
             Flight::Read {
@@ -367,7 +372,9 @@ impl Waits {
                 let tag = shared.waited.tag(key);
                 tag.filter(|_| (is_here || is_asking) && !shared.waited.is_held(key))
             }
-            Flight::Get { tag, again, repeat } => {
+            Flight::Get {
+                tag, again, repeat, ..
+            } => {
                 let Some(name) = again else {
                     return Some(tag);
                 };

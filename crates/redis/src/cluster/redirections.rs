@@ -211,6 +211,7 @@ impl Read {
             Some(Operation { tag, deadline }) => Flight::Get {
                 tag,
                 again: Some((*self.name).into()),
+                end: Some(deadline),
                 repeat: Some(Box::new(Repeat {
                     wire: Arc::clone(&wire),
                     slot: slot_of(&self.name),

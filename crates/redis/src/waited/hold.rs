@@ -23,7 +23,7 @@ pub(crate) enum HoldEvent {
     Answered,
     /// A read was refused, and so registered nothing.
     Refused,
-    /// As `Refused`, as every read is for now.
+    /// As `Refused`, as every read is for now, or it has failed.
     Deferred,
     /// The server has announced a change, in the order in which it has executed commands.
     Invalidated,

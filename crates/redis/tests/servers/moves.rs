@@ -135,6 +135,44 @@ fn what_a_server_out_of_reach_was_to_be_sent_goes_where_it_is_now() {
 }
 
 #[test]
+fn a_command_without_time_fails_alone_where_it_waits_for_the_new_place() {
+    // It accepts connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (gate, asked) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (may_greet, counted) = (gate.clone(), Arc::clone(&asked));
+    let after = Fake::start(move |words, _| {
+        may_greet.wait();
+        greeted(words, "master").unwrap_or_else(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            bulk("after")
+        })
+    });
+    let endpoint = Endpoint::Tcp(silent.local_addr().unwrap());
+    let short = ClientOptions {
+        timeout: Duration::from_secs(1),
+        connect_timeout: PATIENCE,
+        ..options()
+    };
+    let mut harness = Harness::of(endpoint, short);
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.read(context, b"a", 1).unwrap();
+    client.get(context, b"a", 2).unwrap();
+    harness.turn();
+    harness.turn_to(&Endpoint::Tcp(after.address));
+    harness.turn_until(|app| app.last(1).is_some() && app.last(2).is_some());
+    for tag in [1, 2] {
+        assert_eq!(harness.app.last(tag), Some("Failed(Connect)"));
+    }
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.get(context, b"b", 3).unwrap();
+    gate.open();
+    harness.turn_until(|app| app.last(3).is_some());
+    assert_eq!(harness.app.last(3), Some("after"));
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "the others were not sent");
+    assert_eq!(after.open.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_cluster_is_asked_where_its_names_lead_unless_its_primaries_are_up() {
     let quick = ClientOptions {
         topology_interval: Duration::from_millis(20),
@@ -323,6 +361,36 @@ fn an_older_value_of_a_key_that_is_waited_for_is_not_told_after_a_newer_one() {
     gate.open();
     harness.turn_until(|_| before.open.load(Ordering::SeqCst) == 0);
     assert_eq!(harness.app.count(2), 1);
+}
+
+#[test]
+fn a_read_that_is_made_again_and_again_has_the_time_of_one() {
+    let never = || slow_server(bulk("late"));
+    let places = [never(), never()];
+    let untracked = ClientOptions {
+        announced: Announced::Nothing,
+        timeout: Duration::from_secs(1),
+        ..options()
+    };
+    let endpoints = [0, 1].map(|place: usize| Endpoint::Tcp(places[place].0.address));
+    let mut harness = Harness::of(endpoints[0].clone(), untracked);
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.read(context, b"a", 1).unwrap();
+    let (mut moves, end) = (0, Instant::now() + PATIENCE);
+    while harness.app.last(1).is_none() {
+        assert!(Instant::now() < end, "{moves} moves");
+        let asked = &places[moves % 2].2;
+        harness.turn_until(|app| asked.load(Ordering::SeqCst) > 0 || app.last(1).is_some());
+        asked.store(0, Ordering::SeqCst);
+        moves += 1;
+        harness.turn_to(&endpoints[moves % 2]);
+        harness.turn();
+    }
+    let last = harness.app.last(1).unwrap();
+    assert!(last.starts_with("Failed"), "{last}");
+    for (_, gate, _) in &places {
+        gate.open();
+    }
 }
 
 #[test]
