@@ -2,6 +2,8 @@
 
 mod leaving;
 
+pub(crate) use leaving::Attempts;
+
 use crate::connection::{Connection, Flight, Received};
 use crate::greeting::{Purpose, Refusal, Step};
 use crate::sentinel::{address, ask, check_role};
@@ -47,8 +49,8 @@ pub(crate) struct Link {
     /// Names the current connection; a new generation for each.
     token: Token,
     connection: Option<Connection>,
-    /// The next attempt has its time.
-    is_put_off: bool,
+    /// The time of the next attempt, if it has one.
+    next_at: Option<Instant>,
     /// The deadline that is set on the loop. Only changes are set: setting a deadline again would
     /// round it up to a whole tick again.
     armed: Option<Instant>,
@@ -75,7 +77,7 @@ impl Link {
             target: Target::new(endpoint),
             token,
             connection: None,
-            is_put_off: false,
+            next_at: None,
             armed: None,
             quiet_since: None,
             backoff: Backoff::new(min, max, dwell_evloop::seed()),
@@ -157,7 +159,7 @@ impl Link {
     /// Begins to connect, unless there is a connection or the next attempt has its time; returns
     /// true if commands can be added.
     pub(crate) fn ensure(&mut self, context: &mut Context, options: &ClientOptions) -> bool {
-        if self.connection.is_none() && !self.is_put_off {
+        if self.connection.is_none() && self.next_at.is_none() {
             self.connect(context, options);
         }
         let is_trusted = !self.breaker.is_open() || self.is_up();
@@ -165,7 +167,7 @@ impl Link {
     }
 
     fn connect(&mut self, context: &mut Context, options: &ClientOptions) {
-        self.is_put_off = false;
+        self.next_at = None;
         match self.begin(context, options) {
             Ok((stream, first)) => {
                 let deadline = context.now() + options.connect_timeout;
@@ -450,7 +452,7 @@ impl Link {
         if self.connection.take().is_some() {
             context.disarm(self.token);
             self.next_token();
-            self.is_put_off = false;
+            self.next_at = None;
         }
     }
 
@@ -478,7 +480,7 @@ impl Link {
     pub(crate) fn give_up(&mut self, context: &mut Context) {
         context.disarm(self.token);
         self.next_token();
-        (self.is_put_off, self.refusal) = (false, None);
+        (self.next_at, self.refusal) = (None, None);
     }
 
     /// Keeps a connection that is well, with its deadline moved, or ends it.
@@ -533,8 +535,8 @@ impl Link {
     /// time of the next attempt.
     fn put_off(&mut self, context: &mut Context) {
         self.next_token();
-        self.is_put_off = true;
         let delay = self.backoff.delay(self.breaker.failures());
+        self.next_at = Some(context.now() + delay);
         context.arm(self.token, delay);
     }
 

@@ -4,7 +4,7 @@ use crate::cluster::{Repeat, slot_of};
 use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
 use crate::left::Left;
-use crate::link::{Link, LinkEvent};
+use crate::link::{Attempts, Link, LinkEvent};
 use crate::part::Part;
 use crate::reads::{send_read, send_rereads};
 use crate::shared::Shared;
@@ -32,6 +32,20 @@ pub(crate) struct Server {
     pub(crate) waits: Waits,
     /// Operations that fail with the next flush. Those without a failure had no connection.
     failed: Vec<(u64, Option<Failure>)>,
+}
+
+/// The attempts to connect to a place that was left.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) plain: Attempts,
+    tracked: Attempts,
+}
+
+impl Tried {
+    /// The time before which the place is not tried again.
+    pub(crate) fn next_at(&self) -> Option<Instant> {
+        self.plain.next_at
+    }
 }
 
 impl Server {
@@ -131,16 +145,16 @@ impl Server {
         self.endpoint = endpoint;
     }
 
-    /// Goes on at another place, where its name leads now. The place before answers the commands
-    /// that it was sent, unless a third place follows; reads of keys that are waited for are made
-    /// again.
+    /// Goes on at another place, where its name leads now, and with what was tried there before, if
+    /// anything. The place before answers the commands that it was sent, unless a third place
+    /// follows; reads of keys that are waited for are made again. Returns what was tried there.
     pub(crate) fn move_to(
         &mut self,
         context: &mut Context,
-        endpoint: Endpoint,
+        (endpoint, tried): (Endpoint, Option<Tried>),
         options: &ClientOptions,
         shared: &mut Shared,
-    ) {
+    ) -> Tried {
         let (waits, failed) = (&mut self.waits, &mut self.failed);
         let mut sink = |_: &mut Context, completion: Completion<'_>| {
             let failure = match completion.outcome {
@@ -158,6 +172,7 @@ impl Server {
         // Reads that it owes are made on the other connection.
         self.tracked
             .end(context, Failure::Refused, options, &mut on);
+        let of_tracked = self.tracked.take_attempts(options);
         self.tracked.give_up(context);
         self.tracked.turn_to_other(endpoint.clone(), options);
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
@@ -168,6 +183,7 @@ impl Server {
             [Part::Plain, Part::Other].map(|part| part.token(self.kind, self.index).index());
         let index = turns[usize::from(self.plain.index() == turns[0])];
         let place = (endpoint.clone(), index);
+        let of_plain = self.plain.take_attempts(options);
         let link = self.plain.leave_for(context, place, options);
         if let Some(cluster) = &mut shared.cluster {
             cluster.failed(self.index, "the server has another address");
@@ -188,7 +204,15 @@ impl Server {
         });
         shared.waited.all(self.index, HoldEvent::Lost);
         self.endpoint = endpoint;
+        if let Some(Tried { plain, tracked }) = tried {
+            self.plain.resume(context, plain);
+            self.tracked.resume(context, tracked);
+        }
         self.plain.ensure(context, options);
+        Tried {
+            plain: of_plain,
+            tracked: of_tracked,
+        }
     }
 
     /// Asks other Sentinels from the next connection on.

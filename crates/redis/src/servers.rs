@@ -5,7 +5,7 @@ use crate::cluster::{
 };
 use crate::connection::{Flight, Operation};
 use crate::part::Part;
-use crate::server::Server;
+use crate::server::{Server, Tried};
 use crate::shared::Shared;
 use crate::swap::SwapOption;
 use crate::waited::{HoldEvent, WaitedKeys};
@@ -14,6 +14,7 @@ use crate::{
     RedisMetrics, ResyncReason, Status, TopologyRead, Tracking,
 };
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,6 +38,8 @@ pub(crate) struct Servers {
     seeds: usize,
     /// The addresses of those, if they are of a cluster.
     named: Vec<SocketAddr>,
+    /// What was tried at those of them that were left for others.
+    tried: HashMap<SocketAddr, Tried>,
     shared: Shared,
     options: ClientOptions,
     kinds: Kinds,
@@ -83,6 +86,7 @@ impl Servers {
         Self {
             seeds: servers.len(),
             named,
+            tried: HashMap::new(),
             all: servers,
             shared,
             options,
@@ -105,6 +109,7 @@ impl Servers {
             Endpoint::Cluster(named) => {
                 if !named.is_empty() && *named != self.named {
                     self.named.clone_from(named);
+                    self.tried.retain(|address, _| named.contains(address));
                     self.follow_names(context);
                     self.shared.want_topology();
                 }
@@ -114,19 +119,20 @@ impl Servers {
             Endpoint::Primary { .. } => self.all[0].ask_others(endpoint),
             Endpoint::Tcp(_) | Endpoint::Unix(_) => {
                 let (options, shared) = (&self.options, &mut self.shared);
-                self.all[0].move_to(context, endpoint.clone(), options, shared);
+                let place = (endpoint.clone(), None);
+                self.all[0].move_to(context, place, options, shared);
             }
         }
     }
 
     /// Has the first servers of a cluster be where their names lead now: those that are elsewhere,
-    /// or that do not reply. Primaries stay where they are while one of them is up: the cluster
-    /// tells where they go.
+    /// or that could not be reached. Primaries stay where they are while one of them is up: the
+    /// cluster tells where they go. Each name is tried at its own times.
     fn follow_names(&mut self, context: &mut Context) {
         for index in 0..self.seeds {
             let server = &self.all[index];
             let is_named = server.address().is_some_and(|it| self.named.contains(&it));
-            let has_failed = !server.plain.is_up() && server.plain.last_failure().is_some();
+            let has_failed = !server.plain.is_connected() && server.plain.last_failure().is_some();
             let primaries = self.shared.cluster.as_ref().map(Cluster::primaries);
             let primaries = primaries.unwrap_or_default();
             let is_primary = primaries.contains(&index);
@@ -134,16 +140,31 @@ impl Servers {
             if is_named && !has_failed || is_primary && is_told() {
                 continue;
             }
-            let is_at = |address: &SocketAddr| {
-                let mut all = self.all.iter();
-                all.any(|server| server.address() == Some(*address))
+            let Some(address) = self.next_name(context.now()) else {
+                continue;
             };
-            if let Some(address) = self.named.iter().find(|it| !is_at(it)) {
-                let endpoint = Endpoint::Tcp(*address);
-                let (options, shared) = (&self.options, &mut self.shared);
-                self.all[index].move_to(context, endpoint, options, shared);
+            let place = (Endpoint::Tcp(address), self.tried.remove(&address));
+            let (options, shared) = (&self.options, &mut self.shared);
+            let before = self.all[index].address();
+            let tried = self.all[index].move_to(context, place, options, shared);
+            if let Some(before) = before.filter(|it| self.named.contains(it)) {
+                self.tried.insert(before, tried);
             }
         }
+    }
+
+    /// The address of the names that may be tried now, and at which no server is: one that was not
+    /// tried yet, or the one that has waited longest.
+    fn next_name(&self, now: Instant) -> Option<SocketAddr> {
+        // A server that is one no more is asked for nothing, unless it is one of the first.
+        let is_used = |(index, it): &(usize, &Server)| *index < self.seeds || !it.is_retired();
+        let used = self.all.iter().enumerate().filter(is_used);
+        let used: Vec<_> = used.filter_map(|(_, server)| server.address()).collect();
+        let next_at = |it: &SocketAddr| self.tried.get(it).and_then(Tried::next_at);
+        let names = self.named.iter().copied();
+        names
+            .filter(|it| !used.contains(it) && next_at(it).is_none_or(|at| at <= now))
+            .min_by_key(next_at)
     }
 
     /// The server that is asked for a key. Any one knows which one has it.
@@ -681,6 +702,67 @@ mod tests {
         assert_eq!(confirm(&mut servers), [false, false], "a key waits there");
         servers.shared.waited.move_to(key, primary);
         assert_eq!(confirm(&mut servers), [true, false]);
+    }
+
+    #[test]
+    fn each_name_of_a_cluster_that_is_down_has_its_own_times() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let delay = Duration::from_secs(1);
+        let options = ClientOptions {
+            reconnect_delay_min: delay,
+            reconnect_delay_max: delay * 60,
+            ..ClientOptions::default()
+        };
+        let names = [1, 2].map(address);
+        let endpoint = Endpoint::Cluster(vec![names[0]]);
+        let mut servers = Servers::new(kinds, endpoint, options, Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        servers.move_to(context, &Endpoint::Cluster(names.to_vec()));
+        let mut next = |servers: &mut Servers| {
+            let plain = &mut servers.all[0].plain;
+            plain.ensure(context, &servers.options);
+            // Where the refusal has not come at once.
+            let mut on = |_: &mut Context, _: crate::link::LinkEvent<'_>| Ok(());
+            plain.end(context, Failure::Connect, &servers.options, &mut on);
+            servers.follow_names(context);
+            servers.all[0].address().unwrap()
+        };
+        assert_eq!(next(&mut servers), names[1]);
+        assert_eq!(next(&mut servers), names[1], "it is not time for the other");
+        servers.tried.get_mut(&names[0]).unwrap().plain.next_at = None;
+        assert_eq!(next(&mut servers), names[0]);
+        assert_eq!(next(&mut servers), names[0]);
+        let attempts = servers.all[0].plain.take_attempts(&servers.options);
+        let next_at = attempts.next_at.unwrap();
+        assert!(next_at >= context.now() + delay, "it has failed twice");
+    }
+
+    #[test]
+    fn an_address_that_a_server_had_may_be_tried_again() {
+        let kinds = Kinds {
+            connection: 1,
+            key: 2,
+        };
+        let endpoint = Endpoint::Cluster(vec![address(1)]);
+        let mut servers = Servers::new(kinds, endpoint, ClientOptions::default(), Arc::default());
+        let mut event_loop = EventLoop::<()>::new().unwrap();
+        let context = event_loop.context();
+        for port in [2, 3] {
+            servers.turn_to(context, topology(&[(0, 16_383, port)]), &mut |_, _| ());
+            // It keeps its place.
+            servers.wait(b"k", 7);
+        }
+        assert!(servers.all[1].is_retired());
+        servers.move_to(context, &Endpoint::Cluster(vec![address(3)]));
+        assert_eq!(servers.all[0].address(), Some(address(1)), "one is there");
+        servers.move_to(context, &Endpoint::Cluster(vec![address(2)]));
+        assert_eq!(servers.all[0].address(), Some(address(2)));
+        let primary = servers.enter(context, address(2));
+        assert_eq!(primary, Some(0), "it is the one that is asked");
     }
 
     #[test]

@@ -3,10 +3,36 @@
 use super::Link;
 use crate::connection::Operation;
 use crate::{ClientOptions, Endpoint};
-use dwell_evloop::{Context, Token};
+use dwell_evloop::{Breaker, Context, Token};
 use std::sync::Arc;
+use std::time::Instant;
+
+/// The failures of a place in a row, and the time before which it is not tried again.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    breaker: Breaker,
+    pub(crate) next_at: Option<Instant>,
+}
 
 impl Link {
+    /// Takes the attempts at this place, for the time when the connection goes on there again.
+    pub(crate) fn take_attempts(&mut self, options: &ClientOptions) -> Attempts {
+        Attempts {
+            breaker: std::mem::replace(&mut self.breaker, Breaker::new(options.failures_max)),
+            next_at: self.next_at,
+        }
+    }
+
+    /// Goes on with the attempts at a place that it was at before.
+    pub(crate) fn resume(&mut self, context: &mut Context, attempts: Attempts) {
+        self.breaker = attempts.breaker;
+        let next_at = attempts.next_at.filter(|at| *at > context.now());
+        if let Some(at) = next_at.filter(|_| self.connection.is_none()) {
+            self.next_at = next_at;
+            context.arm(self.token, at.saturating_duration_since(context.now()));
+        }
+    }
+
     /// Goes on at another place, under a token with this index. Commands that were not sent go
     /// there. Returns the connection to the place before, if that owes replies.
     pub(crate) fn leave_for(
