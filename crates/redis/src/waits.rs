@@ -362,7 +362,7 @@ impl Waits {
                 }
                 self.follow_lifetime(context, key, outcome, shared);
                 let tag = tag.or(shared.waited.tag(key));
-                self.follow_read(context, key, outcome, shared);
+                self.follow_read(context, (key, by), outcome, shared);
                 tag
             }
             Flight::Sweep { key, is_asking } => {
@@ -429,7 +429,7 @@ impl Waits {
     fn follow_read(
         &mut self,
         context: &mut Context,
-        key: Token,
+        (key, by): (Token, Reader),
         outcome: &Outcome<'_>,
         shared: &mut Shared,
     ) {
@@ -442,7 +442,7 @@ impl Waits {
                 return shared.waited.happens(key, HoldEvent::Deferred);
             }
             _ => {
-                shared.waited.happens(key, HoldEvent::Refused);
+                shared.waited.refused(key, by == Reader::Waits);
                 if let Some(refusals) = shared.waited.put_off(key) {
                     let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
                     context.arm(key, delay.min(REFUSED_KEY_MAX));

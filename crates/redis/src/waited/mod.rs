@@ -306,6 +306,19 @@ impl WaitedKeys {
         }
     }
 
+    /// A read of a key was refused. One that was not made for its waits says nothing of the time
+    /// after which they may be read again: it is not counted behind another one.
+    pub(crate) fn refused(&mut self, token: Token, is_of_waits: bool) {
+        let before = self.keys.get(token).map_or(0, |key| key.refusals);
+        self.happens(token, HoldEvent::Refused);
+        if let Some(key) = self.keys.get_mut(token)
+            && before > 0
+            && !is_of_waits
+        {
+            key.refusals = before;
+        }
+    }
+
     /// The refusals in a row of a key that is to be read later.
     pub(crate) fn put_off(&self, token: Token) -> Option<u8> {
         let key = self.keys.get(token)?;

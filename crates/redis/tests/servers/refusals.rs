@@ -1,7 +1,10 @@
 //! Servers that refuse: a user, a version, a command, a value.
 
+use crate::fakes::{Fake, bulk, greeted};
 use crate::harness::{Harness, Server, options, with_each};
-use dwell_redis::{ClientOptions, Failure, Tracking, UnusableValue};
+use dwell_redis::{ClientOptions, Endpoint, Failure, Tracking, UnusableValue};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn with_user(username: &str, password: &str) -> ClientOptions {
     ClientOptions {
@@ -266,4 +269,27 @@ fn a_key_that_the_acl_hides_is_waited_for_until_it_is_shown() {
         other.ask("ACL SETUSER u ~*");
         harness.flood_until("c", |app| app.last(7) == Some("1"));
     });
+}
+
+#[test]
+fn requests_for_a_key_that_is_refused_do_not_put_off_its_waits() {
+    let may_read = Arc::new(AtomicBool::new(false));
+    let is_allowed = Arc::clone(&may_read);
+    let server = Fake::start(move |words, _| {
+        greeted(words, "master").unwrap_or_else(|| {
+            if is_allowed.load(Ordering::SeqCst) {
+                bulk("value")
+            } else {
+                "-NOPERM no\r\n".to_owned()
+            }
+        })
+    });
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+    harness.wait("a", 7);
+    for _ in 0..20 {
+        let ended = harness.end_of(1, |client, context| client.read(context, b"a", 1).unwrap());
+        assert_eq!(ended, "Failed(Denied)");
+    }
+    may_read.store(true, Ordering::SeqCst);
+    harness.turn_until_last(7, "value");
 }
