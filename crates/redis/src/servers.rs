@@ -38,7 +38,7 @@ pub(crate) struct Servers {
     seeds: usize,
     /// The addresses of those, if they are of a cluster.
     named: Vec<SocketAddr>,
-    /// What was tried at those of them that were left for others.
+    /// The attempts at those of them that were left for others.
     tried: HashMap<SocketAddr, Tried>,
     shared: Shared,
     options: ClientOptions,

@@ -4,8 +4,8 @@ use super::{Connection, Flight, Owed};
 use std::time::Instant;
 
 impl Connection {
-    /// Takes the commands whose time is over while the connection is not greeted, so that none of
-    /// them was sent. The connection has a deadline of its own.
+    /// Takes the commands whose time is over while the connection is not greeted: they were not
+    /// sent. The connection has a deadline of its own.
     pub(crate) fn take_unsent(&mut self, now: Instant) -> Vec<Flight> {
         let mut taken = Vec::new();
         let is_over = |owed: &mut Owed| owed.end_of_time() <= now;

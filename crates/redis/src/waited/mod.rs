@@ -306,8 +306,8 @@ impl WaitedKeys {
         }
     }
 
-    /// A read of a key was refused. One that was not made for its waits says nothing of the time
-    /// after which they may be read again: it is not counted behind another one.
+    /// A read of a key was refused. Only a read for its waits is counted behind another one: it
+    /// shows that the time before it was too short.
     pub(crate) fn refused(&mut self, token: Token, is_of_waits: bool) {
         let before = self.keys.get(token).map_or(0, |key| key.refusals);
         self.happens(token, HoldEvent::Refused);
