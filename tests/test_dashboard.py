@@ -247,6 +247,10 @@ def test_routes_and_listeners_have_their_figures(start_dwell, browser, cleanup, 
     assert cells(page, "routes", "/live/")[1] == "1"
     assert "1 response" in page.text("#routes-note").replace("responses", "response")
     address = ports.text(dwell.address)
+    # Those that wait, and the one that follows the page, are open.
+    opened = dwell.metric("dwell_listener_connections_open", listener=address)
+    assert opened == dwell.metric("dwell_connections_open") >= 4
+    until(lambda: cells(page, "listeners", address)[0] == str(int(opened)), "they are shown")
     # What was refused, and what is held, came by this listener.
     assert int(cells(page, "listeners", address)[-1]) >= 7
     # Rates are of what comes while the page is open.

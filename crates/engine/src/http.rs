@@ -7,6 +7,7 @@ mod driver;
 mod exchange;
 mod http2;
 mod moving;
+mod open_counts;
 mod peers;
 mod preface;
 mod requests;
@@ -61,6 +62,8 @@ pub struct Kinds {
 struct Beside {
     /// The addresses of the clients, if they are kept.
     peers: Option<Peers>,
+    /// Open connections by listener, if these have labels.
+    open: Option<open_counts::OpenCounts>,
     /// Sessions and streams, if HTTP/2 is spoken.
     http2: Option<Box<http2::Http2>>,
 }
@@ -555,6 +558,9 @@ impl Http {
         context.disarm(token);
         if let Some(peers) = &mut self.beside.peers {
             peers.forget(token);
+        }
+        if let Some(open) = &mut self.beside.open {
+            open.forget(token);
         }
         self.connections.remove(token)
     }

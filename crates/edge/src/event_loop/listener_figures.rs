@@ -1,6 +1,7 @@
 //! Figures of each listener of clients: its connections, and the requests on them.
 
-use crate::metrics::{ListenerCells, LoopMetrics};
+use crate::metrics::{ListenerCells, LoopMetrics, figure};
+use dwell_engine::Http;
 use dwell_evloop::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,12 +33,21 @@ impl ListenerFigures {
         }
     }
 
-    /// Names a listener.
-    pub(crate) fn name(&mut self, listener: Token, address: SocketAddr, is_secure: bool) {
+    /// Names a listener; returns the label of its connections.
+    pub(crate) fn name(&mut self, listener: Token, address: SocketAddr, is_secure: bool) -> u8 {
         let name = format!("{address}{}", if is_secure { " TLS" } else { "" });
         let place = self.metrics.listener_names.of(&name);
         let place = place.and_then(|place| u8::try_from(place).ok());
-        set(&mut self.places, listener, place.unwrap_or(NONE));
+        let place = place.unwrap_or(NONE);
+        set(&mut self.places, listener, place);
+        place
+    }
+
+    /// Copies the numbers of open connections.
+    pub(super) fn keep(&self, http: &Http) {
+        for (place, cells) in (0..NONE).zip(&self.metrics.listeners) {
+            cells.open.set(figure(http.open_of(place)));
+        }
     }
 
     /// A connection has begun.

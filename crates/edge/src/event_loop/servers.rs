@@ -167,7 +167,8 @@ impl Servers {
             let (shown, is_secure) = shown_address(config, address, &listener);
             match self.http.listen_as(context, listener) {
                 Ok(token) => {
-                    front.listeners.name(token, shown, is_secure);
+                    let label = front.listeners.name(token, shown, is_secure);
+                    self.http.label(token, label);
                     self.listening.push((address, token));
                 }
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),

@@ -335,6 +335,7 @@ impl EdgeLoop {
         let (servers, cells) = (&self.servers, metrics);
         cells.connections_open.set(figure(servers.connections()));
         http2_figures::keep(&servers.http, cells);
+        self.front.listeners.keep(&servers.http);
         let websockets = servers.websockets.connections();
         cells.websocket_connections.set(figure(websockets));
         cells.tunnels_open.set(figure(servers.tunnels.len()));

@@ -58,6 +58,8 @@ pub(crate) struct RouteCells {
 /// Figures of one listener of clients on one loop.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerCells {
+    /// Connections that speak HTTP now.
+    pub(crate) open: Gauge,
     /// Connections that were accepted.
     pub(crate) connections: Counter,
     /// Requests on them.

@@ -156,6 +156,9 @@ metrics! {
     connections: Counter = "Client connections accepted";
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
+    "dwell_listener_connections_open": By<Listener, Gauge> =
+        "Client connections open now that speak HTTP, by the address of the listener"
+        => |of| of.metrics.by_listener(|cells| &cells.open);
     "dwell_listener_connections": By<Listener, Counter> =
         "Client connections accepted by the address of the listener"
         => |of| of.metrics.by_listener(|cells| &cells.connections);

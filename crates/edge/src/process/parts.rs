@@ -271,7 +271,7 @@ impl LoopParts {
         for (address, listener) in listeners {
             let (shown, is_secure) = shown_address(&self.config, address, &listener);
             let token = http.listen_as(context, listener).map_err(RunError::Loop)?;
-            front.listeners.name(token, shown, is_secure);
+            http.label(token, front.listeners.name(token, shown, is_secure));
             listening.push((address, token));
         }
         Ok((http, listening))

@@ -143,6 +143,23 @@ impl Http {
         listener.map(|listener| listener.secure(acceptor)).is_some()
     }
 
+    /// Labels the connections that a listener accepts from now on, so that those that are open can
+    /// be [counted](Self::open_of).
+    ///
+    /// Shape: a label stands for any number of listeners; 255 stands for none.
+    pub fn label(&mut self, listener: Token, label: u8) {
+        let counts = self.beside.open.get_or_insert_default();
+        counts.label(listener, label);
+    }
+
+    /// Open connections of the listeners with this [label](Self::label).
+    ///
+    /// Shape: a connection that has left HTTP counts no more.
+    pub fn open_of(&self, label: u8) -> usize {
+        let counts = self.beside.open.as_ref();
+        counts.map_or(0, |counts| counts.of(label))
+    }
+
     /// Stops listening there; the connections accepted before live on. False where there is no
     /// such listener.
     pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
@@ -258,6 +275,7 @@ impl Http {
         let mut unread = std::mem::take(&mut self.unread);
         let connections = &mut self.connections;
         let mut peers = self.beside.peers.as_mut();
+        let mut open_counts = self.beside.open.as_mut();
         let idle_timeout = self.limits.idle_timeout;
         let accept = |context: &mut Context, stream, address| {
             let open = connections.len();
@@ -276,6 +294,9 @@ impl Http {
                 admit(context, connections, connection, idle_timeout)
             };
             if let Some((connection, _)) = &admitted {
+                if let Some(counts) = &mut open_counts {
+                    counts.accepted(*connection, token);
+                }
                 // That of a balancer is not the client's.
                 if let Some(peers) = peers.as_mut().filter(|_| !has_header) {
                     peers.accepted(*connection, address);

@@ -169,6 +169,8 @@ struct RouteSample {
 #[derive(Debug, Serialize)]
 struct ListenerSample {
     name: String,
+    /// Connections that speak HTTP now.
+    open: i64,
     connections: u64,
     requests: u64,
 }
@@ -372,6 +374,7 @@ fn listeners(metrics: &Metrics) -> Vec<ListenerSample> {
     let listeners = metrics.places(|of| &of.listener_names, |of| &of.listeners);
     let samples = listeners.into_iter().map(|(name, cells)| ListenerSample {
         name,
+        open: cells.iter().map(|of| of.open.value()).sum(),
         connections: cells.iter().map(|of| of.connections.value()).sum(),
         requests: cells.iter().map(|of| of.requests.value()).sum(),
     });

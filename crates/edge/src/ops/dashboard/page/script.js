@@ -321,10 +321,10 @@ function showPlaces(now) {
   }), 4);
   const refused = (kind) => now.routes.reduce((all, route) => all + route[kind], 0);
   at("routes-note").textContent = `So far ${count(refused("denied"))} responses with 401 or 403, ${count(refused("limited"))} with 429.`;
-  columns("listeners", now.listeners.map(({ name, connections }) => {
+  columns("listeners", now.listeners.map(({ name, open, connections }) => {
     const rateFor = (kind) => perSecond(smooth((p) => named("listeners", name)(p)?.[kind] ?? 0));
-    return [name, rateFor("requests"), rateFor("connections"), count(connections)];
-  }), 2);
+    return [name, count(open), rateFor("requests"), rateFor("connections"), count(connections)];
+  }), 3);
 }
 let eventsShown = -1;
 /** The newest events of the process, the newest first. */
