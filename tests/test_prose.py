@@ -135,18 +135,13 @@ OLD_MESSAGES = {
 }
 # Doc comments that still have such words, at most, by crate. A number here only falls.
 OLD_COMMENTS = {
-    "cli": 11,
-    "dwell": 1,
     "edge": 187,
-    "engine": 84,
-    "evloop": 30,
     "memcache": 38,
     "proto": 17,
     "redis": 29,
     "store": 35,
     "store_server": 8,
     "timers": 26,
-    "tls": 14,
     "upstream": 15,
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<String, ExplainError> 
     })
 }
 
-/// Asks the process at `address`; `None` if there is none.
+/// Asks the process at `address`; `None` if no process listens there.
 ///
 /// # Errors
 /// The error of the process, or a malformed answer.

@@ -244,7 +244,7 @@ impl StoreArguments {
         Ok(())
     }
 
-    /// The listening addresses. As with memcached there are none if there is a unix socket; unlike
+    /// The listening addresses. As with memcached, a unix socket leaves no addresses; unlike
     /// memcached the default is loopback.
     fn addresses(&self) -> Result<Vec<SocketAddr>, StoreFlagsError> {
         // memcached reads -1 as any free port, and 0 as none.

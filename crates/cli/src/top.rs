@@ -80,7 +80,7 @@ impl std::error::Error for TopError {
 
 /// Shows the store until the user quits.
 ///
-/// Shape: a store that fails later is queried again, at growing intervals. One that cannot be
+/// Shape: a store that fails later is queried again, at growing intervals. A store that cannot be
 /// reached at the start is an error.
 ///
 /// # Errors

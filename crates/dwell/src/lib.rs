@@ -159,7 +159,7 @@
 //!
 //! # A cache
 //!
-//! It is memcached's data model in the process, bounded in bytes, and tells loops of changes. It
+//! It is memcached's data model in the process, bounded in bytes, and reports changes to loops. It
 //! reads no clock: the caller says what time it is.
 //!
 //! ```

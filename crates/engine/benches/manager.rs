@@ -1,4 +1,4 @@
-//! What a manager's turns, wake-ups, signals and idle connections cost:
+//! The cost of a manager's turns, wake-ups, signals and idle connections:
 //! `cargo bench -p dwell-engine --bench manager`. The figures of docs/manager.md come from it.
 
 #![expect(
@@ -51,7 +51,7 @@ fn server() -> (Manager, SocketAddr) {
     (manager, address)
 }
 
-/// What an empty turn costs, and one with ten requests, alone and among idle connections.
+/// The cost of an empty turn, and of one with ten requests, alone and among idle connections.
 fn turns() {
     let (mut alone, address) = server();
     let mut alone_clients = Active::connect(&mut alone, address);

@@ -103,7 +103,7 @@ pub enum Outcome {
     Answered,
     /// The answer, or the rest of a streaming one, comes later: by
     /// [`Http::answer`](crate::Http::answer) or [`Http::with_reply`](crate::Http::with_reply).
-    /// Where a complete one was sent already, that counts, and the hold is abandoned at once.
+    /// If a complete one was sent already, that counts, and the hold is abandoned at once.
     Held {
         /// The app's own value, handed back with every callback for this exchange.
         tag: u64,
@@ -115,8 +115,7 @@ pub enum Outcome {
     Close,
     /// The connection leaves the component once what was written is out of our hands, and is
     /// given to [`App::detached`]: after a 101 (RFC 9110 section 15.2.2), or without an answer.
-    /// What is left of a streamed body goes with it, as it came; see
-    /// [`Reply::has_unread_body`].
+    /// The rest of a streamed body goes with it, as it came; see [`Reply::has_unread_body`].
     Detach {
         /// Handed back with the connection.
         tag: u64,
@@ -345,8 +344,8 @@ pub trait App {
     /// Returns true to put off a request whose head has come to the next turn, because its response
     /// would be too much work for the rest of this one.
     ///
-    /// Shape: asked before anything else is told of the request, and again in the next turn, as if
-    /// it had come then: [`Context::is_repeating`] tells. Requests behind it wait as well.
+    /// Shape: called before any other method for the request, and again in the next turn, as if it
+    /// had come then: [`Context::is_repeating`] is true there. Requests behind it wait as well.
     fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
         let _ = (context, head);
         false
@@ -431,8 +430,8 @@ pub trait App {
         let _ = (context, exchange, tag);
     }
 
-    /// The connection of an [`Outcome::Detach`] is yours. One that is dropped is closed; for one
-    /// that has failed before it left, [`abandoned`](Self::abandoned) is called instead.
+    /// The connection of an [`Outcome::Detach`] is yours, and is closed when it is dropped. If it
+    /// has failed before it left, [`abandoned`](Self::abandoned) is called instead.
     fn detached(
         &mut self,
         context: &mut Context,
@@ -462,8 +461,8 @@ pub trait App {
     /// The number of requests that are in progress on a connection of HTTP/2 has become `open`.
     /// If one of them is about to begin, false refuses it with 429.
     ///
-    /// Shape: told of every request that begins, and of fewer by the end of a turn in which some
-    /// have ended.
+    /// Shape: called for every request that begins, and by the end of a turn in which some have
+    /// ended.
     fn streams_open(&mut self, stream: &mut Stream, open: usize) -> bool {
         let _ = (stream, open);
         true
@@ -482,7 +481,7 @@ pub trait App {
     }
 
     /// A stream of HTTP/2 has begun on a connection: it is what [`ExchangeId::connection`] names
-    /// from now on, before anything else is told of its request.
+    /// from now on. Called before any other method for its request.
     fn stream_opened(
         &mut self,
         context: &mut Context,

@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     pub(crate) incoming: Option<Box<Incoming>>,
     /// The newest request, and the answer to it.
     pub(crate) exchange: Exchange,
-    /// The loop tells of the socket.
+    /// The loop reports the readiness of the socket.
     pub(crate) is_registered: bool,
     /// An answer is among the sends of the turn, which have not gone out yet.
     pub(crate) is_gathered: bool,

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 /// Checks per turn of the orders that have come meanwhile, before other connections are served.
 const LOOKS_PER_TURN: usize = 16;
-/// Exchanges to look at for which memory stays when a burst of them is over.
+/// Exchanges to visit for which memory stays when a burst of them is over.
 pub(crate) const ATTENTION_KEPT_MAX: usize = 16 * 1024;
 
 /// The meaning of requests: what is made of each, and of its end.
@@ -127,7 +127,7 @@ pub enum DeskEvent {
     Http(HttpEvent),
     /// An answer took too long.
     AnswerTimeout,
-    /// The loop has looked at an exchange because it was woken for it.
+    /// The loop has visited an exchange because it was woken for it.
     WokenUp,
 }
 
@@ -150,7 +150,7 @@ impl<F: Face> Desk<F> {
         }
     }
 
-    /// Exchanges to look at for which there is memory.
+    /// Exchanges to visit for which there is memory.
     #[cfg(test)]
     pub(crate) fn attention_kept(&self) -> usize {
         self.attention.capacity()

@@ -1,7 +1,7 @@
 //! Files as answers: what a GET or HEAD of a file or a directory gets.
 //!
-//! [`serve_file`] and [`serve_dir`] look at the request and the file and decide the whole answer;
-//! nothing is sent yet. The [`FileAnswer`] is then [sent](FileAnswer::send), or looked at first: an
+//! [`serve_file`] and [`serve_dir`] read the request and the file and decide the whole answer;
+//! nothing is sent yet. The [`FileAnswer`] is then [sent](FileAnswer::send), or examined first: an
 //! application may put its own page in the place of a 404.
 //!
 //! Opening a file, asking for its size and reading a small one happen in the call, on the loop:

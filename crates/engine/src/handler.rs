@@ -132,8 +132,8 @@ pub trait Handler: Send + Sync + 'static {
         BodyMode::Collect
     }
 
-    /// Answers a request, or takes of the exchange what will answer it. One that does neither has
-    /// answered 500.
+    /// Answers a request, or takes of the exchange what will answer it. If it does neither, the
+    /// answer is 500.
     fn handle(&self, request: &Request<'_>, exchange: &mut Exchange<'_, '_>);
 }
 

@@ -282,9 +282,9 @@ impl Http {
     /// Lets `make` write the response to a held exchange. Returns `None` if the exchange has ended.
     ///
     /// Shape: an answer that is complete ends the exchange; a streaming one that is open, or none,
-    /// leaves it held as it was. The app is not told of what it does here by itself. That the
-    /// connection has failed meanwhile it is told in the next turn, by [`App::abandoned`], unless
-    /// the answer was complete.
+    /// leaves it held as it was. The app gets no call for what it does here itself. If the
+    /// connection has failed meanwhile, [`App::abandoned`] is called in the next turn, unless the
+    /// answer was complete.
     ///
     /// ```
     /// use dwell_engine::{ExchangeId, Http, WriteError};

@@ -1,13 +1,12 @@
 //! HTTP/1.1 on the event loop for very many mostly idle connections.
 //!
 //! [`Http`] is a component of a driver: it owns listeners and connections, reads and frames
-//! requests, keeps answers in order, and bounds everything a client can hold. What the requests
-//! mean is the business of an [`App`], which answers at once through a [`Reply`] or later by
-//! [`ExchangeId`]. A held request is an entry of the connection table: no thread, task or buffer
-//! exists for it.
+//! requests, keeps answers in order, and bounds everything a client can hold. An [`App`] gives the
+//! requests their meaning, and answers at once through a [`Reply`] or later by [`ExchangeId`]. A
+//! held request is an entry of the connection table: no thread, task or buffer exists for it.
 //!
-//! Above it stand two programs that can be used as they are. A [`Server`] polls by itself, one loop
-//! a core, and calls [handlers](handler): closures on the loop, blocking ones on a worker pool,
+//! Above it stand two types that can be used as they are. A [`Server`] has a thread with a loop for
+//! each core, and calls [handlers](handler): closures on the loop, blocking ones on a worker pool,
 //! whatever answers later by a handle, and services of tower such as an axum `Router`. With a
 //! [`Manager`](manager::Manager) the caller polls.
 //!

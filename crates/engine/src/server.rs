@@ -1,4 +1,4 @@
-//! A server that polls by itself: one loop a core, handlers on the loops or on a worker pool.
+//! A server with threads of its own: one loop a core, handlers on the loops or on a worker pool.
 //!
 //! Every loop has listeners of its own on each TCP address (`SO_REUSEPORT`) and shares nothing with
 //! the others but an inbox each. A loop that is well ahead of another hands it the sockets it

@@ -137,8 +137,8 @@ impl Context {
     /// True of a delivery that was put back by [`again`](Self::again) in an earlier turn.
     ///
     /// For drivers with a bound on the work of a turn: new deliveries and those that were put back
-    /// each have a part of it, so that neither keep the others from theirs. Those that were put
-    /// back come last in a turn, in the order in which they were; the ones that keep
+    /// each have a part of it, so that neither keep the others from theirs. Deliveries that were
+    /// put back come last in a turn, in the order in which they were; the ones that keep
     /// [their place](Self::again_in_place) are the first of them.
     pub fn is_repeating(&self) -> bool {
         self.is_repeating
@@ -262,7 +262,7 @@ impl Context {
         *self.carried.get_or_insert_with(LoopNumber::next)
     }
 
-    /// Puts the news of carried streams among what is delivered in the next turn.
+    /// Puts the readiness of carried streams among what is delivered in the next turn.
     pub(crate) fn tell_of_carried(&mut self) {
         if let Some(event_loop) = self.carried {
             let again = &mut self.again;

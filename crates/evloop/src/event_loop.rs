@@ -52,7 +52,7 @@ pub struct EventLoop<M> {
     signals: Signals,
     /// The last wait has brought as many events as it may: more may be there.
     has_more: bool,
-    /// News that the last wait on a simulated network has brought.
+    /// Readiness that the last wait on a simulated network has brought.
     #[cfg(feature = "sim")]
     simulated: Vec<(Token, Readiness)>,
 }

@@ -6,7 +6,7 @@
 //! O(ready): ten thousand idle connections add nothing to it.
 //!
 //! A connection is data: an entry of a [`Slab`], addressed by a [`Token`] that carries a kind, a
-//! generation and an index, so that news for a connection that is gone is a cheap no-op.
+//! generation and an index, so that an event for a connection that is gone is a cheap no-op.
 //!
 //! ```
 //! use dwell_evloop::{Context, Driver, EventLoop, Readiness, Token};

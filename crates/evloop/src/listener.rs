@@ -62,7 +62,7 @@ pub enum Accepted {
     More,
     /// No more for now; the next readiness means more.
     Drained,
-    /// No descriptor or memory is left; the listener tries again by itself.
+    /// No descriptor or memory is left; the listener tries again on its own.
     Exhausted(io::Error),
 }
 

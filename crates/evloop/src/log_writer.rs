@@ -1,7 +1,7 @@
 //! The writing of a log: in a thread of its own, so that no loop waits for its reader.
 //!
-//! Everything that is logged goes to a buffer, and the thread writes the buffers out. Where a disk
-//! is slow, or a pipe is not read, a buffer fills: lines are dropped and counted then.
+//! Everything that is logged goes to a buffer, and the thread writes the buffers out. If a disk is
+//! slow, or a pipe is not read, a buffer fills: lines are dropped and counted then.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

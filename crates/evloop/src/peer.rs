@@ -2,8 +2,8 @@
 //! known of the peer's side.
 //!
 //! Protocols read by [`Peer::fill`], keep the rest by [`Peer::keep`], send what was refused by
-//! [`Peer::flush`], and end by [`Peer::linger`]. What a read or a write means is the socket's to
-//! say: a short read ends in [`ReadOutcome::Drained`] only where nothing can be behind it, input
+//! [`Peer::flush`], and end by [`Peer::linger`]. The socket decides what a read or a write means:
+//! a short read ends in [`ReadOutcome::Drained`] only where nothing can be behind it, input
 //! that came before the protocol began is the first tail, and what a turn has still to send is
 //! [`Flushed::More`].
 
@@ -345,8 +345,8 @@ impl<N> Peer<N> {
 }
 
 impl<N: Default> From<Detached> for Peer<N> {
-    /// Its input is the first tail. What TLS has read and nothing has taken is still to be read,
-    /// and a record that has begun is to be looked at, as it has a time for its rest.
+    /// Its input is the first tail. Data that TLS has read and nothing has taken is still to be
+    /// read, and a record that has begun is to be checked, as it has a time for its rest.
     fn from(detached: Detached) -> Self {
         let mut peer = Self::new(detached.stream);
         peer.unread = peer.stream.holds_input() || peer.stream.has_begun_record();

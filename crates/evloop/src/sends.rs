@@ -13,9 +13,9 @@ use std::io;
 /// Answers that go to many connections, gathered to be sent by one system call.
 ///
 /// Shape: by `io_uring` where the kernel allows it (Linux 6.1 and later, and no filter of system
-/// calls that refuses it); elsewhere it takes nothing, and each answer takes a system call. What is
-/// gathered is sent before the driver does anything else with its sockets: the kernel keeps neither
-/// bytes nor sockets afterwards.
+/// calls that refuses it); elsewhere it takes nothing, and each answer takes a system call. They
+/// are sent before the driver does anything else with its sockets: the kernel keeps neither bytes
+/// nor sockets afterwards.
 ///
 /// ```
 /// use dwell_evloop::{Sends, Sent, Stream, Token};
@@ -213,8 +213,8 @@ impl Sends {
         }
     }
 
-    /// Sends by the ring, if there is one. One that fails is given up, and none of its orders is
-    /// the kernel's then.
+    /// Sends by the ring, if there is one. A ring that fails is dropped, and the kernel then has no
+    /// order of it.
     fn send_by_ring<'s>(&mut self, stream_of: &impl Fn(Token) -> Option<&'s Stream>) {
         let State::Ready(ring) = &mut self.state else {
             return;

@@ -217,7 +217,7 @@ impl SimNet {
         with(|network| cutting::silent_at(network, at).len()).unwrap_or_default()
     }
 
-    /// Resets those connections, as a machine does that is there again and knows none of them.
+    /// Resets those connections, as a machine does that is there again and has lost them.
     pub fn reset_silent_at(&self, at: SocketAddr) {
         with(|network| cutting::reset_silent_at(network, at));
     }

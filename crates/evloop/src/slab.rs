@@ -20,7 +20,7 @@ pub struct Slab<T, K = Token> {
     capacity_max: usize,
     /// The generation of a place that is made: no place that was given back has had it lately.
     first_generation: u32,
-    /// So few values left have the places looked at that can be given back.
+    /// At this number of values or fewer, the places that can be given back are counted.
     shrinks_at: usize,
     ids: PhantomData<fn() -> K>,
 }
@@ -172,7 +172,7 @@ impl<T, K: Id> Slab<T, K> {
 
     /// Gives the last places back if they are empty, and half of all or more.
     ///
-    /// Shape: looked at once for each halving of the number of values, so that one removal of as
+    /// Shape: checked once for each halving of the number of values, so that one removal of as
     /// many pays for it.
     #[cold]
     fn shrink(&mut self) {

@@ -18,7 +18,7 @@ const CHAIN_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct BoundedChains(pub(crate) Arc<dyn ClientCertVerifier>);
 
-/// Has clients prove that they have the key of their certificate, whoever has issued it.
+/// Has clients prove that they have the key of their certificate, whatever its issuer.
 #[derive(Debug)]
 pub(crate) struct Unverified {
     pub(crate) is_required: bool,

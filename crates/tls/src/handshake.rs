@@ -311,8 +311,8 @@ impl Handshake {
         })
     }
 
-    /// The facts of a client that are kept. Of a server none are: its certificates are verified,
-    /// and no more is done with them.
+    /// The facts of a client that are kept. Those of a server are not: its certificates are
+    /// verified, and no more is done with them.
     fn shown(&self) -> Shown {
         let (Role::Server(kept), Connection::Server(connection)) = (&self.role, &self.connection)
         else {

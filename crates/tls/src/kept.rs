@@ -27,8 +27,8 @@ pub(crate) enum KeptClient {
 }
 
 impl KeptClient {
-    /// The part of a chain that is to be kept; `None` for nothing. One that is not verified has no
-    /// names.
+    /// The part of a chain that is to be kept; `None` for nothing. A chain that is not verified has
+    /// no names.
     pub(crate) fn of(
         keeps: KeptOfClient,
         shown: Option<&[CertificateDer<'_>]>,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Keys {
     entries: Vec<Entry>,
-    /// The entry that is looked at first for its place.
+    /// The entry that is considered first for its place.
     hand: usize,
     capacity: usize,
 }

@@ -211,8 +211,8 @@ impl ClientNames {
 
 const ELEMENT_HEAD_BYTES: usize = 3;
 
-/// Appends an element. One that is too long to have a length is left out: the certificates of a
-/// client have 16 KiB together.
+/// Appends an element. An element that is too long to have a length is left out: the certificates
+/// of a client have 16 KiB together.
 fn push(bytes: &mut Vec<u8>, tag: u8, value: &[u8]) {
     if let Ok(length) = u16::try_from(value.len()) {
         bytes.push(tag);

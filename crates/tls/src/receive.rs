@@ -23,7 +23,8 @@ const NEW_SESSION_TICKET: u8 = 4;
 /// Bytes of a session ticket's message: from one of a byte to the longest (RFC 8446 section 4.6.1).
 const TICKET_BYTES: RangeInclusive<usize> = 14..=131_337;
 
-/// An alert by which a peer gives up, which `close_notify` follows (RFC 8446 section 6.1).
+/// An alert by which a peer cancels the handshake, which `close_notify` follows (RFC 8446 section
+/// 6.1).
 const USER_CANCELED: u8 = 90;
 
 impl Session {

@@ -123,8 +123,8 @@ impl Session {
         self.finish_record(keys, begin, content::ALERT, out)
     }
 
-    /// Protects the record whose header is at `begin` and whose content follows to the end. Where
-    /// that fails, the content does not stay in `out`.
+    /// Protects the record whose header is at `begin` and whose content follows to the end. If that
+    /// fails, the content does not stay in `out`.
     fn finish_record(
         &mut self,
         keys: &mut Keys,

@@ -150,7 +150,7 @@ impl Tickets {
         }
     }
 
-    /// Takes these keys from now on, of which the first one makes tickets; with none of them, keys
+    /// Takes these keys from now on, of which the first one makes tickets; if `keys` is empty, keys
     /// are made again. A key that was here before keeps its count of tickets.
     pub(crate) fn give(&self, keys: Vec<TicketKey>) {
         let ring = &mut *self.lock();
@@ -200,7 +200,7 @@ impl KeyRing {
 }
 
 impl MadeKeys {
-    /// The key that makes tickets now, made if there is none.
+    /// The key that makes tickets now, made if it is missing.
     fn newest(&mut self, now: u64) -> Option<Arc<TicketKey>> {
         self.advance(now);
         let is_over = |(key, since): &(Arc<TicketKey>, u64)| {

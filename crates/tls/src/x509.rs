@@ -197,7 +197,7 @@ type Element<'a> = (u8, &'a [u8]);
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The next element; `None` at the end, and where there is none.
+    /// The next element; `None` at the end, and if the bytes are no element.
     fn next(&mut self) -> Option<Element<'a>> {
         let [tag, length, rest @ ..] = self.0 else {
             return None;
@@ -289,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a file has, none of its bytes may panic.
+        /// No content of a file may cause a panic.
         #[test]
         fn damage_is_no_panic(at: usize, byte: u8, cut: usize) {
             let mut bytes = example();

@@ -130,5 +130,5 @@ const EVENTS: EventSet = EventSet::NONE
     .with(EventKind::WebSocketMessage)
     .with(EventKind::Close);
 
-/// The longest time without a look at what is to be told.
+/// The longest time without a check for counts to report.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -83,7 +83,7 @@ fn newest(orders: &Receiver<Order>, clients: usize) -> usize {
     numbers.last().unwrap_or(clients)
 }
 
-/// The clients, and what the page is told of them.
+/// The clients, and the reports about them to the page.
 #[derive(Debug)]
 struct Stage {
     store: Option<Client>,
@@ -92,7 +92,7 @@ struct Stage {
     fault: Option<String>,
     /// The value that the clients have.
     value: String,
-    /// The last look at the page's key.
+    /// The last time that the page's key was read.
     looked: Option<Instant>,
     told: Option<(Instant, String)>,
     is_full: bool,

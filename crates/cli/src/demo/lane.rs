@@ -40,7 +40,7 @@ struct Counts {
     waves: u64,
 }
 
-/// A wave under way.
+/// A wave in progress.
 #[derive(Debug)]
 struct Setting {
     value: String,

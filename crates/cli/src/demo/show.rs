@@ -146,12 +146,12 @@ impl Show {
         Ok(true)
     }
 
-    /// Returns true if all clients wait, and no wave is under way.
+    /// Returns true if all clients wait, and no wave is in progress.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting(_))
     }
 
-    /// Returns true if no wave is under way, and all clients have waited for two seconds.
+    /// Returns true if no wave is in progress, and all clients have waited for two seconds.
     pub(super) fn has_rested(&self) -> bool {
         self.is_waiting() && self.rests >= 3
     }

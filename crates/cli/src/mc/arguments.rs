@@ -30,7 +30,7 @@ pub(crate) struct McArguments {
     #[arg(long, value_name = "NAME", default_value = "ketama_weighted", value_parser = ring,
           help = RINGS)]
     distribution: Distribution,
-    /// What to do
+    /// The operation
     #[command(subcommand)]
     pub(super) command: McCommand,
 }

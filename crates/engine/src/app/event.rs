@@ -1,4 +1,4 @@
-//! Actions of the engine that an app is told of.
+//! Actions of the engine that it reports to an app.
 
 use dwell_evloop::{Agreed, HandshakeFailure};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ pub enum HttpEvent {
     Refused,
     /// No descriptor was left to accept with.
     Exhausted,
-    /// The engine answered a request by itself, with this status.
+    /// The engine answered a request without the app, with this status.
     Rejected(u16),
     /// A client took nothing of its answer for too long.
     WriteTimeout,
@@ -21,7 +21,7 @@ pub enum HttpEvent {
     HandshakeDone(Agreed),
     /// The handshake of a client has ended without a result.
     HandshakeFailed(HandshakeFailure),
-    /// A client began a handshake of TLS where there is none, and was closed.
+    /// A client began a handshake of TLS on a plain listener, and was closed.
     TlsOnPlain,
     /// A client took too long for its body, behind an answer that had begun.
     BodyTimeout,

@@ -44,10 +44,10 @@ pub trait Line: Send + Sync + Sized + 'static {
         false
     }
 
-    /// The exchanges that the loop is to look at.
+    /// The exchanges that the loop is to visit.
     fn attention(&self) -> &Attention;
 
-    /// Ends the loop's wait, as there is an exchange to look at; `is_last` if the holder of that
+    /// Ends the loop's wait, as there is an exchange to visit; `is_last` if the holder of that
     /// one has nothing more to order.
     fn wake(&self, is_last: bool);
 }
@@ -208,7 +208,7 @@ impl Attention {
         self.is_any.load(Ordering::SeqCst)
     }
 
-    /// Moves what is to be looked at into `into`, which must be empty.
+    /// Moves the exchanges that are to be visited into `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut Vec<Token>) {
         if !self.is_any() {
             return;

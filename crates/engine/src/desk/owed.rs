@@ -454,7 +454,7 @@ impl<L: Line> Owed<L> {
         }
     }
 
-    /// `state` stays locked, so that a reader that waits for more misses none of it.
+    /// `state` stays locked, so that a reader that waits for more misses no byte.
     fn read(&self, state: &mut State<L>, waker: Option<&Waker>) -> BodyRead {
         let Some(body) = state.body.as_deref_mut() else {
             return BodyRead::Gone;

@@ -40,7 +40,7 @@ pub enum Operation {
     /// stream of HTTP/2 has to be begun.
     Write = 1,
     /// Sends a whole answer to a request, which the engine frames: `status` from 200 to 599,
-    /// `fields`, and `bytes` as its body. Of the flags [`CLOSE`](write_flags::CLOSE) alone counts.
+    /// `fields`, and `bytes` as its body. The flag [`CLOSE`](write_flags::CLOSE) alone counts.
     Answer,
     /// Begins an answer as [`Answer`](Self::Answer) sends one; [`Write`](Self::Write) brings its
     /// body of `argument` bytes, or in chunks for `u64::MAX`.
@@ -57,9 +57,9 @@ pub enum Operation {
     /// `status`, 0 for none, and `bytes` as its reason. For a request it closes the connection, and
     /// so cuts off the response; for one of HTTP/2 it does as [`Abort`](Self::Abort).
     Close,
-    /// Takes the connection of a request out of the engine, once what was written is out. One of
-    /// HTTP/2 has none of its own: its stream ends by `HTTP_1_1_REQUIRED`, upon which a browser
-    /// tries again over HTTP/1.1, and [`Gone`](super::EventKind::Gone) follows.
+    /// Takes the connection of a request out of the engine, once what was written is out. A request
+    /// of HTTP/2 shares its connection: its stream ends by `HTTP_1_1_REQUIRED`, upon which a
+    /// browser tries again over HTTP/1.1, and [`Gone`](super::EventKind::Gone) follows.
     Detach,
     /// Makes a WebSocket of the connection of a request, if the handshake is in order. No answer
     /// may have been begun. `flags` are of [`upgrade_flags`], `fields` further ones of the answer,

@@ -161,7 +161,7 @@ struct ReceivedTag<'a> {
     opaque: &'a [u8],
 }
 
-/// The entity tags of a list, up to the first thing that is none.
+/// The entity tags of a list, up to the first element that is malformed.
 fn tags(mut value: &[u8]) -> impl Iterator<Item = ReceivedTag<'_>> {
     std::iter::from_fn(move || {
         while let [b',' | b' ' | b'\t', rest @ ..] = value {

@@ -8,9 +8,9 @@ use std::ops::Range;
 pub(super) enum Selection {
     /// The field is to be ignored: everything is sent.
     Whole,
-    /// These bytes, in the order asked for; at least one range, and none of them empty.
+    /// These bytes, in the order asked for; at least one range, and each has at least one byte.
     Parts(Vec<Range<u64>>),
-    /// None of the ranges touches the representation.
+    /// No range touches the representation.
     Unsatisfiable,
 }
 

@@ -225,7 +225,7 @@ fn encoded(parts: &Parts) -> Vec<u8> {
     head
 }
 
-/// Reads a head that was encoded; nothing where a layer has made one of it that is none.
+/// Reads a head that was encoded; `None` if a layer has made it invalid.
 fn with_head<T>(head: &[u8], read: impl FnOnce(&RequestHead<'_, '_>) -> T) -> Option<T> {
     let limits = HeadLimits {
         head_bytes_max: head.len(),

@@ -119,7 +119,7 @@ impl RequestBody {
         }
     }
 
-    /// One that comes in pieces, `left` bytes in all where that is announced.
+    /// A body that comes in pieces, `left` bytes in all if that is announced.
     pub(super) fn streamed(channel: Arc<Channel>, left: Option<u64>) -> Self {
         channel.expect_body();
         Self {

@@ -264,8 +264,8 @@ impl Http {
     /// Accepts a batch. Returns true when no other client can be accepted now.
     ///
     /// Shape: a client without TLS has often sent its first request already, so it is read before
-    /// the loop is told of the socket, which it need not be of a connection that ends with its
-    /// first answer. Whatever comes later is told when the socket is registered.
+    /// the socket is registered with the loop, which is not needed for a connection that ends with
+    /// its first answer. Input that comes later is reported when the socket is registered.
     pub(super) fn accept<A: App>(
         &mut self,
         context: &mut Context,
@@ -318,7 +318,7 @@ impl Http {
         !matches!(accepted, Accepted::More)
     }
 
-    /// Reads what has come with a connection, and has the loop tell of the rest.
+    /// Reads what has come with a connection, and has the loop report the rest.
     fn begin<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         self.ready(context, token, Readiness::READABLE, app);
         let Some(connection) = self.connections.get_mut(token) else {
@@ -386,7 +386,7 @@ pub(super) fn announce<A: App>(
     }
 }
 
-/// Gives a client its place in the table, if there is one left, and has the loop tell of it.
+/// Gives a client its place in the table, if there is one left, and registers it with the loop.
 pub(super) fn admit<'c>(
     context: &mut Context,
     connections: &'c mut Slab<Connection>,
@@ -419,7 +419,7 @@ fn place<'c>(
     Some((token, &connections.get(token)?.peer.stream))
 }
 
-/// Has the loop tell of a connection from now on, and of what is there already.
+/// Has the loop report the readiness of a connection from now on, and what is there already.
 fn register(context: &mut Context, connection: &mut Connection, token: Token) -> io::Result<()> {
     context.register(&mut connection.peer.stream, token)?;
     connection.is_registered = true;

@@ -227,7 +227,7 @@ impl Http {
                 .is_some_and(|connection| connection.exchange.phase == Phase::Http2)
     }
 
-    /// The streams that keep parts of bodies, or bytes that nobody reads, and since when.
+    /// The streams that keep parts of bodies, or bytes without a reader, and since when.
     pub(super) fn stream_bodies(&self) -> impl Iterator<Item = (Instant, Token)> + '_ {
         let http2 = self.beside.http2.as_deref();
         let tables = http2.map(|http2| &http2.tables);
@@ -239,14 +239,14 @@ impl Http {
         })
     }
 
-    /// Gives up the body on a stream.
+    /// Drops the body on a stream.
     pub(super) fn shed_stream<A: App>(&mut self, context: &mut Context, token: Token, app: &mut A) {
         if let Some(connection) = self.stream(token).map(|stream| stream.connection) {
             self.visit_http2(context, connection, app, |serve| serve.shed(token));
         }
     }
 
-    /// Ends a stream, and tells the app; false where there is none.
+    /// Ends a stream, and tells the app; false if there is no such stream.
     pub(super) fn cut_stream<A: App>(
         &mut self,
         context: &mut Context,
@@ -403,7 +403,7 @@ impl Http {
         }
     }
 
-    /// Returns true if streams have ended that nobody has taken.
+    /// Returns true if streams have ended that were not taken yet.
     pub(crate) fn has_ended_streams(&self) -> bool {
         let http2 = self.beside.http2.as_deref();
         let ended = http2.and_then(|http2| http2.tables.ended.as_ref());

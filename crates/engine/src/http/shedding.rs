@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 /// A body may be given up after this time, or an eighth of its timeout if that is less.
 const AGE_MAX: Duration = Duration::from_secs(4);
-/// The time from one look through all connections to the next.
+/// The time from one pass through all connections to the next.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// A component's notes of what it may have to give up.
+/// A component's notes of what it may have to drop.
 #[derive(Debug, Default)]
 pub(super) struct Overload {
     /// The time at which bodies may be given up for others again.
@@ -22,8 +22,8 @@ pub(super) struct Overload {
 }
 
 impl Http {
-    /// Counts a handshake that has begun. Where there are more than `at_once_max`, the oldest one
-    /// gives way, so that clients which stall keep no others out.
+    /// Counts a handshake that has begun. If there are more than `at_once_max`, the oldest one is
+    /// ended, so that clients which stall keep no others out.
     pub(super) fn handshake_began<A: App>(
         &mut self,
         context: &mut Context,
@@ -50,12 +50,12 @@ impl Http {
         }
     }
 
-    /// Gives up the oldest bodies that are gathered, where less than an eighth of what all may take
+    /// Drops the oldest bodies that are gathered, if less than an eighth of what all may take
     /// is left, until a quarter is.
     ///
     /// Shape: a client that sends most of many bodies and then pauses would hold all there is for
     /// as long as a body may take, and the bodies of all others would be refused. Those of the last
-    /// seconds are not given up: beyond them newcomers are refused.
+    /// seconds are not dropped: beyond them new bodies are refused.
     pub(super) fn shed_bodies<A: App>(&mut self, context: &mut Context, app: &mut A) {
         let bytes_max = self.limits.gathered_bytes_max;
         if self.accounts.gathered.bytes() <= bytes_max - bytes_max / 8 {

@@ -474,8 +474,8 @@ impl<A> Visit<'_, A> {
         self.resume_by(Context::again)
     }
 
-    /// A request waits for its turn, and nothing was done before it in this one: it is looked at
-    /// in the next one, before those of connections that have had theirs.
+    /// A request waits for its turn, and nothing was done before it in this one: it is visited in
+    /// the next one, before those of connections that have had theirs.
     pub(super) fn wait_for_turn(&mut self) -> Fate {
         self.resume_by(Context::again_in_place)
     }

@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// One that becomes a WebSocket as soon as it is connected.
+    /// A client that becomes a WebSocket as soon as it is connected.
     pub(super) fn with_handshake(authority: String, target: String) -> Self {
         let handshake = Handshake {
             nonce: nonce(),

@@ -1,4 +1,4 @@
-//! The switchboard: which component gets an event, and what is done when none of them is busy.
+//! The switchboard: which component gets an event, and what is done when no component is busy.
 
 use super::conn::Access;
 use super::event::Event;

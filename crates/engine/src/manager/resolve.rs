@@ -49,7 +49,7 @@ fn look_up(host: &str, port: u16) -> io::Result<SocketAddr> {
 }
 
 impl ManagerDriver {
-    /// A look-up has ended: connects, unless the connection was given up meanwhile.
+    /// A lookup has ended: connects, unless the connection was closed meanwhile.
     pub(super) fn resolved(&mut self, context: &mut Context, resolved: Resolved) {
         self.state.resolving -= 1;
         let Some(record) = self.state.records.get(resolved.record) else {

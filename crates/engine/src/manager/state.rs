@@ -343,8 +343,8 @@ impl ManagerApp {
         }
     }
 
-    /// Takes the connections that get an event every turn. Those that do not any more are dropped
-    /// from the list.
+    /// Takes the connections that get an event every turn. Connections that get none any more are
+    /// dropped from the list.
     pub(super) fn take_polled(&mut self) -> Vec<Token> {
         let mut polled = std::mem::take(&mut self.polled);
         polled.retain(|token| {

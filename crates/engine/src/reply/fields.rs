@@ -10,7 +10,7 @@ use dwell_proto::http1::{encode, list_tokens};
 use dwell_proto::http2::encode_status;
 use std::sync::OnceLock;
 
-/// The wishes among the fields of an app for what the engine writes by itself.
+/// The wishes among the fields of an app for fields that the engine writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Asked {
     /// `Connection: close`.
@@ -180,7 +180,7 @@ impl SharedFields {
 /// The most bytes that a status takes in a field block.
 const STATUS_BYTES_MAX: usize = 5;
 
-/// A field that the engine writes by itself, or never.
+/// A field that only the engine writes, or that is never written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Own {
     Connection,

@@ -51,8 +51,8 @@ pub enum Body<'a> {
     /// ends the connection.
     File(FileSlice),
     /// Bytes that are written by and by, with [`Reply::write`](crate::Reply::write), of this size
-    /// in all if it is known. Of an unknown one they go out as chunks, to an HTTP/1.0 client until
-    /// the connection closes.
+    /// in all if it is known. If it is not, they go out as chunks, to an HTTP/1.0 client until the
+    /// connection closes.
     Stream(Option<u64>),
 }
 

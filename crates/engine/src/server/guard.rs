@@ -8,7 +8,7 @@ pub(super) struct Panicked;
 
 /// Runs what a program has given us.
 ///
-/// What it was changing when it panicked must not be used again, but to drop it.
+/// After a panic, a value that it was changing must only be dropped.
 pub(super) fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| Panicked)
 }

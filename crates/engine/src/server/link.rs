@@ -24,7 +24,7 @@ pub(crate) struct LoopLink {
     sender: Sender<Message>,
     settings: Settings,
     thread: OnceLock<ThreadId>,
-    /// Exchanges the loop is to look at before its turn ends.
+    /// Exchanges the loop is to visit before its turn ends.
     attention: Attention,
     /// Connections on the loop, and sockets on their way to it.
     connections: AtomicUsize,
@@ -75,7 +75,7 @@ impl LoopLink {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Exchanges that the loop is to look at.
+    /// Exchanges that the loop is to visit.
     pub(super) fn attention(&self) -> &Attention {
         &self.attention
     }

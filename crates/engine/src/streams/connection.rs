@@ -113,7 +113,7 @@ pub(super) struct Connection {
     pub(super) end_told: bool,
     /// Neither side can send any more; the socket's error was not read yet.
     pub(super) hung_up: bool,
-    /// Output is queued, and the app is owed the news when it is out.
+    /// Output is queued, and the app is to be called when it is out.
     pub(super) blocked: bool,
     /// The deadline is of queued output, not of idleness.
     pub(super) times_output: bool,

@@ -112,8 +112,8 @@ pub trait WebSocketApp {
         let _ = (context, socket, control);
     }
 
-    /// The server closes by itself, for something the peer has done or left undone: nothing that it
-    /// sends is handed over from now on.
+    /// The server closes, for something the peer has done or left undone: nothing that it sends is
+    /// handed over from now on.
     ///
     /// Shape: [`closed`](Self::closed) follows, but as late as the peer likes within
     /// the timeout for closing.

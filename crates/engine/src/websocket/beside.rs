@@ -84,7 +84,7 @@ impl Beside {
         }
     }
 
-    /// The compressor of its own; `begin` makes it where there is none.
+    /// The compressor of its own; `begin` makes it if it is missing.
     pub(super) fn deflater_or_else(
         &mut self,
         begin: impl FnOnce() -> Option<Deflater>,

@@ -59,7 +59,7 @@ pub(super) struct Connection {
     /// The tail is more than the beginning of a frame.
     pub(super) tail_waits: bool,
     pub(super) paused: bool,
-    /// Output is queued, and the app is owed the news when it is out.
+    /// Output is queued, and the app is to be called when it is out.
     pub(super) blocked: bool,
     /// Output is left to the sends of the turn.
     pub(super) is_gathered: bool,

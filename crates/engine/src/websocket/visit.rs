@@ -439,7 +439,7 @@ impl<A> Visit<'_, A> {
 
     /// Sets the deadline where what it is for has changed.
     ///
-    /// Shape: input alone sets none: that it came is noted, and looked at when the deadline comes.
+    /// Shape: input alone sets none: that it came is noted, and considered at the deadline.
     pub(super) fn time(&mut self) {
         let is_flushed = self.connection.peer.stream.is_flushed();
         let (wanted, timeout) = match self.connection.state {

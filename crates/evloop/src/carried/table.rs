@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     addresses: [Option<SocketAddr>; 2],
     input: Input,
     output: Output,
-    /// The news that the owner is to be told.
+    /// The readiness that is to be reported to the owner.
     news: Readiness,
     has_carrier: bool,
     /// The carrier is to be told.
@@ -172,7 +172,7 @@ pub(crate) fn insert(event_loop: LoopNumber, carrier: Token) -> Handle {
 }
 
 /// Acts on an entry, which is there as long as one of its ends is; forgets it when neither is, and
-/// marks it where it is to be told of.
+/// marks it if it has something to report.
 pub(crate) fn with<T>(handle: Handle, act: impl FnOnce(&mut Entry) -> T) -> T {
     let mut table = handle.table();
     let table = &mut *table;
@@ -189,7 +189,7 @@ pub(crate) fn with<T>(handle: Handle, act: impl FnOnce(&mut Entry) -> T) -> T {
     result
 }
 
-/// Tells of all that is to be told of streams of this loop.
+/// Reports everything that is to be reported of the streams of this loop.
 pub(crate) fn tell(event_loop: LoopNumber, mut tell: impl FnMut(Token, Readiness)) {
     let mut table = lock(event_loop.table());
     if table.marked.is_empty() {

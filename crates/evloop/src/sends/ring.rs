@@ -59,8 +59,8 @@ impl Ring {
         self.collect(sends, pushed)
     }
 
-    /// Has the kernel take all orders, and waits for their outcomes. None of them waits for its
-    /// socket, so they are all there when the first call returns.
+    /// Has the kernel take all orders, and waits for their outcomes. No order waits for its socket,
+    /// so they are all there when the first call returns.
     fn collect(
         &mut self,
         sends: &mut [(BorrowedFd<'_>, &[u8], &mut i32)],

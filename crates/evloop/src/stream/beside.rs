@@ -31,7 +31,7 @@ impl Beside {
         self.0.as_mut()?.queue.as_deref_mut()
     }
 
-    /// The queue; where there is none, it begins by this.
+    /// The queue; if it is missing, `begin` makes it.
     pub(super) fn queue_or_else(&mut self, begin: impl FnOnce() -> Queue) -> &mut Queue {
         let parts = self.0.get_or_insert_default();
         parts.queue.get_or_insert_with(|| Box::new(begin()))

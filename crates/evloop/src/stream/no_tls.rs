@@ -1,4 +1,4 @@
-//! The build without TLS: none of these is ever made.
+//! The build without TLS: no value of these types is ever made.
 
 use super::outcome::{Agreed, HandshakeFailure, ReadOutcome, TlsFacts};
 use super::socket::Socket;
@@ -20,7 +20,7 @@ impl Connector {
     }
 }
 
-/// The certificates that a client has shown, which this build asks nobody for.
+/// The certificates that a client has shown, which this build never asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PeerCertificates {}
 
@@ -41,7 +41,7 @@ impl PeerCertificates {
     }
 }
 
-/// The names of a client, which this build asks nobody for.
+/// The names of a client, which this build never asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientNames {}
 

@@ -36,8 +36,9 @@ impl Stream {
         matches!(self.socket, Socket::Carried(_))
     }
 
-    /// Bytes in memory that wait for the socket to take them, of which the peer can have none. What
-    /// TLS has sealed, a record or two, is left out, as its size says nothing of what is in it.
+    /// Bytes in memory that wait for the socket to take them, of which the peer can have none. The
+    /// records that TLS has sealed, one or two, are left out: their size differs from that of their
+    /// content.
     pub fn unsealed_bytes(&self) -> usize {
         self.beside.queue().map_or(0, Queue::unsealed_bytes)
     }
@@ -102,8 +103,8 @@ impl Stream {
         self.beside.suite_number()
     }
 
-    /// Returns the facts of a handshake that is over; `None` without TLS. Of one that was
-    /// [thawed](Self::thaw) the suite is known, and nothing else.
+    /// Returns the facts of a handshake that is over; `None` without TLS. A stream that was
+    /// [thawed](Self::thaw) has the suite alone.
     pub fn tls_facts(&self) -> Option<TlsFacts<'_>> {
         self.beside.facts()
     }

@@ -1,9 +1,9 @@
 //! TLS between a stream and its socket.
 //!
-//! An idle connection of TLS 1.3 has its secrets here, and no buffer. What is read goes through a
-//! buffer of the thread, and only the beginning of a record and data for which the reader had no
-//! room stay. What is written is sealed in a buffer of the thread; only what the socket refuses is
-//! kept, at the front of the stream's queue.
+//! An idle connection of TLS 1.3 has its secrets here, and no buffer. Input goes through a buffer
+//! of the thread, and only the beginning of a record and data for which the reader had no room
+//! stay. Output is sealed in a buffer of the thread; only what the socket refuses is kept, at the
+//! front of the stream's queue.
 
 mod frozen;
 
@@ -330,7 +330,7 @@ impl Tls {
         self.state = State::Failed;
     }
 
-    /// Reads data that was opened before; `None` where there is none.
+    /// Reads data that was opened before; `None` if there is no such data.
     fn read_kept(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let unread = self.unread.as_mut()?;
         let left = &unread.data[unread.read..];

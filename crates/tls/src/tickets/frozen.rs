@@ -37,7 +37,7 @@ impl Tickets {
         Some(frozen)
     }
 
-    /// Takes the keys that another process has frozen, behind those that were made here. Where keys
+    /// Takes the keys that another process has frozen, behind those that were made here. If keys
     /// were given, these stay alone.
     pub(crate) fn thaw(&self, frozen: &[u8]) -> Result<(), TlsError> {
         let thawed = thawed(frozen).ok_or(TlsError::Frozen)?;

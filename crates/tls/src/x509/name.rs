@@ -70,7 +70,7 @@ fn add_attribute(attribute: &[u8], text: &mut String) -> Option<()> {
     Some(())
 }
 
-/// The characters of a string; `None` for another type, or for what is none.
+/// The characters of a string; `None` for another type, or for an invalid string.
 fn string_of((tag, bytes): Element<'_>) -> Option<String> {
     match tag {
         UTF8_STRING => str::from_utf8(bytes).ok().map(str::to_owned),

@@ -4,7 +4,7 @@ use serde_json::json;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// The counts of the clients, and the wave under way.
+/// The counts of the clients, and the wave in progress.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     wanted: usize,

@@ -56,7 +56,7 @@ impl<A: App> Serve<'_, A> {
         self.body(token, data, ends_stream)
     }
 
-    /// A piece of a DATA frame has come that nobody reads.
+    /// A piece of a DATA frame has come that has no reader.
     fn drop_data(&mut self, is_first: bool) -> Result<(), ErrorCode> {
         if is_first {
             self.count(Calm::dropped)?;

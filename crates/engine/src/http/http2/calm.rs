@@ -11,10 +11,10 @@ const FRAME_TICKS: u32 = 10;
 const WINDOWS: u8 = 2;
 /// Bytes that a client gives back at once, unless it is rare.
 pub(super) const INCREMENT_MIN: u32 = 1024;
-/// Frames of bodies that nobody reads, which count as one frame: a client may have sent many before
+/// Frames of bodies without a reader, which count as one frame: a client may have sent many before
 /// it knew, but no more than a window has room for.
 const DROPPED_PER_FRAME: u8 = 16;
-/// Streams that may end by a reset within [`RESETS_TICKS`], whoever has sent it.
+/// Streams that may end by a reset of either side within [`RESETS_TICKS`].
 const RESETS_MAX: u8 = 200;
 /// Units: ticks of 10 ms.
 const RESETS_TICKS: u32 = 1000;
@@ -68,7 +68,7 @@ impl Calm {
         Ok(())
     }
 
-    /// Counts a frame of a body that nobody reads.
+    /// Counts a frame of a body without a reader.
     pub(super) fn dropped(&mut self, now: Tick) -> Result<(), Excess> {
         self.dropped = (self.dropped + 1) % DROPPED_PER_FRAME;
         if self.dropped == 0 {

@@ -138,7 +138,7 @@ impl<A: App> Serve<'_, A> {
         Ok(filled.is_ok())
     }
 
-    /// Looks again at a request that was put off; false where it waits on.
+    /// Visits a request again that was put off; false if it waits on.
     fn resume_put_off(&mut self) -> Result<bool, ErrorCode> {
         let Some(put_off) = self.session.put_off.take() else {
             return Ok(true);
@@ -163,7 +163,7 @@ impl<A: App> Serve<'_, A> {
         again(self.context, self.token, Readiness::default());
     }
 
-    /// Gives up the body of a request, as others need the room.
+    /// Drops the body of a request, as others need the room.
     pub(super) fn shed(&mut self, token: Token) -> Fate {
         let stream = self.tables.streams.get(token);
         let ended = if stream.is_some_and(Stream::is_gathered) {

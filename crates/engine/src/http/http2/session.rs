@@ -108,12 +108,12 @@ pub(super) struct Open {
     reset: Vec<u32>,
     /// Requests so far.
     pub(super) requests: u32,
-    /// The number of streams that the app was told of last.
+    /// The number of streams that was reported to the app last.
     told: u32,
     /// Bytes of its turn that the window has cut off of the one that was served last: it goes on
     /// where there is room.
     pub(super) turn_left: u16,
-    /// Some streams are marked, as something is to be told of them in the next visit.
+    /// Some streams are marked, as they have something to report in the next visit.
     pub(super) attends: bool,
     pub(super) going: Going,
 }
@@ -307,7 +307,7 @@ impl Open {
         self.streams.len()
     }
 
-    /// Returns true if there are fewer streams than the app was told of.
+    /// Returns true if there are fewer streams than was reported to the app.
     pub(super) fn are_fewer(&self) -> bool {
         (self.streams.len() as u32) < self.told
     }

@@ -24,7 +24,7 @@ const GRANT_BYTES_MAX: u64 = 1 << 30;
 pub(crate) struct Stream {
     pub(crate) connection: Token,
     pub(crate) exchange: Exchange,
-    /// The body of the request, until its end was handed over or nobody wants it.
+    /// The body of the request, until its end was handed over or it is not wanted.
     pub(super) upload: Option<Box<Upload>>,
     /// The stream that leaves HTTP, of an extended CONNECT that was not refused.
     pub(super) carrier: Option<Carrier>,
@@ -51,7 +51,7 @@ pub(super) struct Marks {
     pub(super) is_stalled: bool,
     /// The client sends nothing more.
     pub(super) is_ended: bool,
-    /// It is to be looked at in the next visit, as something is to be told of it.
+    /// It is part of the next visit, as it has something to report.
     pub(super) is_marked: bool,
     /// The app is to be told that its output was taken.
     pub(super) is_drained: bool,

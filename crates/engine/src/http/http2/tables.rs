@@ -21,7 +21,7 @@ pub(super) struct Tables {
     pub(super) figures: Http2Figures,
 }
 
-/// Streams that leave HTTP, as far as nobody else counts them.
+/// Streams that leave HTTP, as far as they are counted nowhere else.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     /// Streams of which the app has not decided.

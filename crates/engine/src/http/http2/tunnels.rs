@@ -1,8 +1,8 @@
 //! Streams that leave HTTP: DATA frames are the bytes of another protocol from then on.
 //!
-//! The stream is [carried](dwell_evloop::Carrier) by the connection. What comes is put in, and the
+//! The stream is [carried](dwell_evloop::Carrier) by the connection. Its input is put in, and the
 //! client may send more on the stream as its owner reads. The window of the connection is given
-//! back at once: an owner that does not read holds up its own stream alone. What was not read is
+//! back at once: an owner that does not read holds up its own stream alone. Unread bytes are
 //! charged to what all connections keep. The owner may write what the windows of the client have
 //! room for, and no more than the share of a turn, so nothing waits here for a window that is
 //! closed. The end of a side is `END_STREAM`, and an abort is a reset by `CANCEL` (RFC 8441 section
@@ -20,7 +20,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// The outcome of looking for the head in what an owner has written.
 enum Head {
-    /// It switches the stream, and is so long.
+    /// It switches the stream, and has this length in bytes.
     Switches(usize),
     /// It refuses, by this status.
     Refuses(u16),

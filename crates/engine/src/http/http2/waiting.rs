@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The meaning of a connection's deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wait {
-    /// There is none: the streams have theirs.
+    /// The connection waits for nothing: its streams have their own deadlines.
     Streams,
     /// For a request.
     Idle,

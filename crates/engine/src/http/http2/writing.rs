@@ -66,7 +66,7 @@ impl<A> Serve<'_, A> {
         }
     }
 
-    /// Has a stream looked at in the next visit, when its app can be told.
+    /// Has a stream visited in the next visit, when its app can be called.
     pub(super) fn mark(&mut self, token: Token) {
         if let Some(stream) = self.tables.streams.get_mut(token) {
             stream.marks.is_marked = true;
@@ -243,8 +243,7 @@ impl<A> Serve<'_, A> {
         }
     }
 
-    /// The answer of a stream is out. What the client still sends of its request is not wanted
-    /// (RFC 9113 section 8.1).
+    /// The answer of a stream is out. The rest of its request is not wanted (RFC 9113 section 8.1).
     pub(super) fn over(&mut self, token: Token) {
         let Some(stream) = self.tables.streams.get(token) else {
             return;

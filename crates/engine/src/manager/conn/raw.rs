@@ -140,7 +140,7 @@ impl Conn<'_> {
         result?.map_err(Into::into)
     }
 
-    /// On an outbound HTTP connection: its handler writes requests by itself.
+    /// On an outbound HTTP connection: its handler writes the bytes of requests.
     fn note_request(&mut self, bytes: &[u8]) {
         let record = self.scope.state.records.get_mut(self.token);
         let extra = record.and_then(|record| record.extra.as_mut());
