@@ -135,14 +135,7 @@ OLD_MESSAGES = {
 }
 # Doc comments that still have such words, at most, by crate. A number here only falls.
 OLD_COMMENTS = {
-    "edge": 187,
-    "memcache": 38,
-    "proto": 17,
     "redis": 29,
-    "store": 35,
-    "store_server": 8,
-    "timers": 26,
-    "upstream": 15,
 }
 
 

@@ -70,7 +70,7 @@ macro_rules! ids {
 ids! {
     /// Names a poll of one key.
     PollId = kind::POLL;
-    /// Names a key that something is under way for.
+    /// Names a key that something is in progress for.
     KeyId = kind::KEY;
     /// Names a lookup of a key in memcached.
     LookupId = kind::LOOKUP;

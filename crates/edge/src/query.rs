@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Returns the parameters of a query as (name, value), decoded as of a form.
 ///
-/// Shape: one without an escape is borrowed, and its bytes are looked at once.
+/// Shape: one without an escape is borrowed, and its bytes are read once.
 pub(crate) fn parameters(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter_map(|parameter| {
         if parameter.bytes().any(|byte| matches!(byte, b'%' | b'+')) {

@@ -116,7 +116,7 @@ pub(crate) enum Exchange<'a, 'r> {
 }
 
 impl<'r> Exchange<'_, 'r> {
-    /// Holds it for so long: at hand by the outcome, and held already by another tag.
+    /// Holds it for `timeout`: at hand by the outcome, and held already by another tag.
     pub(crate) fn hold(&mut self, context: &mut Context, tag: u64, timeout: Duration) -> Outcome {
         match self {
             Self::Now(_) => held(tag, timeout),
@@ -256,7 +256,7 @@ impl<'a, 'r> Responder<'a, 'r> {
         self.exchange.reborrow()
     }
 
-    /// Holds the exchange for so long; its answer follows, by another responder.
+    /// Holds the exchange for `timeout`; its answer follows, by another responder.
     pub(crate) fn hold(&mut self, context: &mut Context, tag: u64, timeout: Duration) -> Outcome {
         self.exchange.hold(context, tag, timeout)
     }

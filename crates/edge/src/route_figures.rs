@@ -49,7 +49,7 @@ impl RouteFigures {
         }
     }
 
-    /// Tells that nobody waits on any route.
+    /// Sets the waiting clients of every route to zero.
     pub(crate) fn tell_nobody(&self, metrics: &LoopMetrics) {
         self.tell_waiting(metrics, &vec![0; self.places.len()]);
     }

@@ -5,7 +5,7 @@
 pub enum StoreOutcome {
     /// It is stored.
     Stored,
-    /// It is not: there is such a key already, or there is none, whichever was not to be.
+    /// It is not: the key exists already, or it does not exist, whichever the command forbids.
     NotStored,
     /// It is not: the item has changed since its cas unique was read.
     Exists,

@@ -82,7 +82,7 @@ fn escape(out: &mut Vec<u8>, byte: u8) {
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// Bytes that are looked at together.
+/// Bytes that are compared together.
 const BLOCK_BYTES: usize = 32;
 /// Bytes whose escapes are added up in a small number.
 const SUM_BYTES: usize = 1 << 20;

@@ -2,8 +2,8 @@
 //!
 //! The system's allocator keeps holes between values of very different sizes, and keeps what was
 //! freed; here both are bounded. A run is placed in the shortest of a few ranges of units that are
-//! long enough in pages that are in memory, or else where most of it is. What its shard is charged
-//! with, [`Arena::bytes`], are the units of its runs. Beside them there are, at most:
+//! long enough in pages that are in memory, or else where most of it is. Its shard is charged with
+//! the units of its runs, [`Arena::bytes`]. Beside them there are, at most:
 //!
 //! - a sixteenth of the bound and 64 KiB of free units in pages that runs have units of. Beyond
 //!   that they are charged too, so that items make room for them;
@@ -47,8 +47,8 @@ const NEAR_SHARES: [usize; 3] = [3, 2, 1];
 /// The places of which a run gets the one with most of it in memory.
 const PARTS_MAX: usize = 8;
 
-/// The words of spare pages that are looked at for those to give back, which takes about as long
-/// as the system does to take them.
+/// The words of spare pages that are searched for those to give back, which takes about as long as
+/// the system does to take them.
 const SPARE_WORDS_MAX: usize = 16;
 
 /// The part of the bound that a region is longer than it.
@@ -149,7 +149,8 @@ impl Space {
         Some((run, turned))
     }
 
-    /// Gives up to so many spare pages back, the shortest rows first: how many those were.
+    /// Returns at most `wanted` spare pages to the system, the shortest rows first: how many those
+    /// were.
     fn give_back(&mut self, wanted: usize) -> usize {
         let mut given = 0;
         while given < wanted
@@ -212,8 +213,8 @@ impl Pages {
 
     /// The fewest spare pages that lie together, up to so many, which are spare no more.
     ///
-    /// Shape: a long row has room for most runs, a short one for few. Of a large region a part is
-    /// looked at, which is another one every time.
+    /// Shape: a long row has room for most runs, a short one for few. In a large region a part is
+    /// searched, which is another one every time.
     fn shortest_spare(&mut self, count_max: usize) -> Option<Range<usize>> {
         let parts = self.spare.len().div_ceil(SPARE_WORDS_MAX);
         let (start, len) = (0..parts).find_map(|_| {

@@ -23,10 +23,10 @@ impl Shard {
         Some(item)
     }
 
-    /// `get` and its like for a caller that copies the bytes: has them looked at where they are.
+    /// `get` and its like for a caller that copies the bytes: has them read where they are.
     ///
     /// # Errors
-    /// A large item, to be looked at when the lock is released.
+    /// A large item, to be read when the lock is released.
     pub(crate) fn read<R, V: FnOnce(ItemRef<'_>) -> R>(
         &mut self,
         expiry: Option<Expiry>,
@@ -260,7 +260,7 @@ impl Shard {
         DeleteOutcome::Deleted
     }
 
-    /// `mg`: has the item looked at as it is before the command changes it.
+    /// `mg`: has the item read as it is before the command changes it.
     pub(crate) fn meta_get<R>(
         &mut self,
         options: &MetaGet,

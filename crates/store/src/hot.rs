@@ -1,9 +1,9 @@
 //! The keys that are read most, by samples.
 //!
-//! One read in 64 on average is looked at, at distances that follow no pattern of the clients, and
-//! the keys of those are counted in a table of fixed size: a key
-//! that is not in it takes the place of the least counted one and inherits its count (Metwally et
-//! al., "Efficient computation of frequent and top-k elements", 2005). A key that gets more than
+//! One read in 64 on average is sampled, at distances that follow no pattern of the clients, and
+//! the keys of those are counted in a table of fixed size: a key that is not in it takes the place
+//! of the least counted one and inherits its count (Metwally et al., "Efficient computation of
+//! frequent and top-k elements", 2005). A key that gets more than
 //! a 64th of the reads is always in it. Counts are halved from time to time, so that the table
 //! shows what is hot now.
 

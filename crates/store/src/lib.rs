@@ -2,8 +2,8 @@
 //!
 //! It is memcached's data model in one process: keys, values, flags, expiry, versions (`cas`) and
 //! the text and meta commands as typed methods of [`Store`]. Two things are its own. Large values
-//! are reference-counted, so a read copies nothing. And a loop can [`Store::watch`] a key: it is
-//! then told of every change, through [`Notify`], without a lost wake-up.
+//! are reference-counted, so a read copies nothing. And a loop can [`Store::watch`] a key: the
+//! store then reports every change to it, through [`Notify`], without a lost wake-up.
 //!
 //! The crate reads no clock and does no I/O. Callers pass the time in seconds, and call
 //! [`Store::sweep`] about once a second.
@@ -15,13 +15,13 @@
 //! is never exceeded, not even between two steps of a store: room is made first.
 //!
 //! All of it lies in pages from the system, in an arena for each shard, and goes back to the system
-//! when it is free. What is in memory is at most 1.15 of the bound, whatever the sizes are, and the
+//! when it is free. In memory are at most 1.15 of the bound, for any sizes of values, and the
 //! values that callers still hold after the store has dropped them.
 //!
-//! An item of up to about 1 KiB is a record of 32 bytes, its key and its value, in a segment of
-//! the queue that it is in; larger ones have a record there, and a run of bytes of their own.
-//! Records are appended at the new end of a queue and evicted from the old end, by S3-FIFO, which
-//! a scan does not disturb. What is removed elsewhere leaves a gap; when gaps are more than a
+//! An item of up to about 1 KiB is a record of 32 bytes, its key and its value, in a segment of the
+//! queue that it is in; larger ones have a record there, and a run of bytes of their own. Records
+//! are appended at the new end of a queue and evicted from the old end, by S3-FIFO, which a scan
+//! does not disturb. A record that is removed elsewhere leaves a gap; when gaps are more than a
 //! sixteenth of the memory, segments are cleaned, one at a time, by moving what is left in them.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 

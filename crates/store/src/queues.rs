@@ -27,9 +27,9 @@ const SMALL_SHARE: usize = 10;
 const FILLED_SHARE: usize = 10;
 
 impl Items {
-    /// Chooses the item to evict, moving others on the way; `None` when there is none.
+    /// Chooses the item to evict, moving others on the way; `None` when no item is left.
     ///
-    /// An item that has expired goes first. One that would be moved goes, too, if it cannot be.
+    /// An item that has expired goes first. An item that would be moved goes, too, if it cannot be.
     /// Every move is one of the `passes` that the command has left.
     pub(crate) fn victim(&mut self, now: Seconds, passes: &mut usize) -> Option<u32> {
         let small_bytes_max = self.bytes_max() / SMALL_SHARE;

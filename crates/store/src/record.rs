@@ -267,7 +267,7 @@ impl<'a> Entry<'a> {
         self.tag.marks() & mark != 0
     }
 
-    /// The item for a caller to look at.
+    /// The item for a caller to read.
     pub(crate) fn item_ref(&self) -> ItemRef<'a> {
         ItemRef {
             value: self.value(),

@@ -21,7 +21,7 @@ const SEGMENTS_MAX: usize = (1 << (32 - UNIT_BITS)) - 1;
 /// The fewest segments that the table of segments grows by.
 const GROWTH_MIN: usize = 8;
 
-/// The segments that are looked at to find one worth cleaning.
+/// The segments that are compared to find one worth cleaning.
 const CANDIDATES_MAX: usize = 64;
 
 /// The part of a segment that gaps have to be for its cleaning to be worth the copies.
@@ -67,7 +67,7 @@ impl Queue {
 /// The bound of a sweep: so many records, and no further than once around.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// The records that may still be looked at, gaps included.
+    /// The records that may still be visited, gaps included.
     pub(crate) records_left: usize,
     segments_passed: usize,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Segments {
     /// The sums over all segments.
     filled: usize,
     live: usize,
-    /// The segment that the sweep looks at.
+    /// The segment that the sweep visits.
     sweeping: usize,
     /// The segment at which the search for one to clean goes on.
     cleaning: usize,
@@ -330,7 +330,7 @@ impl Segments {
         unit_of(at) + self.tag(at).units()
     }
 
-    /// The next item for a sweep to look at, which goes on where the last one ended.
+    /// The next item for a sweep to visit, which goes on where the last one ended.
     pub(crate) fn sweep(&mut self, sweep: &mut Sweep) -> Option<u32> {
         while sweep.records_left > 0 && sweep.segments_passed <= self.table.len() {
             let Some(segment) = self.table.get_mut(self.sweeping) else {
@@ -359,8 +359,8 @@ impl Segments {
 
     /// The segment with the largest part of gaps among some, which are others every time.
     ///
-    /// With `with_ends` any gap counts, and those are looked at, too, that are being emptied and
-    /// filled.
+    /// With `with_ends` any gap counts, and those segments are compared, too, that are being
+    /// emptied and filled.
     pub(crate) fn cleanable(&mut self, with_ends: bool) -> Option<u32> {
         let mut best = None;
         let mut best_gaps = 0;

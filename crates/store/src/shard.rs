@@ -32,7 +32,7 @@ const CLEANS_MAX: usize = 4;
 /// The segments that one command may clean before it is refused.
 const CLEANS_TO_REFUSAL: usize = 16;
 
-/// The records that one command may look at for expired ones before it is refused.
+/// The records that one command may check for expired ones before it is refused.
 const SWEEP_TO_REFUSAL: usize = 256;
 
 /// The items evicted or moved at a time for a smaller bound.
@@ -71,7 +71,7 @@ pub(crate) struct NoRoom;
 struct Effort {
     cleans: usize,
     passes: usize,
-    /// The records that may be looked at.
+    /// The records that may be visited.
     sweep: Sweep,
 }
 
@@ -264,7 +264,7 @@ impl Shard {
         Some(self.items.records.arena.take_shared(len))
     }
 
-    /// Makes room for an item that is put back; `false` if there is none.
+    /// Makes room for an item that is put back; `false` if no room can be made.
     pub(crate) fn make_room_to_restore(
         &mut self,
         place: Place,
@@ -310,7 +310,7 @@ impl Shard {
             || self.items.records.give_back_empty()
     }
 
-    /// Removes one item to make room; `false` if there is none.
+    /// Removes one item to make room; `false` if no item is left.
     fn evict(&mut self, passes: &mut usize, now: Seconds, changes: &mut Changes) -> bool {
         let Some(at) = self.items.victim(now, passes) else {
             return false;
@@ -367,7 +367,7 @@ impl Shard {
         Flushed(items)
     }
 
-    /// Removes what has expired under watched keys, and looks at `budget` records besides.
+    /// Removes what has expired under watched keys, and visits `budget` records besides.
     pub(crate) fn sweep(&mut self, now: Seconds, budget: usize, changes: &mut Changes) -> usize {
         let mut removed = 0;
         self.items.records.arena.sweep();
@@ -386,7 +386,7 @@ impl Shard {
         removed + self.remove_expired(&mut Sweep::new(budget), now, changes)
     }
 
-    /// Removes what has expired of the records that may be looked at; how many those were.
+    /// Removes what has expired of the records that may be visited; how many those were.
     fn remove_expired(&mut self, sweep: &mut Sweep, now: Seconds, changes: &mut Changes) -> usize {
         let (records_before, mut removed) = (sweep.records_left, 0);
         while let Some(at) = self.items.records.sweep(sweep) {

@@ -89,7 +89,7 @@ statistics! {
     evictions,
     /// Items removed after their expiry.
     reclaimed,
-    /// Slots looked at by the sweep.
+    /// Slots visited by the sweep.
     crawler_items_checked,
     /// Keys with a watcher (gauge).
     watched_keys,

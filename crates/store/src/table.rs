@@ -10,7 +10,7 @@ use crate::arena::{Arena, Run};
 use crate::record::{NIL, word, word_at};
 use crate::segments::Segments;
 
-/// The buckets of one run; there are none, or at least so many.
+/// The buckets of one run; a table has zero buckets, or at least so many.
 const PAGE_BUCKETS: usize = 256;
 
 const BUCKET_BYTES: usize = 2 * size_of::<u32>();
@@ -26,7 +26,7 @@ const GROWTH_MIN: usize = 16;
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     first: u32,
-    /// The hash of an item that was dropped; 0 is none.
+    /// The hash of an item that was dropped; 0 for no item.
     dropped: u32,
 }
 

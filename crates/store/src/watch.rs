@@ -124,7 +124,7 @@ impl Notify for () {
 pub(crate) struct Changes(Vec<(SharedKey, u64)>);
 
 impl Changes {
-    /// Takes back the call to a watcher that is reading the news itself.
+    /// Takes back the call to a watcher that is reading the change itself.
     pub(crate) fn withdraw(&mut self, key: &[u8], watcher: WatcherId) {
         for (changed, watchers) in &mut self.0 {
             if **changed == *key {
@@ -313,7 +313,7 @@ impl Watches {
         }
     }
 
-    /// Takes one alarm that is due, as the hash and key to look at.
+    /// Takes one alarm that is due, as the hash and key to check.
     pub(crate) fn pop_alarm(&mut self, now: Seconds) -> Option<(u32, SharedKey)> {
         let &(alarm, slot) = self.alarms.first()?;
         if alarm > now {
@@ -381,7 +381,7 @@ impl Watches {
     }
 }
 
-/// Widens a hash for a table that looks at the top bits.
+/// Widens a hash for a table that uses the top bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

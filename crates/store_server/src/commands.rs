@@ -149,7 +149,7 @@ impl Executor<'_> {
             .discard(key.decode(&mut KeyScratch::new()), self.moment.steady);
     }
 
-    /// The cas unique that is told of an item.
+    /// The cas unique that clients see of an item.
     pub(super) fn told(&self, cas_unique: u64) -> u64 {
         if self.service.limits.cas_enabled {
             cas_unique

@@ -294,7 +294,7 @@ impl StoreServer {
     }
 }
 
-/// Counts a client that was not let in for want of descriptors, and tells of it once in a while.
+/// Counts a client that was refused for want of descriptors, and reports it once in a while.
 fn out_of_descriptors(service: &StoreService, kept: Option<&(Arc<dyn RefusalObserver>, RawFd)>) {
     service.refused();
     if let Some((observer, _)) = kept {

@@ -53,7 +53,7 @@ impl Credentials {
     /// Reads lines of `name:password`; empty lines are left out.
     ///
     /// # Errors
-    /// [`CredentialsError`] names the first line that is none, or the count.
+    /// [`CredentialsError`] names the first malformed line, or the count.
     pub fn parse(text: &[u8]) -> Result<Self, CredentialsError> {
         let mut entries = Vec::new();
         for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {

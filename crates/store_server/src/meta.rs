@@ -13,7 +13,7 @@ use dwell_store::{
 use super::commands::{Executor, direction};
 
 impl Executor<'_> {
-    /// Executes a meta command; others are none of its business.
+    /// Executes a meta command; it is never called with others.
     pub(super) fn execute_meta(&mut self, command: &Command<'_>) {
         match command {
             Command::MetaGet(get) => self.meta_get(get),

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// One moment by two clocks.
 ///
 /// Lifetimes in the store are counted by the steady one, which a wall clock that is set does not
-/// move. What is read as a time of day, and what another process reads, is told by the wall clock.
+/// move. A time of day, and a time that another process reads, is one of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The Unix time at the start of the process, and what has passed since.

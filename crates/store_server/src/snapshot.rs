@@ -3,7 +3,7 @@
 //! The file is written whole under another name and then renamed, so that there is always either
 //! the old or the new one; what a process that was killed has left of the other is removed by the
 //! next. It begins with a name and a version and ends with the number of items
-//! and a checksum of all before it; numbers are little-endian. What cannot be read whole is
+//! and a checksum of all before it; numbers are little-endian. A file that cannot be read whole is
 //! not read at all: it is moved aside, and the process starts empty.
 
 use std::fmt;
@@ -245,8 +245,8 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Puts the items of the file at `path` into `store`; no file is no item.
 ///
-/// Shape: a flush whose time came while no process ran leaves nothing. One that is still to come is
-/// the caller's to order.
+/// Shape: a flush whose time came while no process ran leaves nothing. A flush that is still to
+/// come is the caller's to order.
 ///
 /// # Errors
 /// [`SnapshotError::Damaged`]: nothing was put back, and the file was renamed.

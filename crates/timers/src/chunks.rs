@@ -18,7 +18,7 @@ pub(crate) struct List {
     head: u32,
 }
 
-/// The chunks of all lists of a wheel: chunks that a list gives up are used again.
+/// The chunks of all lists of a wheel: chunks that a list frees are used again.
 #[derive(Debug)]
 pub(crate) struct ChunkPool {
     chunks: Vec<Chunk>,

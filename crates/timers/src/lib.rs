@@ -52,9 +52,9 @@
 //!   `alternating_durations_do_not_leak`. No allocation after warm-up, no wake-up while nothing is
 //!   armed: `nothing_is_allocated_after_warm_up`, `with_nothing_armed_nobody_wakes_up`.
 //!
-//! # What is not as it should be
+//! # Limitations
 //!
-//! None of it makes a timer fire early, or not at all.
+//! These never make a timer fire early, or not at all.
 //!
 //! - A duration of zero: the future is polled once (`zero_polls_the_future_once`). An [`interval`]
 //!   of zero panics where it is made (`an_interval_of_zero_panics_where_it_is_made`).

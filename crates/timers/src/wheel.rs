@@ -6,7 +6,7 @@ use crate::tick::{TICKS_AHEAD_MAX, Tick};
 /// A lazy timing wheel: one deadline per id, ids dense and chosen by the caller.
 ///
 /// An id's entry has the tick at which it is due, and the tick at which the wheel visits it next.
-/// Moving a deadline later, or cancelling it, changes the entry and nothing else; the look that
+/// Moving a deadline later, or cancelling it, changes the entry and nothing else; the visit that
 /// comes too early files the id again. Moving a deadline earlier files a second record; the first
 /// is recognised as stale by its tick and dropped when met, or all at once when stale records
 /// outnumber the live ones.
@@ -41,7 +41,7 @@ use crate::tick::{TICKS_AHEAD_MAX, Tick};
 ///
 /// How it is laid out: four levels of 256 buckets, a level's bucket covering as much as the whole
 /// level below. A record is filed under the first tick of its deadline's bucket in the lowest
-/// level that tells deadline and position apart, and is looked at on that tick. A tick is the
+/// level that tells deadline and position apart, and is visited on that tick. A tick is the
 /// first of a level's bucket if and only if its lower bytes are zero, so each tick concerns
 /// exactly one bucket.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct Wheel {
     position: u32,
     /// The newest tick the caller drained to; `position` trails it during a drain.
     now: u32,
-    /// No bucket is to be looked at before this tick; `None` if all are empty.
+    /// No bucket is to be visited before this tick; `None` if all are empty.
     next_visit: Option<u32>,
     /// The rest of the bucket of `position`.
     due: List,
@@ -153,7 +153,7 @@ impl Wheel {
 
     /// A tick that is not after the next deadline; `None` if nothing is armed.
     ///
-    /// Shape: constant time. It may be earlier than the deadline (one look per record at most
+    /// Shape: constant time. It may be earlier than the deadline (one visit per record at most
     /// finds nothing to do), never later.
     pub const fn next_event(&self) -> Option<Tick> {
         match self.next_visit {
@@ -210,7 +210,7 @@ impl Wheel {
         }
     }
 
-    /// Makes the next records due the ones being drained; `false` if there are none up to now.
+    /// Makes the next records due the ones being drained; `false` if no record is due up to now.
     #[inline(never)]
     fn next_chunk(&mut self) -> bool {
         loop {
@@ -383,7 +383,7 @@ impl Entry {
     };
 }
 
-/// The one bucket that is looked at on `visit`: its level and its index there.
+/// The one bucket that is visited on `visit`: its level and its index there.
 #[inline]
 const fn place(visit: u32) -> (usize, usize) {
     let zero_bytes = visit.trailing_zeros() as usize / 8;

@@ -292,8 +292,8 @@ fn is_event_stream(content_type: &[u8]) -> bool {
     })
 }
 
-/// The fields that go on to a client, as slices of one copy of the head. What a trailer section
-/// announces goes on where there may be one.
+/// The fields that go on to a client, as slices of one copy of the head. The announcement of a
+/// trailer section goes on where there may be one.
 ///
 /// Source: RFC 9110 sections 6.6.2 and 7.6.1.
 fn end_to_end_fields(

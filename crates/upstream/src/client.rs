@@ -161,7 +161,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// Forgets a request: no event will come for it. Does nothing if there is none with `tag`.
+    /// Forgets a request: no event will come for it. Does nothing if no request has `tag`.
     pub fn cancel(&mut self, context: &mut Context, tag: u64) {
         self.displaced.retain(|displaced| *displaced != tag);
         if self.queue.cancel(tag) {

@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Gives up the request, to be sent again.
+    /// Returns the request, to be sent again.
     pub(super) fn into_exchange(self) -> Option<Exchange> {
         match self.work {
             Work::Idle => None,
@@ -181,10 +181,10 @@ impl Connection {
             && !self.peer.stream.has_begun_record()
     }
 
-    /// Gives up the request, if another server may be sent it: none of it has reached this one, or
-    /// it may be sent twice and nothing of an answer has come. That it is sent once more, as it may
-    /// be what ended the connection. A server that is slow is not left for another, which would be
-    /// as slow with twice the work.
+    /// Returns the request, if another server may be sent it: nothing has reached this one, or it
+    /// may be sent twice and nothing of an answer has come. It is sent once more only, as it may be
+    /// what ended the connection. A server that is slow is not left for another, which would be as
+    /// slow with twice the work.
     pub(super) fn into_unanswered(self, error: &UpstreamError) -> Option<Box<Unanswered>> {
         let exchange = match self.work {
             Work::Connecting(exchange) => exchange,

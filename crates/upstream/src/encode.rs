@@ -21,7 +21,7 @@ pub struct ForwardedFor<'c> {
     /// True for the address of a trusted proxy, which may name others.
     pub is_trusted: bool,
     /// The certificate in DER that the client has shown to the edge, if it is to be sent on. It is
-    /// not sent where others share the request, nor for a trusted proxy, which tells of its own
+    /// not sent where others share the request, nor for a trusted proxy, which names its own
     /// clients.
     pub certificate: Option<&'c [u8]>,
 }
@@ -86,7 +86,7 @@ struct Passing<'b> {
 /// authority as `Host`. The body goes with a `Content-Length`, whatever its framing was.
 /// `X-Forwarded-For` gets the peer appended, and `Via` the edge. `X-Forwarded-Proto` and
 /// `X-Forwarded-Host` are the edge's, but of a trusted proxy its own are kept, and so are the other
-/// fields in which proxies tell of a client; from all others these are dropped. `Client-Cert` has
+/// fields in which proxies describe a client; from all others these are dropped. `Client-Cert` has
 /// the certificate of the client, if it goes along.
 ///
 /// Left out, besides the fields of the connection and those it nominates: `Expect`, whose promise
@@ -335,7 +335,7 @@ fn is_written_anew(name: &str) -> bool {
         || name.contains('_')
 }
 
-/// Fields in which a proxy tells of its client, beside [`FOR`].
+/// Fields in which a proxy describes its client, beside [`FOR`].
 ///
 /// Source: RFC 7239 and RFC 9440 section 2.4 for those that have a standard.
 fn is_of_proxies(name: &str) -> bool {

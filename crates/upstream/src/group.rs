@@ -386,8 +386,8 @@ impl UpstreamGroup {
         }
     }
 
-    /// Gives a request to the best server of those that it was not with yet; `error` is what is
-    /// told if there is none, and `failed_at` is the place of the server that it is of.
+    /// Gives a request to the best server of those that it was not with yet; without such a server
+    /// it fails with `error`, and `failed_at` is the place of the server that this is of.
     fn place(
         &mut self,
         context: &mut Context,
@@ -466,9 +466,8 @@ impl UpstreamGroup {
         }
     }
 
-    /// The request with this tag tries no server any more. Where that has shown nothing, as its
-    /// client has left or it had no connection, the next request is the trial: the server may be
-    /// well.
+    /// The request with this tag tries no server any more. If that has shown nothing, as its client
+    /// has left or it had no connection, the next request is the trial: the server may be well.
     pub(super) fn trial_is_over(&mut self, now: Instant, tag: u64) {
         for member in &mut self.members {
             if member.trial.take_if(|trial| *trial == tag).is_some() {

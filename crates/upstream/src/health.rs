@@ -117,7 +117,7 @@ impl Health {
         self.unhealthy >= self.failures_max
     }
 
-    /// The trial is sent, and has so long.
+    /// The trial is sent, and has the time `timeout`.
     pub(super) fn begin_trial(&mut self, now: Instant, timeout: Duration) {
         let until = now + timeout;
         self.state = State::HalfOpen { until };

@@ -128,8 +128,8 @@ impl UpstreamOptions {
 /// The form in which the response to a request is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// As one [`UpstreamEvent::Answer`]. One that is too large for it, or that does not mean to
-    /// end, begins with [`UpstreamEvent::Large`] instead.
+    /// As one [`UpstreamEvent::Answer`]. An answer that is too large for it, or that does not mean
+    /// to end, begins with [`UpstreamEvent::Large`] instead.
     Whole,
     /// As [`UpstreamEvent::Parts`].
     Parts,

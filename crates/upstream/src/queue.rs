@@ -138,7 +138,7 @@ impl FairQueue {
         self.take(place)
     }
 
-    /// One that has waited too long.
+    /// Takes a request that has waited too long.
     pub(super) fn pop_late(&mut self, now: Instant) -> Option<Exchange> {
         let (place, _) = self.waiting.first_key_value()?;
         let place = *place;
@@ -148,7 +148,7 @@ impl FairQueue {
         self.remove(place)
     }
 
-    /// Forgets the request with this tag; false where there is none.
+    /// Forgets the request with this tag; false if no request has it.
     pub(super) fn cancel(&mut self, tag: u64) -> bool {
         let place = self.tags.get(&tag).map(|waiting| waiting.place);
         place.is_some_and(|place| self.remove(place).is_some())

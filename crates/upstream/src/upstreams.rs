@@ -157,7 +157,7 @@ impl Upstreams {
         }
     }
 
-    /// Gives up a request that this connection has, or has had.
+    /// Drops a request that this connection has, or has had.
     pub fn abort(&mut self, context: &mut Context, connection: Token, tag: u64) {
         if let Some(group) = self.of_kind(connection.kind()) {
             group.abort(context, connection, tag);

@@ -43,8 +43,8 @@ pub(crate) enum CertificateRefusal {
 
 /// The certificate in DER that goes to the application with a request of a client; `None` where the
 /// configuration does not ask for it, where the connection does not keep it, or for a trusted
-/// proxy, whose certificate is that of no client. Where there are such proxies, a connection that
-/// was reset and has no address any more may be one of theirs.
+/// proxy, whose certificate is that of no client. If there are such proxies, a connection that was
+/// reset and has no address any more may be one of theirs.
 pub(crate) fn sent_certificate<'c>(
     config: &Config,
     client: Option<&'c ClientNames>,

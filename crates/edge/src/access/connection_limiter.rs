@@ -1,4 +1,5 @@
-//! Open connections of clients, counted by address, and the requests under way on those of HTTP/2.
+//! Open connections of clients, counted by address, and the requests in progress on those of
+//! HTTP/2.
 
 use super::{counted_as, is_trusted};
 use crate::config::Network;
@@ -58,7 +59,7 @@ impl ConnectionLimiter {
         is_admitted
     }
 
-    /// Counts the requests under way on a connection that was admitted; returns false, and counts
+    /// Counts the requests in progress on a connection that was admitted; returns false, and counts
     /// no more than before, if its address has `max` places already.
     ///
     /// Shape: a connection has a place as long as it is open, which its first request uses. Each

@@ -52,7 +52,7 @@ impl CorsTable {
         Self::default().reconfigured(routes)
     }
 
-    /// Reads the rules of the routes anew; grants of this table hold for the new one.
+    /// Reads the rules of the routes again; grants of this table hold for the new one.
     pub(crate) fn reconfigured(&self, routes: &Routes) -> Self {
         let rules = |(place, access): (usize, &RouteAccess)| {
             let before = self.0.get(place).map_or(&[][..], |rules| &rules.origins);

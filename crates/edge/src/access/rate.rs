@@ -33,7 +33,7 @@ pub(crate) enum RateKey<'a> {
 /// The buckets of all clients.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// A mark that tells clients of the same hash apart, and the time at which the bucket is full.
+    /// A mark that separates clients of the same hash, and the time at which the bucket is full.
     places: Box<[AtomicU64]>,
     hasher: RandomState,
     started: Instant,
@@ -267,7 +267,7 @@ mod tests {
         assert!((1000..1010).contains(&taken), "{taken}");
     }
 
-    /// A bucket as it is told of: tokens that drip in.
+    /// A bucket as textbooks describe it: tokens that drip in.
     struct Naive {
         tokens: f64,
         at: Duration,

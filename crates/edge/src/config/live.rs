@@ -116,7 +116,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// The options that a reload takes. A new option is listed here or in [`NEEDS_RESTART`]; what
-    /// is read from `Polls::config` when it is needed is live by itself, what is copied elsewhere
+    /// is read from `Polls::config` when it is needed is live already, what is copied elsewhere
     /// has to be copied again by `Polls::reconfigure` or `apply` of `event_loop/turn_end.rs`.
     const LIVE: &[&str] = &[
         "server.listen",

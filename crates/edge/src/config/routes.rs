@@ -112,7 +112,7 @@ impl Routes {
         table
     }
 
-    /// The route for `path`; `None` if there is none.
+    /// The route for `path`; `None` if no route begins it.
     ///
     /// # Errors
     /// [`Ambiguous`] if the application may read the path as that of another route, and one of the

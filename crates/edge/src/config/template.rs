@@ -135,8 +135,8 @@ impl KeyTemplate {
     /// Returns true if the key contains an identity: a cookie, a claim, or a field of the
     /// application's decision.
     ///
-    /// Shape: a name in a certificate is none. It may be that of a device or a gateway, whose users
-    /// are told apart by their cookies.
+    /// Shape: a name in a certificate does not count. It may be that of a device or a gateway,
+    /// whose users are told apart by their cookies.
     pub(crate) fn is_of_identity(&self) -> bool {
         let is_it = |part: &Part| matches!(part, Part::Cookie(_) | Part::Claim(_) | Part::Auth(_));
         self.parts.iter().any(is_it)

@@ -17,7 +17,7 @@ pub struct TlsConfig {
     pub ocsp: Vec<PathBuf>,
     /// The file with the keys of session tickets; `None` has keys made.
     pub ticket_keys: Option<PathBuf>,
-    /// Time between two looks at the files of the certificates.
+    /// Time between two checks of the files of the certificates.
     pub check_interval: Duration,
     /// Authorities, one of which has to have issued the certificates of clients; `None` asks for
     /// none.
@@ -32,7 +32,7 @@ pub struct TlsConfig {
     pub self_signed: bool,
     /// The folder with answers to the challenges of ACME servers.
     pub acme_challenge: Option<PathBuf>,
-    /// Handshakes under way at once.
+    /// Handshakes in progress at once.
     pub handshakes_max: usize,
 }
 
@@ -41,7 +41,7 @@ pub struct TlsConfig {
 pub enum ClientAuth {
     /// A client without one is refused.
     Required,
-    /// A client may show none. One that cannot be verified is refused.
+    /// A client may show none. A certificate that cannot be verified is refused.
     Optional,
 }
 
@@ -59,8 +59,8 @@ pub struct ClientTlsFiles<'a> {
 }
 
 impl TlsConfig {
-    /// Warnings about options that do nothing, as there is no address under TLS. What is valid for
-    /// a reload that adds one is no error.
+    /// Warnings about options that do nothing, as there is no address under TLS. They are no
+    /// errors, as a reload may add such an address.
     pub(crate) fn warnings(&self) -> Vec<String> {
         if !self.listen.is_empty() {
             return Vec::new();

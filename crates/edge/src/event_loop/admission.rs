@@ -85,7 +85,7 @@ impl Admission {
         max.is_none_or(|max| self.connections.admit(stream, max, trusted))
     }
 
-    /// Counts the requests under way on a connection of HTTP/2; false if the client's address has
+    /// Counts the requests in progress on a connection of HTTP/2; false if the client's address has
     /// too many with the newest.
     pub(super) fn count_requests(&self, stream: &mut Stream, open: usize) -> bool {
         let max = self.config.limits.connections_per_address;

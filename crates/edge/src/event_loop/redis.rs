@@ -171,7 +171,7 @@ impl RedisCache {
         }
     }
 
-    /// Stores fetched values where there is none; nothing waits for the outcome.
+    /// Stores fetched values under keys without a value; nothing waits for the outcome.
     pub(super) fn send_fills(&mut self, context: &mut Context, polls: &mut Polls, http: &mut Http) {
         let fills = polls.lookups.take_fills();
         if fills.is_empty() {

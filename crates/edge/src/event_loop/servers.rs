@@ -238,8 +238,8 @@ impl Servers {
         count
     }
 
-    /// Duplicates the descriptors of all listening sockets. One that the system does not duplicate
-    /// is left out, and its address closed.
+    /// Duplicates the descriptors of all listening sockets. If the system does not duplicate one,
+    /// it is left out, and its address closed.
     pub(crate) fn sockets(&self) -> Vec<InheritedListener> {
         let of = |role, listener: &Listener| {
             let descriptor = Passed::of(listener).ok()?;

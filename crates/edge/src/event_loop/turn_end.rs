@@ -123,7 +123,7 @@ impl EdgeLoop {
     }
 
     /// Hands idle connections over, if another process serves: at once, and at the ends of later
-    /// turns those that become idle. Those that it does not take end as in a drain.
+    /// turns those that become idle. Connections that it does not take end as in a drain.
     fn hand_over(&mut self, context: &mut Context) {
         let sender = self.handoff.sender();
         let Some(sender) = sender.filter(|_| self.ending.has_begun()) else {

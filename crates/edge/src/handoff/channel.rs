@@ -2,7 +2,7 @@
 //! some secrets, which are nowhere else on their way.
 //!
 //! A frame has its kind, a mark, two unused bytes, and the length of its body (little-endian). A
-//! descriptor travels with the first byte of its frame, which is therefore read by itself.
+//! descriptor travels with the first byte of its frame, which is therefore read alone.
 
 use super::passed::Passed;
 use rustix::net::{
@@ -45,8 +45,8 @@ pub(crate) enum FrameKind {
     Connection = 8,
     /// A connection of an authenticated memcached client.
     TrustedConnection = 9,
-    /// From the successor: it has got [`Serve`](Self::Serve), and serves; the mark tells what of
-    /// clients it [reads](super::ReadsClient).
+    /// From the successor: it has got [`Serve`](Self::Serve), and serves; the mark has the parts of
+    /// clients that it [reads](super::ReadsClient).
     Serving = 10,
     /// A connection under TLS, for a successor that takes those: as `Connection`, with the frozen
     /// stream before the other bytes.
@@ -144,7 +144,7 @@ impl Channel {
         self.stall_timeout = stall_timeout;
     }
 
-    /// Sets the deadline of the following calls; `None` is none.
+    /// Sets the deadline of the following calls; with `None` they have no deadline.
     pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }

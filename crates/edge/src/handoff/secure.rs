@@ -89,7 +89,7 @@ impl TakesTls {
 
     /// Returns true if connections are taken whose clients were verified by the authorities of
     /// `verified`, or by none. No client gets past a verification that it would meet if it
-    /// connected anew.
+    /// connected again.
     pub(crate) fn takes_connections(self, verified: Option<Digest>) -> bool {
         match self {
             Self::Nothing => false,
@@ -158,7 +158,7 @@ pub(super) fn to_bytes(frozen: &[u8], input: &[u8]) -> Zeroizing<Vec<u8>> {
 }
 
 impl HandedConnection {
-    /// The connection of a frame that was made by [`to_bytes`]; `None` where it is none.
+    /// The connection of a frame that was made by [`to_bytes`]; `None` for other frames.
     pub(crate) fn secure(frame: Frame) -> Option<Self> {
         let (length, rest) = frame.bytes.split_first_chunk()?;
         let (frozen, input) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

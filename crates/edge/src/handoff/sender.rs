@@ -163,7 +163,7 @@ impl HandoffSender {
         tracing::debug!(given, "connections are handed over");
     }
 
-    /// Waits for the next connection; `None` when there is none and the sender is closed.
+    /// Waits for the next connection; `None` when the queue is empty and the sender is closed.
     fn next(&self, wake: &impl Fn()) -> Option<Departure> {
         let mut outbox = self.lock();
         loop {
@@ -182,7 +182,7 @@ impl HandoffSender {
     }
 
     /// Takes the next connection of the queue for a successor in this thread, as the thread that
-    /// sends does; `None` when there is none.
+    /// sends does; `None` when the queue is empty.
     #[cfg(feature = "sim")]
     pub(crate) fn take(&self, wake: impl Fn()) -> Option<HandedConnection> {
         let mut outbox = self.lock();

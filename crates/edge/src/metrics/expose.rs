@@ -82,7 +82,7 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Writes a total with its name, help and kind; nothing where there is none.
+    /// Writes a total with its name, help and kind; nothing without a total.
     pub(super) fn encode<K: Kind>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -142,7 +142,7 @@ impl Kind for Gauge {
     }
 }
 
-/// A label that tells something of the program.
+/// A label that describes the program.
 pub(super) struct Info;
 
 impl Kind for Info {

@@ -110,9 +110,9 @@ labels! {
 labels! {
     /// Reason why a request of HTTP/2 was refused before anything was done for it.
     pub(crate) StreamRefusal, "reason":
-    /// Its connection had 128 requests under way.
+    /// Its connection had 128 requests in progress.
     StreamsMax = "streams_max",
-    /// Work of 128 requests of its connection was under way, for some that were reset.
+    /// Work of 128 requests of its connection was in progress, for some that were reset.
     Work = "work",
     /// Too many bytes waited for the client on its connection.
     Output = "output",
@@ -251,7 +251,7 @@ labels! {
     Unavailable = "unavailable",
     /// Not sent: the last failure for this key is recent.
     Remembered = "remembered",
-    /// Not waited for: a stale value was sent; the request for a newer one counts by itself.
+    /// Not waited for: a stale value was sent; the request for a newer one counts separately.
     Revalidated = "revalidated",
     /// Retried on another server; counted besides the final outcome.
     Moved = "moved",

@@ -160,7 +160,7 @@ impl Metrics {
     }
 
     /// States of the servers one by one: the primaries of a cluster stand for it, unless it is down
-    /// and none of them is.
+    /// and no primary is.
     pub(crate) fn shown_servers(&self) -> Vec<(String, ServerState)> {
         let (mut servers, primaries) = (self.servers(), self.redis_primaries());
         if !primaries.is_empty() {
@@ -242,7 +242,7 @@ impl Metrics {
 
     /// Replaces the certificates, each a name with the Unix time of its expiry.
     ///
-    /// Shape: of several with one name, the one that expires first is told of.
+    /// Shape: of several with one name, the one that expires first is shown.
     pub(crate) fn tell_certificates(&self, expiries: impl Iterator<Item = (String, i64)>) {
         let mut told = BTreeMap::new();
         for (name, at) in expiries {

@@ -16,8 +16,8 @@ use dwell_evloop::Context;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checks of access, with the parts of the loop that they touch: the cache is not among them, nor
-/// what is told of changes.
+/// Checks of access, with the parts of the loop that they touch: neither the cache nor the changes
+/// of keys are among them.
 pub(super) struct AccessChecks<'a> {
     pub(super) config: &'a Config,
     pub(super) routes: &'a Routes,

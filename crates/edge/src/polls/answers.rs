@@ -195,7 +195,7 @@ pub(super) fn value_by(
     send_value(to, context, route, ask, found, (control(ask), cache_status));
 }
 
-/// Sends the value to a poll that was held, and is told of it alone.
+/// Sends the value to a poll that was held, to this poll alone.
 pub(super) fn value_held(
     to: &mut Responder<'_, '_>,
     context: &mut Context,
@@ -265,7 +265,7 @@ impl Asks {
     }
 }
 
-/// Sends the value to one of many that are told of it.
+/// Sends the value to one of many polls that get it.
 pub(super) fn value_alike(
     to: &mut Responder<'_, '_>,
     context: &mut Context,
@@ -288,7 +288,7 @@ pub(super) fn value_alike(
     to.send_shared(context, &known.fields, &body);
 }
 
-/// Sends that there is no news; the cursor is repeated.
+/// Sends that nothing has changed; the cursor is repeated.
 pub(crate) fn not_modified(
     to: &mut Responder<'_, '_>,
     context: &mut Context,
@@ -299,7 +299,7 @@ pub(crate) fn not_modified(
     not_modified_by(to, context, ask, current, status, HIT);
 }
 
-/// Sends that there is no news, as is known by `cache_status`.
+/// Sends that nothing has changed, as is known by `cache_status`.
 pub(super) fn not_modified_by(
     to: &mut Responder<'_, '_>,
     context: &mut Context,

@@ -101,7 +101,7 @@ impl Polls {
         self.delivery.is_busy(Now::of(context)) && is_work(head)
     }
 
-    /// Ends the wait of a poll, or gives up the answer that it is owed, as its time is over.
+    /// Ends the wait of a poll, or drops the answer that it is owed, as its time is over.
     pub(crate) fn poll_expired(
         &mut self,
         context: &mut Context,

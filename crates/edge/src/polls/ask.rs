@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(crate) struct Ask {
     pub(crate) method: Method,
     pub(crate) condition: Condition,
-    /// Longest time that it is held; zero is none. For a stream, its longest duration. A number,
-    /// because each held poll has one.
+    /// Longest time that it is held; with zero it is not. For a stream, its longest duration. A
+    /// number, because each held poll has one.
     pub(crate) wait_ms: u32,
     pub(crate) form: Form,
     /// The application's answer may be given to other clients that ask for the same key.
@@ -183,13 +183,13 @@ impl Ask {
     /// Reads the question of one request.
     ///
     /// Shape: `If-None-Match` does not count for POST, which would have to fail where it matches
-    /// (RFC 9110 section 13.1.2). Of a list of tags the first that is a cursor counts; a value that
+    /// (RFC 9110 section 13.1.2). In a list of tags the first that is a cursor counts; a value that
     /// another of them names is sent once more than needed. A wait longer than the route's is cut
     /// to it, and to `left`, for which the client is identified. For a stream of events the id of
     /// the last one counts, by its field or `?last_event_id=`, and then `?since=`.
     ///
     /// # Errors
-    /// [`AskError`] for a method that is none of the route's, and for a `?wait=` that is no
+    /// [`AskError`] for a method that the route does not allow, and for a `?wait=` that is no
     /// duration; a `Prefer` that makes no sense is ignored (RFC 7240 section 2).
     pub(crate) fn of(
         head: &RequestHead<'_, '_>,

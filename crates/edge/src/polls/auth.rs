@@ -25,7 +25,7 @@ use dwell_upstream::{UpstreamError, UpstreamEvent};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The decision of the application; `None` for a response that is none.
+/// The decision of the application; `None` for a response without a decision.
 pub(super) type AuthResult<'e> = Result<Option<AuthDecision>, &'e UpstreamError>;
 
 impl AccessChecks<'_> {

@@ -1,11 +1,11 @@
 //! The share of a turn for a fan-out, and for the work that many small requests ask for.
 //!
-//! One change can be news for very many, and large; and a few bytes can ask for a large value in a
-//! form that takes long to write. A turn has a budget for that, which counts work and not time.
+//! One change can be for very many clients, and large; and a few bytes can ask for a large value in
+//! a form that takes long to write. A turn has a budget for that, which counts work and not time.
 //! Work beyond it stays in the queue it is in, and the next turn goes on with it, after the
-//! requests that came meanwhile. Nothing is lost by that: a client that has not been told still
-//! waits for the key, so it is told of any later change, and is told the value that there is by
-//! then. So it gets the newest, once.
+//! requests that came meanwhile. Nothing is lost by that: a client that has not got the change
+//! still waits for the key, so a later change finds it, and it gets the value of that moment. So it
+//! gets the newest, once.
 
 use dwell_evloop::Context;
 use dwell_store_server::seconds;

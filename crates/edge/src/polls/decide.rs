@@ -27,11 +27,11 @@ pub(crate) enum Stage {
 pub(crate) enum Decision {
     /// The value, which is also what an empty value gets unless the route says 204.
     Value,
-    /// No news, with this status: 304 or 204.
+    /// No change, with this status: 304 or 204.
     NotModified(u16),
     /// It is held, or stays so.
     Wait,
-    /// The app's answer, or 404 where there is none.
+    /// The app's answer, or 404 without an app.
     Miss,
     /// 404.
     NotFound,
@@ -72,7 +72,7 @@ pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rul
     }
 }
 
-/// No news at once: a POST has no 304 (RFC 9110 section 15.4.5).
+/// No change, at once: a POST has no 304 (RFC 9110 section 15.4.5).
 fn unchanged_status(ask: &Ask) -> u16 {
     if ask.method == Method::Post { 204 } else { 304 }
 }

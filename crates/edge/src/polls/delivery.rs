@@ -29,9 +29,9 @@ use std::sync::Arc;
 /// Answers, events and frames that go out when the turn ends, or one after it.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
-    /// Polls and feeds that are still to be told of changes of their keys.
+    /// Polls and feeds that still have to get changes of their keys.
     pub(super) changes: Changes,
-    /// Polls of several keys that have news; what else the turn brings of their keys goes along.
+    /// Polls of several keys with a change; other changes of their keys in this turn go along.
     pub(super) ready: Vec<MultiPollId>,
     /// Feeds of whose keys the application has said something.
     pub(super) answered: Vec<FeedId>,
@@ -66,7 +66,7 @@ impl Delivery {
         self.work.left(now).written(bytes);
     }
 
-    /// Has `due` told of a change when the turn ends, or one after it.
+    /// Has `due` get a change when the turn ends, or one after it.
     pub(super) fn note_change(
         &mut self,
         lookups: &Lookups,
@@ -159,7 +159,7 @@ pub(super) struct Changes {
     order: VecDeque<KeyId>,
 }
 
-/// Polls and feeds that are still to be told of one key.
+/// Polls and feeds that still have to get the change of one key.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// The newest.
@@ -203,7 +203,7 @@ impl Changes {
         self.queues.contains_key(&key)
     }
 
-    /// Notes members that are to be told of a change, behind those that are to be told already.
+    /// Notes members that are to get a change, behind those that are noted already.
     pub(super) fn note(
         &mut self,
         key: KeyId,

@@ -45,7 +45,7 @@ enum Form {
     Plain,
     /// The end of an event, which is its lines.
     Lines,
-    /// The members of a JSON object that tell of it.
+    /// The members of a JSON object that describe it.
     Members,
     /// A frame that gives the key this name.
     Frame(Option<Box<str>>),
@@ -63,19 +63,19 @@ const VALUE_BYTES_MIN: usize = 4 * 1024;
 const KEPT_BYTES_MAX: usize = if cfg!(test) { 512 << 10 } else { 4 << 20 };
 
 impl Encodings {
-    /// The end of the event that tells of a value: its lines, and the empty one.
+    /// The end of the event that has a value: its lines, and the empty one.
     pub(super) fn lines(&mut self, name: &[u8], found: &Found<'_>) -> Bytes {
         self.bytes(name, found, &Form::Lines, |_| {
             of_its_size(events::lines(&String::from_utf8_lossy(found.bytes())))
         })
     }
 
-    /// The members of a JSON object that tell of a value.
+    /// The members of a JSON object that describe a value.
     pub(super) fn members(&mut self, name: &[u8], found: &Found<'_>) -> Bytes {
         self.bytes(name, found, &Form::Members, |_| members(found))
     }
 
-    /// The frame that tells of a value under this name of its key.
+    /// The frame that has a value under this name of its key.
     pub(super) fn frame(
         &mut self,
         name: &[u8],
@@ -211,7 +211,7 @@ impl Encoded {
     }
 }
 
-/// The members of a JSON object that tell of a value.
+/// The members of a JSON object that describe a value.
 pub(super) fn members(found: &Found<'_>) -> Bytes {
     let mut out = Vec::new();
     json::value(&mut out, found.bytes(), found.content.cursor);

@@ -9,7 +9,7 @@ use dwell_engine::{Body, Reply, Response, SharedPiece, WriteError};
 use dwell_evloop::Context;
 use dwell_proto::sse::{self, Event};
 
-/// The type of the event that tells of a value that is gone.
+/// The type of the event for a value that is gone.
 pub(super) const DELETE: &str = "delete";
 
 /// An event for many streams.
@@ -78,8 +78,8 @@ pub(super) fn value(out: &mut Parts, cursor: Cursor, lines: Bytes) {
     append(out, &event, lines);
 }
 
-/// Appends the event that tells of a value that is gone, and takes back the id, as its client has
-/// nothing now.
+/// Appends the event for a value that is gone, and takes back the id, as its client has nothing
+/// now.
 pub(super) fn deleted(out: &mut Parts) {
     let event = Event {
         event: Some(DELETE),
@@ -99,7 +99,7 @@ pub(super) fn value_of(out: &mut Parts, label: &str, id: &str, lines: Bytes) {
     append(out, &event, lines);
 }
 
-/// Appends the event that tells of the value of one of several keys that it is gone.
+/// Appends the event that the value of one of several keys is gone.
 pub(super) fn deleted_of(out: &mut Parts, label: &str, id: &str) {
     let event = Event {
         event: Some(DELETE),

@@ -28,8 +28,8 @@ pub(crate) fn explained_key(config: &Config, explained: &Explained) -> Option<Bo
     key.ok().map(Into::into)
 }
 
-/// The inputs of the key of a request whose client nobody has verified. What it says of its scheme
-/// is taken for the word of a trusted proxy, and the names of its certificate for verified ones.
+/// The inputs of the key of a request whose client was not verified. Its scheme is taken for the
+/// word of a trusted proxy, and the names of its certificate for verified ones.
 fn inputs<'a>(head: &RequestHead<'a, 'a>, identity: Option<&'a Identity>) -> KeyInputs<'a> {
     KeyInputs {
         fields: head.fields,

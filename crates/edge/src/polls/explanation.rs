@@ -161,7 +161,7 @@ impl Explained {
         }
     }
 
-    /// Has its client show a certificate with these names, unless there are none.
+    /// Has its client show a certificate with these names; without names it shows no certificate.
     #[must_use]
     pub fn with_certificate(
         mut self,

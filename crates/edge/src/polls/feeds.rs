@@ -2,7 +2,7 @@
 //! ends.
 //!
 //! A feed takes nothing but its record while its key does not change: the connection's deadline is
-//! its heartbeat, and a value that its client does not take is not kept but read anew when the
+//! its heartbeat, and a value that its client does not take is not kept but read again when the
 //! client has taken what was before it. So a slow client misses values and never the newest.
 
 use super::answers::Found;
@@ -231,7 +231,7 @@ impl EventStreams<'_> {
         self.routes.get(feed.route).rules
     }
 
-    /// Tells a stream of events what its key has, if that is news to it.
+    /// Tells a stream of events what its key has, if that is a change to it.
     pub(super) fn tell(
         &mut self,
         context: &mut Context,
@@ -424,7 +424,7 @@ impl EventStreams<'_> {
         matches!(sink, Some(Sink::Leaving(_)))
     }
 
-    /// Returns true if a stream is about to be told of no change of its keys.
+    /// Returns true if a stream is about to get no change of its keys.
     fn is_quiet(&self, stream: StreamId) -> bool {
         let is_told = |token| {
             let feed = self.waiters.feeds.get(token);

@@ -24,7 +24,7 @@ pub(super) struct Missed<'a> {
     pub(super) body: &'a [u8],
     /// The client's address, asked of the system.
     pub(super) peer: &'a dyn Fn() -> Option<SocketAddr>,
-    /// Its client, as far as its connection knows it; looked at where the request is its own.
+    /// Its client, as far as its connection knows it; read if the request is its own.
     pub(super) client: &'a dyn Fn() -> Option<ClientNames>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Fetching<'a> {
 }
 
 impl Fetching<'_> {
-    /// The fetch that brings an answer for a request: from memory, under way, or begun; `None`
+    /// The fetch that brings an answer for a request: from memory, in progress, or begun; `None`
     /// where there is no room.
     pub(super) fn fetch_for(&mut self, now: Instant, missed: &Missed<'_>) -> Option<FetchId> {
         let (name, route) = (missed.name, missed.route);
@@ -116,7 +116,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// The fetch under way from which the application gets the same, or another one.
+    /// The fetch in progress from which the application gets the same, or another one.
     fn begin_fetch(
         &mut self,
         missed: &Missed<'_>,

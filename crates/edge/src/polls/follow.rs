@@ -191,7 +191,7 @@ impl EventStreams<'_> {
     }
 
     /// Appends what is new to a stream, as far as it may be sent at once; whether that was all.
-    /// What memcached has is told when it comes.
+    /// Values of memcached are sent when they come.
     fn gather(&mut self, context: &Context, set: SetId, out: &mut Parts) -> bool {
         for token in self.waiters.feeds.feeds_of(set.into()) {
             let Some(feed) = self.waiters.feeds.get(token) else {
@@ -274,7 +274,7 @@ impl EventStreams<'_> {
         self.waiters.feeds.note_told(token, current, is_stored);
     }
 
-    /// Appends the event of one key of a stream, which is told of it from now on.
+    /// Appends the event of one key of a stream, which gets its changes from now on.
     fn append_news(
         &mut self,
         set: SetId,

@@ -95,7 +95,7 @@ impl Publish {
 /// The members of the frame that tells that a key has no value any more.
 pub(super) const GONE: &[u8] = b"\"c\":null";
 
-/// The frame that tells what a key has, by the members that tell of it.
+/// The frame that has the state of a key, made of the members that describe it.
 pub(super) fn of_members(label: Option<&str>, members: &[u8]) -> Broadcast {
     let mut frame = vec![b'{'];
     if let Some(label) = label {

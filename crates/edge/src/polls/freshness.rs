@@ -20,7 +20,7 @@ impl Freshness {
     ///
     /// Shape: `s-maxage` wins over `max-age`, and `Age` is taken off. An answer with `no-cache`,
     /// `no-store` or `private` is not fresh at all; one that must be revalidated is never given
-    /// when stale. Of directives that come twice the shorter one counts.
+    /// when stale. If a directive comes twice, the shorter one counts.
     ///
     /// Source: RFC 9111 sections 4.2.1 and 5.2.2, RFC 5861.
     pub(super) fn of(answer: &Answer) -> Self {

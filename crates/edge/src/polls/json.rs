@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 pub(super) use dwell_proto::json::string;
 
-/// Appends the members that tell of a value: `"v"`, or `"b64"` where it is not UTF-8, and `"c"`.
+/// Appends the members that describe a value: `"v"`, or `"b64"` if it is not UTF-8, and `"c"`.
 pub(super) fn value(out: &mut Vec<u8>, value: &[u8], cursor: Cursor) {
     if let Ok(text) = std::str::from_utf8(value) {
         out.extend_from_slice(b"\"v\":");

@@ -1,4 +1,4 @@
-//! The record of a poll of several keys: the state of each, and the news for the client.
+//! The record of a poll of several keys: the state of each, and the changes for the client.
 
 use super::answers::Found;
 use super::ask::Ask;
@@ -30,7 +30,7 @@ pub(super) struct MultiPoll {
     pub(super) ask: Ask,
     /// In the order in which the client has named the keys.
     pub(super) keys: Vec<KeyState>,
-    /// Lookups under way for it.
+    /// Lookups in progress for it.
     pub(super) asking: usize,
     pub(super) route: RouteId,
     /// The CORS grant of its page.
@@ -108,8 +108,8 @@ pub(super) enum Entry {
 }
 
 impl MultiPoll {
-    /// Takes in what there is under one of the keys; whether that is news to tell. `members` writes
-    /// a value as members of an object.
+    /// Takes in what there is under one of the keys; whether that is a change to tell. `members`
+    /// writes a value as members of an object.
     pub(super) fn note(
         &mut self,
         place: usize,
@@ -224,8 +224,8 @@ impl MultiPoll {
         self.keys.iter().any(has_no_wait)
     }
 
-    /// The keys whose values are other than what the client says it has, and that it is not told
-    /// of: there was no room.
+    /// The keys whose values are other than what the client says it has, and that it does not get:
+    /// there was no room.
     pub(super) fn left_out(&self) -> Vec<KeyId> {
         let is_left_out = |state: &&KeyState| {
             let is_value = matches!(state.current, Condition::Since(_));

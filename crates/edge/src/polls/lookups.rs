@@ -41,7 +41,7 @@ pub(crate) struct Lookups {
     source: Source,
     metrics: Arc<LoopMetrics>,
     table: Slab<Lookup, LookupId>,
-    /// Lookups of requests that may be under way.
+    /// Lookups of requests that may be in progress.
     asked_max: usize,
     reads: Reads,
     joined: Joined,
@@ -97,7 +97,7 @@ impl Lookup {
     }
 }
 
-/// A value to be stored where there is none.
+/// A value to be stored under a key without one.
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub(crate) name: Box<[u8]>,
@@ -107,7 +107,7 @@ pub(crate) struct Fill {
 }
 
 impl Lookups {
-    /// Makes room for so many lookups of requests under way.
+    /// Makes room for so many lookups of requests in progress.
     pub(crate) fn new(source: Source, metrics: Arc<LoopMetrics>, lookups_max: usize) -> Self {
         Self {
             source,
@@ -125,7 +125,7 @@ impl Lookups {
         }
     }
 
-    /// Makes room for another number of lookups of requests under way.
+    /// Makes room for another number of lookups of requests in progress.
     pub(super) fn set_lookups_max(&mut self, lookups_max: usize) {
         self.asked_max = lookups_max;
     }
@@ -328,7 +328,7 @@ impl Lookups {
     }
 
     /// Puts an answer of the application into the cache, unless something is there already: what
-    /// the application has stored by itself is newer.
+    /// the application has stored is newer.
     pub(super) fn fill(&mut self, name: &[u8], body: &Bytes, lifetime: Duration, now: u32) {
         let lifetime = u32::try_from(lifetime.as_secs()).unwrap_or(u32::MAX);
         let lifetime = lifetime.min(MONTH_SECONDS);
@@ -426,7 +426,7 @@ impl Lookups {
         Some(lookup)
     }
 
-    /// Releases the key of a lookup that has ended, unless something else is under way for it.
+    /// Releases the key of a lookup that has ended, unless something else is in progress for it.
     pub(super) fn leave(keys: &mut Keys, key: KeyId) {
         if let Some(record) = keys.get_mut(key) {
             record.lookups = record.lookups.saturating_sub(1);
@@ -506,7 +506,7 @@ impl Lookups {
 
 #[cfg(any(test, feature = "sim"))]
 impl Lookups {
-    /// Lookups under way, reads that were put off, and keys with feeds that have joined.
+    /// Lookups in progress, reads that were put off, and keys with feeds that have joined.
     pub(super) fn len(&self) -> usize {
         self.table.len() + self.reads.are_put_off() + self.joined.len()
     }
@@ -519,7 +519,7 @@ impl Lookups {
         !self.sweep.is_over()
     }
 
-    /// True if no lookup is under way.
+    /// True if no lookup is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -530,7 +530,7 @@ impl Lookups {
         self.table.tokens().find(is_it)
     }
 
-    /// Loses every lookup under way, as only a fault could.
+    /// Loses every lookup in progress, as only a fault could.
     pub(super) fn lose_all(&mut self, keys: &mut Keys) {
         for lookup in self.table.tokens().collect::<Vec<_>>() {
             if let Some(lookup) = self.table.remove(lookup) {

@@ -202,7 +202,7 @@ impl Misses {
         self.memory.hasher()
     }
 
-    /// The fetch under way for `key` from which the application gets the same.
+    /// The fetch in progress for `key` from which the application gets the same.
     pub(super) fn find(
         &self,
         keys: &Keys,
@@ -336,8 +336,8 @@ impl Misses {
         Some(fetch)
     }
 
-    /// Has the loops that follow a fetch of this one told of its result; without one, or where it
-    /// is not for all, they ask for themselves.
+    /// Gives its result to the loops that follow a fetch of this one; without a result, or if it is
+    /// not for all, they ask for themselves.
     pub(super) fn end_flight(&mut self, fetch: &Fetch, result: Option<&UpstreamResult>) {
         if !fetch.is_led() {
             return;
@@ -478,7 +478,7 @@ impl Misses {
 
 #[cfg(any(test, feature = "sim"))]
 impl Misses {
-    /// Fetches under way.
+    /// Fetches in progress.
     pub(super) fn fetches(&self) -> usize {
         self.fetches.len()
     }
@@ -501,7 +501,7 @@ impl Misses {
         &self.memory
     }
 
-    /// Loses everything under way, as only a fault could.
+    /// Loses everything in progress, as only a fault could.
     pub(super) fn lose_all(&mut self, keys: &mut Keys) {
         for fetch in self.fetches.tokens().collect::<Vec<_>>() {
             self.close(keys, fetch);

@@ -3,7 +3,7 @@
 //! polls.
 //!
 //! A feed is told the answer as if the cache had it, unless the cache has got a value meanwhile. A
-//! failure of the application says nothing of the key, so nothing is told of it.
+//! failure of the application says nothing about the key, so no feed gets it.
 
 use super::ask::{Admitted, Ask};
 use super::common::target_of;

@@ -1,7 +1,7 @@
 //! The polls of one loop: answered, held or forwarded; and the streams that last.
 //!
-//! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. What
-//! cannot be answered at once is a [`Poll`](tables::Poll) record in one of the four places of
+//! A request becomes: route, key, lookup, and by [`decide`] one of *answer*, *wait*, *miss*. A poll
+//! that is not answered at once is a [`Poll`](tables::Poll) record in one of the four places of
 //! [`places`]: an access subrequest, a lookup, a wait, a fetch. [`Polls`] never does I/O: its
 //! [`Lookups`] and its [`Misses`] have what the driver sends when the turn ends, so that the
 //! lookups of a turn share one request.
@@ -180,7 +180,8 @@ impl Polls {
     /// Goes by `config` from now on.
     ///
     /// Shape: held polls and open streams stay. Each goes by the route of its prefix as that is
-    /// now, or as it was where there is none any more. Smaller limits end nothing that is there.
+    /// now, or as it was if no route has the prefix any more. Smaller limits end nothing that is
+    /// there.
     pub(crate) fn reconfigure(&mut self, config: &Arc<Config>) {
         self.config = Arc::clone(config);
         let held = self.waiters.routes().chain(self.misses.routes());

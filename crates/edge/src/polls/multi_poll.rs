@@ -304,7 +304,7 @@ impl MultiPolls<'_> {
         answer(context, &poll, Moment::Arrived, &mut to);
     }
 
-    /// Takes in what a key of a poll has now; whether that is news to it.
+    /// Takes in what a key of a poll has now; whether that is a change to it.
     pub(super) fn note(
         &mut self,
         token: MultiPollId,
@@ -339,8 +339,8 @@ impl MultiPolls<'_> {
         }
     }
 
-    /// Answers the polls of several keys for which the turn has brought news, as far as its budget
-    /// goes.
+    /// Answers the polls of several keys for which the turn has brought changes, as far as its
+    /// budget goes.
     pub(crate) fn answer_ready(&mut self, context: &mut Context, http: &mut Http) {
         let mut budget = Budget::of_turn();
         let mut ready = std::mem::take(&mut self.delivery.ready).into_iter();
@@ -540,7 +540,7 @@ enum Moment {
     Ended,
 }
 
-/// Answers with the news there is, or that there is none.
+/// Answers with the changes, or that nothing has changed.
 fn answer(context: &mut Context, poll: &MultiPoll, moment: Moment, to: &mut Responder<'_, '_>) {
     let (has_news, ask) = (poll.has_news(), &poll.ask);
     let knows_nothing = poll.keys.iter().all(|state| state.said == Condition::None);

@@ -56,7 +56,7 @@ pub(super) enum Event {
     AccessUnknown,
     /// memcached has to be asked for the value.
     Unread,
-    /// The client has the current value, or there is none and it waits for one.
+    /// The client has the current value, or the key has no value and it waits for one.
     Current,
     /// There is no value, and the application has to be asked for it.
     Missing,

@@ -9,7 +9,7 @@ use dwell_engine::Http;
 use dwell_proto::http1::FieldStorage;
 use dwell_upstream::Client;
 
-/// Requests of one queue that are under way at once.
+/// Requests of one queue that are in progress at once.
 const AT_ONCE: usize = 16;
 
 impl Fetching<'_> {

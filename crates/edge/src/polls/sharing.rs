@@ -19,9 +19,9 @@ impl Owner {
     /// The owner of an answer, or of the failure to get one; a request that `is_plain` carries
     /// nothing that only one of its clients sent.
     ///
-    /// Shape: an answer belongs to all if it is about the key: a value, that there is none, or
-    /// where else it is. A refusal of the client or of its request, and an answer that fields of
-    /// the request have chosen, do not; `Accept-Encoding` is no such field, as a shared request is
+    /// Shape: an answer belongs to all if it is about the key: a value, its absence, or where else
+    /// it is. A refusal of the client or of its request, and an answer that fields of the request
+    /// have chosen, do not; `Accept-Encoding` is no such field, as a shared request is
     /// sent without it. 429 and 503 are for an address that asks too often. Other failures belong
     /// to all where nothing of one client can have caused them.
     ///

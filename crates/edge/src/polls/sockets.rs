@@ -1,7 +1,7 @@
 //! WebSockets on poll routes: how a poll becomes one, and what it is told.
 //!
-//! A WebSocket is feeds like those of an event stream. What its keys have is read when the turn
-//! ends, so that a frame is encoded once for all who follow a key by the same name, and a client
+//! A WebSocket is feeds like those of an event stream. Its keys are read when the turn ends, so
+//! that a frame is encoded once for all who follow a key by the same name, and a client
 //! that has not taken what it was sent is sent the newest when it has.
 
 use super::answers::Found;
@@ -63,7 +63,7 @@ impl Sockets<'_> {
     /// Makes a WebSocket of the connection of a poll; returns the token of its stream.
     ///
     /// # Errors
-    /// The reason why it is none.
+    /// The reason why it cannot become one.
     pub(super) fn open(
         &mut self,
         context: &mut Context,
@@ -219,7 +219,8 @@ impl Sockets<'_> {
         websockets.with_socket(context, socket, |socket| self.tell_all(now, stream, socket));
     }
 
-    /// Tells a WebSocket what is new of each of its keys. What memcached has is told when it comes.
+    /// Tells a WebSocket what is new of each of its keys. Values of memcached are sent when they
+    /// come.
     pub(super) fn tell_all(&mut self, now: Now, stream: StreamId, socket: &mut WebSocketRef<'_>) {
         for token in self.waiters.feeds.feeds_of(stream) {
             self.tell(now, token, socket);
@@ -398,7 +399,7 @@ impl Sockets<'_> {
         Ok(Some(NewKey { set, name }))
     }
 
-    /// The key that a WebSocket names so; or why there is none.
+    /// The key that a WebSocket names so; or why it names no key.
     fn key_named(&self, stream: StreamId, label: &str) -> Result<Vec<u8>, String> {
         match self.name_of(stream, label) {
             Some(Ok(name)) => Ok(name),

@@ -133,8 +133,8 @@ pub(crate) struct SocketSet {
     pub(crate) route: RouteId,
     /// The path of its request.
     pub(crate) path: Box<str>,
-    /// The keys that it has given up, by their labels, with what it was told of each last: its
-    /// client may not have heard that yet when it takes the key up again.
+    /// The keys that it has dropped, by their labels, with the last value that it was sent of each:
+    /// its client may not have that yet when it takes the key up again.
     pub(crate) given_up: Vec<(Box<str>, Condition)>,
 }
 
@@ -204,7 +204,7 @@ impl Feed {
     }
 }
 
-/// One key that something is under way for.
+/// One key that something is in progress for.
 #[derive(Debug)]
 pub(crate) struct Key {
     /// Shared with the embedded store while it is waited for.
@@ -213,7 +213,7 @@ pub(crate) struct Key {
     pub(crate) waiting: Group,
     /// The lookup that goes out at the end of this turn, which further polls of the turn share.
     pub(crate) lookup: Option<LookupId>,
-    /// Lookups under way, this one among them; the polls that share one may begin to wait, so the
+    /// Lookups in progress, this one among them; the polls that share one may begin to wait, so the
     /// record outlives them.
     pub(crate) lookups: u32,
     /// The first of the requests to the upstream that further misses share.
@@ -240,7 +240,7 @@ impl Version {
         Self([cas_unique as u32, (cas_unique >> 32) as u32, epoch as u32])
     }
 
-    /// Returns true if it is this version; 0 is none.
+    /// Returns true if it is this version; 0 is no version.
     pub(crate) fn is(self, epoch: u64, cas_unique: u64) -> bool {
         cas_unique != 0 && self == Self::new(epoch, cas_unique)
     }
@@ -328,7 +328,7 @@ impl Group {
     }
 }
 
-/// The keys that something is under way for, by name.
+/// The keys that something is in progress for, by name.
 #[derive(Debug)]
 pub(crate) struct Keys {
     slab: Slab<Key, KeyId>,
@@ -343,7 +343,7 @@ pub(crate) struct Keys {
     seen: Option<WaitedByLoop>,
 }
 
-/// Names for which the table keeps its room when there are none.
+/// Names for which the table keeps its room when it is empty.
 const NAMES_KEPT: usize = 256;
 
 impl Keys {
@@ -375,7 +375,7 @@ impl Keys {
         self.slab.id_at(*self.by_name.find(hash, is_name)?)
     }
 
-    /// The record of `name`, made if there is none. `None` when no more fit.
+    /// The record of `name`, made if it is missing. `None` when no more fit.
     pub(crate) fn enter(&mut self, name: &[u8]) -> Option<KeyId> {
         let hash = self.hasher.hash_one(name);
         if let Some(token) = self.find_by(hash, name) {
@@ -422,7 +422,7 @@ impl Keys {
         record.waiting.is_empty().then_some(&record.name)
     }
 
-    /// Forgets a key that nothing is under way for; returns its name if it did.
+    /// Forgets a key that nothing is in progress for; returns its name if it did.
     pub(crate) fn release(&mut self, token: KeyId) -> Option<SharedKey> {
         let key = self.slab.get(token)?;
         if !key.waiting.is_empty() || key.lookups > 0 || key.fetch.is_some() {

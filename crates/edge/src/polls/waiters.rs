@@ -1,7 +1,7 @@
 //! Waiters: everything that waits on one loop for a change of a key.
 //!
-//! A key has a record while anything is under way for it. The first member that waits for it has
-//! the embedded store tell of its changes, and the last one takes that watch along.
+//! A key has a record while anything is in progress for it. The first member that waits for it has
+//! the embedded store report its changes, and the last one takes that watch along.
 
 mod by_route;
 mod feeds;
@@ -51,9 +51,9 @@ pub(super) struct Waiters {
 /// The beginning of a wait for changes of a key.
 #[derive(Debug)]
 pub(super) enum Watch {
-    /// The embedded store tells of them from now on; and what it has now.
+    /// The embedded store reports them from now on; and what it has now.
     Begun(Option<Item>),
-    /// This loop is told of them already, or finds them by its sweeps.
+    /// This loop gets them already, or finds them by its sweeps.
     Running,
 }
 
@@ -163,7 +163,7 @@ impl Waiters {
         names.map(now).collect()
     }
 
-    /// Has the embedded store tell of changes of a key, if it is the first wait for it.
+    /// Has the embedded store report changes of a key, if it is the first wait for it.
     pub(super) fn watch(&self, key: KeyId, now: u32) -> Watch {
         match (&self.source, self.keys.unwaited(key)) {
             (Source::Embedded(store, watcher), Some(name)) => {
@@ -188,8 +188,8 @@ impl Waiters {
         }
     }
 
-    /// Reads a key that the embedded store has told of, which tells of the next change again;
-    /// nothing where nothing is under way for the key any more.
+    /// Reads a key that the embedded store has reported, which reports the next change again;
+    /// nothing if nothing is in progress for the key any more.
     pub(super) fn reread(&self, name: &[u8], now: u32) -> Option<(KeyId, Option<Item>)> {
         let Source::Embedded(store, watcher) = &self.source else {
             return None;
@@ -246,8 +246,8 @@ impl Waiters {
         is_last
     }
 
-    /// Ends the watch of a key whose last member is gone, and forgets it if nothing else is under
-    /// way for it.
+    /// Ends the watch of a key whose last member is gone, and forgets it if nothing else is in
+    /// progress for it.
     pub(super) fn end_watch(&mut self, key: KeyId) {
         self.count_waited(key, false);
         self.unwatch(key);
@@ -265,14 +265,14 @@ impl Waiters {
         }
     }
 
-    /// Takes the members of a key, to be looked at one by one; nothing where there is none.
+    /// Takes the members of a key, to be checked one by one; `None` if it has no members.
     pub(super) fn take_members(&mut self, key: KeyId) -> Option<Group> {
         let record = self.keys.get_mut(key)?;
         (!record.waiting.is_empty()).then(|| std::mem::take(&mut record.waiting))
     }
 
-    /// Gives a key those of its members back that are still there; false if there is none, and the
-    /// key is not waited for any more.
+    /// Gives a key those of its members back that are still there; false if no member is left, and
+    /// the key is not waited for any more.
     pub(super) fn put_members_back(&mut self, key: KeyId, members: Group) -> bool {
         let is_empty = members.is_empty();
         if let Some(record) = self.keys.get_mut(key) {

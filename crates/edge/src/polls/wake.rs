@@ -45,8 +45,8 @@ impl Polls {
         self.metrics.wakeups.increment(outcome);
     }
 
-    /// Reads a key of the embedded store and answers those for whom its value is news; returns how
-    /// many, or `None` where nothing is under way for the key any more.
+    /// Reads a key of the embedded store and answers those for whom its value has changed; returns
+    /// how many, or `None` if nothing is in progress for the key any more.
     fn look_again(&mut self, context: &mut Context, http: &mut Http, name: &[u8]) -> Option<usize> {
         let now = seconds(context);
         let (key, item) = self.waiters.reread(name, now)?;
@@ -80,7 +80,7 @@ impl Polls {
         Some(usize::from(told.is_some()))
     }
 
-    /// Looks again at everything that is waited for: the bound on what a lost word of a change
+    /// Checks again everything that is waited for: the bound on what a lost report of a change
     /// could cost (each wait registers before it reads, so none is expected to be lost).
     pub(crate) fn recheck(&mut self, context: &mut Context, http: &mut Http) {
         if !self.lookups.is_immediate() {
@@ -95,7 +95,7 @@ impl Polls {
     }
 
     /// Compares all polls and feeds of `key` with its value now, and tells those for which it
-    /// is news, at once or, when the turn has no room for that, by and by; returns how many.
+    /// is a change, at once or, when the turn has no room for that, by and by; returns how many.
     pub(super) fn settle(
         &mut self,
         context: &mut Context,
@@ -233,7 +233,7 @@ impl Polls {
     }
 
     /// Answers one poll that is held for a key, with the fields of others that ask alike, if what
-    /// there is now is news to it; returns the length of that.
+    /// there is now is a change to it; returns the length of that.
     fn wake(
         &mut self,
         context: &mut Context,
@@ -480,7 +480,7 @@ impl Polls {
         }
     }
 
-    /// Looks at everything that waits, of every kind, whether what it waits for is still there: as
+    /// Checks for everything that waits, of every kind, whether what it waits for is still there: as
     /// with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
         let tokens = self.waiters.multi_polls().tokens();

@@ -29,7 +29,7 @@ pub(super) fn within<T: Send + 'static>(
     receiver.recv_timeout(limit).ok()
 }
 
-/// The place of one thread among those that may be under way.
+/// The place of one thread among those that may be in progress.
 struct Place;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -55,7 +55,7 @@ pub(super) struct LookupTime {
 }
 
 impl LookupTime {
-    /// All of them take at most so long.
+    /// All of them take at most the time `all`.
     pub(super) fn new(all: Duration) -> Self {
         let end = Instant::now() + all;
         Self { end }

@@ -1,5 +1,5 @@
-//! The addresses of the servers that a configuration names, looked up at the start and again at
-//! each reload.
+//! The addresses of the servers that a configuration names, resolved at the start and again at each
+//! reload.
 
 use super::error::RunError;
 use super::lookups::LookupTime;

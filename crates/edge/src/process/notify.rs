@@ -118,7 +118,7 @@ fn line(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// The watchdog's timeout for the process `own`; `None` if there is none.
+/// The watchdog's timeout for the process `own`; `None` without a watchdog.
 ///
 /// Source: `sd_watchdog_enabled(3)`.
 fn watchdog(every: Option<&str>, id: Option<&str>, own: u32) -> Option<Duration> {

@@ -60,7 +60,7 @@ impl<'a> Outward<'a> {
     }
 }
 
-/// TLS towards the servers of the application; `None` where none of them speaks it.
+/// TLS towards the servers of the application; `None` if no server speaks it.
 ///
 /// # Errors
 /// [`RunError::Certificate`].

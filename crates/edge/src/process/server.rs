@@ -293,7 +293,7 @@ fn tell_of_sends(config: &Config) {
     }
 }
 
-/// The keys that are waited for, where memcached servers are asked to tell of their changes.
+/// The keys that are waited for, where memcached servers are asked to report their changes.
 fn waited_of(config: &Config, loops: usize) -> Option<Arc<WaitedKeys>> {
     let watches = !config.memcached.servers.is_empty() && config.memcached.watch;
     watches.then(|| WaitedKeys::new(loops))
@@ -348,7 +348,7 @@ fn start_logs(
     AccessLog::open(target, loops, &metrics).map_err(|source| RunError::access_log(target, source))
 }
 
-/// Shows the certificates, and looks at their files from now on.
+/// Shows the certificates, and checks their files from now on.
 fn certificates_of(
     config: &Config,
     bound: &mut Bound,

@@ -101,7 +101,7 @@ pub(crate) fn credentials(path: &Path) -> Result<Credentials, RunError> {
 
 /// Loads the snapshot; returns the time of its pending `flush_all`, if it has one.
 ///
-/// A damaged snapshot is logged and skipped. One that cannot be opened stops the start, because the
+/// A damaged snapshot is logged and skipped. If it cannot be opened, the start fails, because the
 /// end of the process would overwrite it.
 fn load(store: &Store, path: &Path, now: Moment) -> Result<Option<Seconds>, RunError> {
     match snapshot::load(store, path, now) {

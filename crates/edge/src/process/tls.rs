@@ -35,7 +35,7 @@ struct State {
     /// The file with the keys of tickets, and as it was before it was read.
     tickets: Option<(PathBuf, Stamp)>,
     check_interval: Duration,
-    /// Wakes the thread that looks at the files, once there is one.
+    /// Wakes the thread that checks the files, once there is one.
     watch: Option<Sender<()>>,
 }
 
@@ -180,7 +180,7 @@ impl Certificates {
         shown
     }
 
-    /// Begins to look at the files, and logs which options do nothing.
+    /// Begins to check the files, and logs which options do nothing.
     pub(super) fn begin(self: &Arc<Self>, config: &Config) {
         for warning in config.tls.warnings() {
             tracing::warn!("{warning}");
@@ -198,8 +198,8 @@ impl Certificates {
         &self.acceptor
     }
 
-    /// Shows other certificates and uses other keys of tickets from now on, whose files are looked
-    /// at as `config` says.
+    /// Shows other certificates and uses other keys of tickets from now on, whose files are checked
+    /// as `config` says.
     pub(super) fn replace(
         self: &Arc<Self>,
         pairs: Vec<Pair>,
@@ -215,7 +215,7 @@ impl Certificates {
         self.begin(config);
     }
 
-    /// Looks at the files from time to time, in a thread of its own, if there are any.
+    /// Checks the files from time to time, in a thread of its own, if there are any.
     fn watch(self: &Arc<Self>, config: &Config) {
         let mut state = self.lock();
         state.check_interval = config.tls.check_interval;
@@ -236,8 +236,9 @@ impl Certificates {
         }
     }
 
-    /// Reads the pairs again of which a file has changed, and the keys of tickets. What cannot be
-    /// used is refused, and logged until a file changes again; what was there before stays.
+    /// Reads the pairs again of which a file has changed, and the keys of tickets. A file that
+    /// cannot be used is refused, and logged until a file changes again; what was there before
+    /// stays.
     pub(super) fn look(&self) {
         let mut state = self.lock();
         self.look_at_tickets(&mut state);
@@ -317,7 +318,7 @@ impl Certificates {
     }
 }
 
-/// Looks at the files after every interval, until nothing is left that would show them.
+/// Checks the files after every interval, until nothing is left that would show them.
 fn look_now_and_then(shown: &Weak<Certificates>, woken: &Receiver<()>) {
     loop {
         let Some(interval) = shown.upgrade().map(|shown| shown.lock().check_interval) else {

@@ -37,7 +37,7 @@ pub(super) enum Start {
     Granted,
     /// The client may send it when the application asks for it, or after a time.
     AwaitsContinue,
-    /// The body is being received, or there is none.
+    /// The body is being received, or the request has none.
     Unchanged,
 }
 
@@ -86,7 +86,7 @@ impl Upload {
         }
     }
 
-    /// Ends the wait for 100 Continue; false if there is none.
+    /// Ends the wait for 100 Continue; false if nothing waits for it.
     pub(super) fn release(&mut self) -> bool {
         let waits = self.state == State::Waiting { expects: true };
         if waits {

@@ -94,7 +94,7 @@ impl PublishRequest {
     }
 
     /// A value to be stored whatever there is, by one command: several of one client replace one
-    /// another in their order, however many are under way.
+    /// another in their order, however many are in progress.
     pub(crate) fn store() -> Self {
         let act = Operation::Put { ttl: None };
         Self {

@@ -107,8 +107,8 @@ impl Cluster {
 
     /// Sends a request to a server and takes its replies.
     ///
-    /// Where a connection from the pool turns out to have ended, and nothing is lost by asking
-    /// twice, a new one is made, once.
+    /// If a connection from the pool turns out to have ended, and nothing is lost by asking twice,
+    /// a new one is made, once.
     pub(crate) fn exchange(
         &self,
         server: usize,

@@ -166,8 +166,7 @@ impl Connection {
 
     /// Sends a request and gives its replies to `take`, all within the budget.
     ///
-    /// Where the request is taken in one piece and answered in one, this is one send and one
-    /// receive.
+    /// If the request is taken in one piece and answered in one, this is one send and one receive.
     pub(crate) fn exchange(
         &mut self,
         request: &[u8],

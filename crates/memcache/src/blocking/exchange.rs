@@ -158,8 +158,8 @@ impl Exchange {
 
     /// Takes what went wrong with the connection, or with making one; close it.
     ///
-    /// Shape: `written` if any byte of the request may have been sent. Where asking again cannot do
-    /// it twice, the exchange is not over, but to be begun again.
+    /// Shape: `written` if any byte of the request may have been sent. If asking again cannot do it
+    /// twice, the exchange is not over, but to be begun again.
     pub fn interrupt(&mut self, interruption: Interruption, written: bool) {
         let fault = match interruption {
             Interruption::Timeout => Fault::Timeout,

@@ -1,4 +1,4 @@
-//! The build without TLS: none of these is ever made.
+//! The build without TLS: no value of these types is ever made.
 
 use super::Error;
 use super::budget::Budget;

@@ -16,7 +16,7 @@ pub struct Operation<R> {
     finish: Finish<R>,
 }
 
-/// Makes the result of exchanges that are over. One that is not has timed out.
+/// Makes the result of exchanges that are over. An exchange that is not has timed out.
 pub type Finish<R> = Box<dyn FnOnce(Vec<Exchange>) -> R + Send + Sync>;
 
 impl<R: 'static> Operation<R> {

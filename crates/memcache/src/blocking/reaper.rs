@@ -44,7 +44,7 @@ impl Reaper {
         }
     }
 
-    /// Gives the operation that began at `started` so long, of which `rest` is left.
+    /// Gives the operation that began at `started` the time `limit`, of which `rest` is left.
     pub(crate) fn begin(&mut self, started: Instant, limit: Duration, rest: Duration) {
         let end = started.saturating_duration_since(self.watch.base) + limit;
         let due_ns = u64::try_from(end.as_nanos()).map_or(REAPED - 1, |ns| ns.min(REAPED - 1));

@@ -67,9 +67,9 @@ impl Records {
 
 /// TLS of one connection to a server, for event loops that are not this crate's.
 ///
-/// Shape: [`Carried::secure`](super::Carried::secure) makes one for each connection. Whatever its
-/// methods do, send what [`transmit`](Self::transmit) returns then. Pass on all that the server
-/// sends by [`receive`](Self::receive). Once it [is ready](Self::is_ready), [`seal`](Self::seal)
+/// Shape: [`Carried::secure`](super::Carried::secure) makes one for each connection. After each
+/// call, send what [`transmit`](Self::transmit) returns. Pass on all that the server sends by
+/// [`receive`](Self::receive). Once it [is ready](Self::is_ready), [`seal`](Self::seal)
 /// takes requests. After a fault, close the connection. It holds no more than one record between
 /// calls.
 #[derive(Debug)]

@@ -54,7 +54,7 @@ pub(crate) enum Request<'r> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
-    /// The item of a get; `None` if there is none.
+    /// The item of a get; `None` if the key has no item.
     Value(Option<Value>),
     /// The outcome of a store.
     Stored(StoreOutcome),
@@ -64,7 +64,7 @@ pub enum Response {
     Number(Option<u64>),
     /// True if an item was touched.
     Touched(bool),
-    /// The item of a meta get; `None` if there is none.
+    /// The item of a meta get; `None` if the key has no item.
     MetaItem(Option<MetaItem>),
     /// The result of a meta set.
     MetaStored(MetaStored),
@@ -72,7 +72,7 @@ pub enum Response {
     MetaDeleted(MetaDeleted),
     /// The result of a meta arithmetic.
     MetaCounted(MetaCounted),
-    /// The attributes of an item, by name; `None` if there is none.
+    /// The attributes of an item, by name; `None` if the key has no item.
     MetaDebug(Option<Vec<(String, String)>>),
 }
 

@@ -46,8 +46,8 @@ impl Resolver {
 
     /// The addresses, in the system's order of preference.
     ///
-    /// Shape: a host that is written as an address is not looked up. Where the lookup takes more
-    /// than half of the rest of the time, the addresses it had last are used.
+    /// Shape: a host that is written as an address is not looked up. If the lookup takes more than
+    /// half of the rest of the time, the addresses it had last are used.
     pub(crate) fn addresses(&self, budget: &Budget) -> Result<Vec<SocketAddr>, Fault> {
         if let Ok(address) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, self.port)]);

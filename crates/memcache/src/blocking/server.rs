@@ -86,8 +86,8 @@ impl Server {
     /// A connection from the pool, if there is one.
     ///
     /// Shape: it is not asked whether it is still good, as that would be a system call each time.
-    /// Only where a failure could not be made good by asking again, and some time has passed, it
-    /// is looked at.
+    /// It is checked only where a failure could not be made good by asking again, and some time
+    /// has passed.
     pub(crate) fn pooled(
         &self,
         options: &ClientOptions,

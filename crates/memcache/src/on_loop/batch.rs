@@ -185,8 +185,8 @@ impl Batch {
     /// Takes the next reply and reports the operations it settles.
     ///
     /// # Errors
-    /// When the reply does not belong here: the connection is of no more use. What is not
-    /// settled yet stays so.
+    /// When the reply does not belong here: the connection is of no more use. Operations that are
+    /// not settled yet stay so.
     pub(crate) fn take(
         &mut self,
         reply: &Reply<'_>,

@@ -137,8 +137,8 @@ impl Client {
     /// Asks for the value of `key`; ends as a hit, a miss or a failure.
     ///
     /// # Errors
-    /// When the key cannot be sent (it has 1 to 250 bytes, none of them a space or a control
-    /// character), or too much waits for this server already; there will be no completion.
+    /// When the key cannot be sent (it has 1 to 250 bytes, without spaces and control characters),
+    /// or too much waits for this server already; there will be no completion.
     pub fn get(&mut self, key: &[u8], tag: u64) -> Result<(), Error> {
         self.ask(key, tag, Wants::Value)
     }
@@ -323,8 +323,8 @@ impl Client {
     /// Goes on with other addresses of the servers, which stay where they are on the ring; a server
     /// whose address is the same keeps its connection.
     ///
-    /// Shape: one for each server, in the order they were given. What was sent to a server at its
-    /// old address is answered from there, and what follows waits for that.
+    /// Shape: one for each server, in the order they were given. Requests that were sent to a
+    /// server at its old address are answered from there, and those that follow wait for that.
     pub fn turn_to(&mut self, context: &mut Context, addresses: &[SocketAddr]) {
         for (server, address) in self.servers.iter_mut().zip(addresses) {
             server.turn_to(context, *address, &self.options);

@@ -22,7 +22,7 @@ pub enum MetaCommand<'v> {
 /// Returns the outcome of the next operation by this reply.
 ///
 /// # Errors
-/// When it is none to it: the connection is of no more use.
+/// When the reply is not one to the operation: the connection is of no more use.
 pub(super) fn answer<'a>(
     wants: Wants,
     opaque: usize,

@@ -92,7 +92,7 @@ pub enum Failure {
     Timeout,
     /// The connection ended before the answer.
     Closed,
-    /// The answer is none, or not the one to the question.
+    /// The reply is malformed, or is not the one to the request.
     Protocol,
     /// The server holds as many connections as it may.
     TooManyConnections,

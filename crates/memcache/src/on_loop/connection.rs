@@ -204,7 +204,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives up the request that has waited longest, and keeps the connection.
+    /// Drops the request that has waited longest, and keeps the connection.
     #[cfg(feature = "sim")]
     pub(crate) fn give_up_first(&mut self) -> Option<Batch> {
         self.in_flight.pop_front().map(|flight| flight.batch)

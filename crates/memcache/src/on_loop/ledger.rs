@@ -47,7 +47,7 @@ impl Ledger {
         }
     }
 
-    /// Enters an operation whose request is so long.
+    /// Enters an operation whose request has `length` bytes.
     pub(crate) const fn taken(&mut self, length: usize) {
         self.request_bytes += length;
         self.operations += 1;

@@ -16,8 +16,8 @@ use super::{ClientOptions, Error, Failure, ServerOptions, ServerStatus, State};
 
 /// A server and all operations on it.
 ///
-/// While there is a connection, the token's deadline is the one by which it has to answer; while
-/// there is none, it is the time of the next attempt.
+/// While there is a connection, the token's deadline is the one by which it has to answer. Without
+/// a connection it is the time of the next attempt.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -364,7 +364,7 @@ impl Server {
         }
     }
 
-    /// Gives up the request that has timed out alone: a planted bug.
+    /// Drops the request that has timed out alone: a planted bug.
     #[cfg(feature = "sim")]
     fn give_up_first<F: Sink>(&mut self, context: &mut Context, sink: &mut F) {
         let connection = self.connection.as_mut();

@@ -158,7 +158,7 @@ mod tests {
         fn message(&mut self, _: &mut Context, (): ()) {}
     }
 
-    /// The end comes with the beginning of a record, and no further readiness tells of it.
+    /// The end comes with the beginning of a record, and no further readiness reports it.
     #[test]
     fn a_server_that_leaves_within_the_handshake_is_lost_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -21,7 +21,7 @@ pub(super) struct Figures {
 /// Changes between two readings of the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// The reason to look at everything, if there is one.
+    /// The reason to check everything, if there is one.
     pub(super) reason: Option<ResyncReason>,
     /// Lines that the server has lost before anybody could read them.
     pub(super) lost_lines: u64,

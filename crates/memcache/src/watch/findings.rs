@@ -82,7 +82,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Everything that is waited for on this server has to be looked at.
+    /// Everything that is waited for on this server has to be checked.
     pub(super) fn resync(&mut self, reason: ResyncReason) {
         self.metrics.resyncs.increment(reason);
         let server = self.server;
@@ -102,7 +102,7 @@ impl Found {
         }
     }
 
-    /// One look at a server is enough, however many reasons there are.
+    /// One check of a server is enough, however many reasons there are.
     fn resync(&mut self, resync: Resync) {
         let mut known = self.resyncs.iter_mut();
         match known.find(|known| known.server == resync.server) {
@@ -112,7 +112,7 @@ impl Found {
     }
 }
 
-/// Keys that one loop is told of at a time. Beyond it, it looks at all that it waits for.
+/// Keys that are reported to one loop at a time. Beyond it, it checks all that it waits for.
 const HINTS_MAX: usize = 4096;
 
 #[cfg(test)]

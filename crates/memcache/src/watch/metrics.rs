@@ -33,7 +33,7 @@ labels! {
 labels! {
     /// Reason to read every waited key of one server.
     pub ResyncReason, "reason":
-    /// The server begins to tell of changes, or has told its statistics for the first time.
+    /// The server begins to report changes, or has sent its statistics for the first time.
     Connected = "connected",
     /// A loop reaches it again.
     Returned = "returned",
@@ -45,12 +45,12 @@ labels! {
     Flushed = "flushed",
     /// Many of its items have gone.
     Shrunk = "shrunk",
-    /// It has done what it does not tell of: `incr`, `decr`, and of old `delete`.
+    /// It has done what it does not report: `incr`, `decr`, and in old versions `delete`.
     Untold = "untold",
     /// It is another process.
     Restarted = "restarted",
     /// A version is lower than it was.
     Reversed = "reversed",
-    /// More keys have changed at once than a loop is told of.
+    /// More keys have changed at once than are reported to a loop.
     Crowded = "crowded",
 }

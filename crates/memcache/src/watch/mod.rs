@@ -1,12 +1,12 @@
 //! Changes that memcached servers report by `watch`: hints, by which requests that wait for a key
 //! wake sooner than by a sweep. [`ChangeFeed`] is the component; [`WaitedKeys`] has the keys.
 //!
-//! The sweep is the truth: it looks at every key that polls wait for. What a
-//! server tells on a `watch` connection only says where to look at once. It may come late (up to a
-//! second, from a quiet server), and lines are lost under a burst without a word, so that nothing
-//! is ever answered by a line: a hint makes a loop read the key. The statistics of the server,
-//! asked for once a second, show that lines were lost and what is never told (`flush_all`, `incr`);
-//! then everything on that server that polls wait for is looked at.
+//! The sweep is the truth: it reads every key that polls wait for. The lines of a server on a
+//! `watch` connection are hints which key to read at once. They may come late (up to a second, from
+//! a quiet server), and lines are lost silently under a burst, so that nothing is ever answered by
+//! a line: a hint makes a loop read the key. The statistics of the server, asked for once a second,
+//! show that lines were lost and changes that are never reported (`flush_all`, `incr`); then every
+//! key on that server that polls wait for is read.
 //!
 //! One loop does this for all, with two connections to each server, and only while polls wait for
 //! anything. Which loops wait for a key it sees in [`WaitedKeys`].
@@ -150,7 +150,7 @@ impl ChangeFeed {
         }
     }
 
-    /// Asks the servers for their statistics, or ends when nobody has waited for a while.
+    /// Asks the servers for their statistics, or ends when no poll has waited for a while.
     fn go_on(&mut self, context: &mut Context) {
         if self.waited.is_anybody_waiting() {
             self.idle_beats = 0;

@@ -1,4 +1,4 @@
-//! The connection on which a server tells of changes.
+//! The connection on which a server reports changes.
 
 use super::connection::{Connection, Lost, Place, next_tenant};
 use super::findings::Findings;
@@ -42,7 +42,7 @@ enum Phase {
     Away,
     /// The connection is being made, or the answer to the command is awaited.
     Asking,
-    /// The server tells of changes.
+    /// The server reports changes.
     Told,
     /// The server does not let itself be watched.
     Refused,

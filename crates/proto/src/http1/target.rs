@@ -79,9 +79,9 @@ fn strip_scheme(target: &str) -> Option<&str> {
 
 /// Returns true if every byte may stand in a target.
 ///
-/// What browsers and tools send unescaped though RFC 3986 has no place for it (such as `|` and
-/// brackets) is let through: it parts nothing. Space, quotes, angle brackets, `#`, controls and
-/// everything beyond ASCII are not.
+/// Bytes that browsers and tools send unescaped though RFC 3986 has no place for them (such as `|`
+/// and brackets) are let through: they separate nothing. Space, quotes, angle brackets, `#`,
+/// controls and everything beyond ASCII are not.
 fn is_clean(target: &[u8]) -> bool {
     !words::contains(target, |word| {
         words::below(word, b' ' + 1)

@@ -121,7 +121,7 @@ pub enum PeerError {
         /// The most bytes allowed, as they are sent.
         limit: u32,
     },
-    /// The peer pushed a stream, which nobody may here.
+    /// The peer pushed a stream, which is never allowed here.
     Push,
     /// The value of a setting is not one that it may have.
     Setting {

@@ -2,7 +2,7 @@
 //!
 //! The order of use, on a server's side of a connection:
 //!
-//! 1. a [`FrameDecoder`] takes frames out of the bytes as they come, and holds none of them;
+//! 1. a [`FrameDecoder`] takes frames out of the bytes as they come, and keeps no bytes;
 //! 2. an [`HpackDecoder`] makes a [`FieldSection`] of the parts of a field block;
 //! 3. [`request_head`] checks that the section is a request;
 //! 4. [`encode`], [`encode_status`] and [`encode_field`] write the other direction, as far as each

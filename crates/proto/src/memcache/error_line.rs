@@ -10,7 +10,7 @@ use std::fmt;
 pub enum ErrorLine {
     /// The command is unknown, or has the wrong number of arguments.
     Unknown,
-    /// A key of more than 250 bytes, or a number that is none.
+    /// A key of more than 250 bytes, or a malformed number.
     BadFormat,
     /// The data is not followed by CR LF where its announced length ends.
     BadDataChunk,

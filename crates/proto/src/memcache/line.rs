@@ -120,7 +120,7 @@ pub(super) fn parse_exptime(token: &[u8]) -> Option<i64> {
     parse_i64(token).map(|exptime| i64::from(exptime as i32))
 }
 
-/// The search for a line end that never looks at a byte twice.
+/// The search for a line end that reads each byte once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineSearch {
     scanned: usize,

@@ -3,8 +3,8 @@
 //!
 //! A server gives its input to a [`RequestDecoder`] and writes with [`encode::reply`]; a client
 //! writes with [`encode::request`] and gives what it reads to a [`ResponseDecoder`]. Both decoders
-//! borrow from the bytes they are shown and keep none of them: the caller shows every byte that has
-//! not been consumed yet, contiguous, and is told how many the unfinished message needs.
+//! borrow from the bytes they are shown and keep nothing: the caller shows every byte that has not
+//! been consumed yet, contiguous, and is told how many the unfinished message needs.
 //!
 //! The server's side behaves as memcached 1.6.18 does, error lines included, except where that
 //! would execute data as commands: the data of a refused storage command is discarded if its

@@ -13,7 +13,7 @@ pub enum PeerError {
         /// Bytes seen so far.
         length: usize,
     },
-    /// A message that is no string by itself exceeds
+    /// A message other than a single string exceeds
     /// [`Limits::aggregate_bytes_max`](super::Limits).
     AggregateTooLong {
         /// The limit in bytes.

@@ -110,7 +110,7 @@ impl<'b> Header<'b> {
 }
 
 /// The place of the first byte that may end a line. Most lines are a length of a few digits, for
-/// which a search that begins with vectors takes longer than a look at each byte.
+/// which a search that begins with vectors takes longer than a comparison of each byte.
 fn line_end(rest: &[u8]) -> Option<usize> {
     let (first, _) = rest.split_at(rest.len().min(SHORT_LINE_BYTES));
     let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -150,7 +150,7 @@ fn double(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Bytes of a line that are looked at one by one.
+/// Bytes of a line that are compared one by one.
 const SHORT_LINE_BYTES: usize = 8;
 /// Every byte that a value begins with.
 const KINDS: &[u8] = b"+-:$*_,#(!=%~>|";

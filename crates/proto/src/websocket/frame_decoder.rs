@@ -46,7 +46,7 @@ pub struct FrameDecoder {
 /// The kind of data frame that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// One that starts a message.
+    /// A frame that starts a message.
     Between,
     /// A continuation.
     Within,

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What section 5.3 says, word for word.
+    /// The algorithm of section 5.3, word for word.
     fn masked(payload: &[u8], mask: Mask) -> Vec<u8> {
         let octets = payload.iter().enumerate();
         octets.map(|(i, octet)| octet ^ mask[i % 4]).collect()

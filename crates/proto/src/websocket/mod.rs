@@ -10,7 +10,7 @@
 //!
 //! A client starts with [`ClientHandshake`] and has the other [`Role`] afterwards.
 //!
-//! What is unfinished costs memory, what is idle does not: a decoder is 32 bytes, and the
+//! An unfinished message costs memory, an idle connection does not: a decoder is 32 bytes, and the
 //! compressors and inflaters, which are large, are shared by the connections of a loop as long as
 //! the peers start every message afresh, which is what [`DeflateOptions`] asks for by default.
 //! Nothing is random here: a client's nonce and masks are the caller's to draw.

@@ -6,7 +6,7 @@
 //! [`Map::dropped`], written by its drop. So no two runs overlap, whatever the caller asks for.
 //!
 //! A region that goes leaves its bits to the map, which stays for the runs that are left: pages
-//! that none of them has go back to the system then, and others when their last run is dropped.
+//! without such runs go back to the system then, and others when their last run is dropped.
 #![expect(
     unsafe_code,
     reason = "memory that is given back page by page is the system's, not the allocator's"
@@ -128,7 +128,7 @@ unsafe impl Sync for Run {}
 impl Run {
     /// The number of bytes.
     ///
-    /// Shape: without a look at them, as [`Deref`] has it: what lies in them may be changing.
+    /// Shape: without a read of them, as [`Deref`] has it: their content may be changing.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
@@ -353,7 +353,7 @@ impl Drop for Region {
 }
 
 impl Region {
-    /// A region of so many pages, none of them in memory yet; `None` if the system refuses.
+    /// A region of so many pages, not in memory yet; `None` if the system refuses.
     pub(super) fn new(pages: usize) -> Option<Self> {
         let bytes = pages.checked_mul(PAGE_BYTES).filter(|&bytes| bytes > 0)?;
         let base = system::map(bytes)?;

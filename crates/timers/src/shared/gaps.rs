@@ -66,8 +66,8 @@ impl Gaps {
 
     /// Forgets what no timer can need any more.
     ///
-    /// Shape: `show_bases` shows its argument the base of every armed timer. What is younger than
-    /// a minute stays in any case: a thread may have read the tick and not yet said that it armed.
+    /// Shape: `show_bases` shows its argument the base of every armed timer. A gap younger than a
+    /// minute stays in any case: a thread may have read the tick and not yet said that it armed.
     pub(crate) fn prune(&mut self, now: u32, show_bases: impl FnOnce(&mut dyn FnMut(u32))) {
         let mut is_needed: Vec<bool> = self
             .entries

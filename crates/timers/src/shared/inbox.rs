@@ -1,4 +1,4 @@
-//! Slots that the sweeper is to look at, because it would come too late by itself.
+//! Slots that the sweeper is to visit, because it would come too late otherwise.
 //!
 //! A fixed number of queues is shared out among the threads: there is nothing to register, and
 //! nothing left behind by a thread that ends. A slot goes through here once per visit of the

@@ -1,16 +1,16 @@
 //! The protocol between the owner of an armed slot and the sweeper.
 //!
 //! Neither side pays for an atomic read-modify-write in the common case. The owner says what it
-//! wants in `armed` and then looks at what the sweeper wants; the sweeper says what it wants in
-//! `claim` or `visit` and then looks at `armed` again. Between the two steps each side has a
+//! wants in `armed` and then reads what the sweeper wants; the sweeper says what it wants in
+//! `claim` or `visit` and then reads `armed` again. Between the two steps each side has a
 //! barrier, so at least one of them sees the other: [`Links::light`] for the owner, one heavy
 //! barrier for a whole sweep on the other side (`barrier.rs`).
 //!
-//! What holds for every slot:
+//! Invariants of every slot:
 //!
 //! - A slot that is armed for `d` is in an inbox, or on a list of the sweep in progress, or in the
 //!   wheel for a tick that is not after `d`.
-//! - `visit` is a tick at which the sweeper will look at the slot at the latest, or `NEVER` if it
+//! - `visit` is a tick at which the sweeper will read the slot at the latest, or `NEVER` if it
 //!   knows of no reason to. While the slot is in an inbox it is a tick of the past.
 //! - The two words of the waker are written by the owner alone, and only while `armed` is `NEVER`
 //!   and after a disarm that left the slot with the owner. They are read by the sweeper only after
@@ -49,7 +49,7 @@ pub(crate) trait Links<H> {
     /// The owner's half of the pair of barriers.
     fn light(&self);
 
-    /// Puts the slot into an inbox, to be looked at by the next sweep.
+    /// Puts the slot into an inbox, to be visited by the next sweep.
     ///
     /// It must call `mark` before the sweeper can find the slot there. In the other order the
     /// sweeper takes the slot out, files it, and then the late mark hides what it filed.
@@ -79,7 +79,7 @@ pub(crate) enum Disarmed {
 pub(crate) enum Look {
     /// It is not armed, or has fired and is not yet acknowledged.
     Disarmed,
-    /// To be looked at again at this tick.
+    /// To be visited again at this tick.
     Later(u32),
     /// Seems to be due: now claimed, to be settled after the barrier.
     Claimed,
@@ -301,7 +301,7 @@ impl Slot {
         }
     }
 
-    /// Gives up a claim; `false` if the owner has left, and the slot is the sweeper's to recycle.
+    /// Drops a claim; `false` if the owner has left, and the slot is the sweeper's to recycle.
     pub(crate) fn withdraw(&self) -> bool {
         self.leave_claim(IDLE)
     }

@@ -1,4 +1,4 @@
-//! One sweep over the slots: look at those whose time has come, then fire them.
+//! One sweep over the slots: visit those whose time has come, then fire them.
 //!
 //! Also compiled by `tests/loom.rs`.
 
@@ -44,7 +44,7 @@ impl<D: Directory> Sweep<D> {
         self.wheel.is_empty()
     }
 
-    /// A tick not after the next look at a slot.
+    /// A tick not after the next visit of a slot.
     pub(crate) const fn next_look(&self) -> Option<Tick> {
         self.wheel.next_event()
     }
@@ -65,7 +65,7 @@ impl<D: Directory> Sweep<D> {
     ///
     /// Shape: at most `steps` slots; ends at the first that is armed, and begins there next time.
     /// So the wheel is found empty soon after the last timer was cancelled, and a busy wheel costs
-    /// one look.
+    /// one check.
     pub(crate) fn reap(&mut self, steps: u32) {
         for _ in 0..steps {
             if self.wheel.is_empty() {
@@ -165,7 +165,7 @@ impl<D: Directory> Sweep<D> {
         self.announced.push(slot.id());
     }
 
-    /// Files the slot; returns the tick at which it will be looked at.
+    /// Files the slot; returns the tick at which it will be visited.
     fn file(&mut self, slot: &D::Handle, deadline: u32) -> u32 {
         self.wheel.arm(slot.id(), Tick::new(deadline));
         self.wheel.deadline(slot.id()).map_or(NEVER, Tick::value)

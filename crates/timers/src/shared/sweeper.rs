@@ -105,7 +105,7 @@ pub(crate) fn start() -> u32 {
     tick
 }
 
-/// Replaces a sweeper that has not published for two looks, more than a second apart.
+/// Replaces a sweeper that has not published between two checks, more than a second apart.
 ///
 /// Shape: never waits. A waker that blocks leads here. The blocked sweeper later wakes the rest of
 /// its wakers, and then finds that its generation is over.
@@ -284,7 +284,7 @@ impl State {
         self.sweep.settle(now, is_due, fired, pool::give_to_all);
     }
 
-    /// A tick not after the next look at a slot.
+    /// A tick not after the next visit of a slot.
     pub(super) const fn next_look(&self) -> Option<Tick> {
         self.sweep.next_look()
     }

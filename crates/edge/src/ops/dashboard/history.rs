@@ -1,4 +1,4 @@
-//! The last hour in coarse steps, kept whether anybody looks at the page or not.
+//! The last hour in coarse steps, kept whether or not the page is open.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Hints: what memcached tells of changes makes a loop read keys, and nothing else.
+//! Hints: a change that memcached reports makes a loop read keys, and nothing else.
 
 use super::super::tables::{Keys, Version};
 use super::Lookups;

@@ -1,13 +1,13 @@
-//! Feeds that have joined those who wait for a key, and may be told of no read that is older.
+//! Feeds that have joined those who wait for a key, and may not get a read that is older.
 //!
 //! A WebSocket, or a stream of several keys, waits as soon as it has named a key. A read of the key
-//! may be under way then. Its value may be older than a write that the client knows of, so only
-//! those who waited before are told of it; the feed is told of the read that it has begun itself.
+//! may be in progress then. Its value may be older than a write that the client knows of, so only
+//! those who waited before get it; the feed gets the read that it has begun itself.
 
 use crate::ids::{FeedId, KeyId};
 use std::collections::HashMap;
 
-/// The feeds of each key with older lookups under way.
+/// The feeds of each key with older lookups in progress.
 ///
 /// Shape: a key is here while it has lookups, or one that waits for room.
 #[derive(Debug, Default)]
@@ -15,28 +15,28 @@ pub(super) struct Joined {
     feeds: HashMap<KeyId, Vec<Behind>>,
 }
 
-/// A feed that may be told of no lookup before its own one.
+/// A feed that may get no lookup before its own one.
 #[derive(Debug)]
 struct Behind {
     feed: FeedId,
-    /// The number of its own lookup, the first that it may be told of.
+    /// The number of its own lookup, the first that it may get.
     first: u64,
-    /// Others were told of a value, and it was not.
+    /// Others got a value that it did not get.
     has_missed: bool,
 }
 
 /// The feeds of a key where one of its lookups has ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::polls) struct LookupEnd {
-    /// They may not be told of it.
+    /// They may not get it.
     pub(in crate::polls) behind: Vec<FeedId>,
     /// It has failed, and was to bring what a feed had not been told before.
     pub(in crate::polls) is_to_repeat: bool,
 }
 
 impl Joined {
-    /// A feed has joined that may be told of this lookup, and of those behind it. One that is here
-    /// already goes on waiting for the lookup that was its first.
+    /// A feed has joined that may get this lookup, and those behind it. A feed that is here already
+    /// goes on waiting for the lookup that was its first.
     pub(super) fn add(&mut self, key: KeyId, feed: FeedId, first: u64) {
         let feeds = self.feeds.entry(key).or_default();
         if feeds.iter().all(|known| known.feed != feed) {

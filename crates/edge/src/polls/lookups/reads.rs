@@ -8,8 +8,8 @@ use super::super::tables::Keys;
 use crate::ids::KeyId;
 use std::collections::{HashSet, VecDeque};
 
-/// Reads under way at most. More would fill requests to memcached that others wait for; few in the
-/// simulation, which has few keys.
+/// Reads in progress at most. More would fill requests to memcached that others wait for; few in
+/// the simulation, which has few keys.
 pub(super) const READS_AT_ONCE: usize = if cfg!(any(test, feature = "sim")) {
     3
 } else {
@@ -74,8 +74,8 @@ impl Reads {
         self.known.contains(&key)
     }
 
-    /// Takes the key whose turn it is, if there is room; one that nobody waits for any more has
-    /// none, and `left_out` is given it.
+    /// Takes the key whose turn it is, if there is room; a key without a waiter gets none, and
+    /// `left_out` is given it.
     pub(super) fn next(&mut self, keys: &Keys, mut left_out: impl FnMut(KeyId)) -> Option<KeyId> {
         if !self.has_room() {
             return None;

@@ -1,4 +1,4 @@
-//! The sweep under way: keys whose versions have still to be asked for.
+//! The sweep in progress: keys whose versions have still to be asked for.
 
 use crate::ids::KeyId;
 

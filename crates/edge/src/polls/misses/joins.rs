@@ -1,8 +1,8 @@
 //! Polls that join a fetch whose request may still wait for a connection.
 //!
 //! Such a request waits in the line of the client that asked first, and that may be a long one. So
-//! the upstream client is told of the polls that join, on whichever loop, and lets the request wait
-//! with the client of one of them instead.
+//! the upstream client gets the polls that join, on whichever loop, and lets the request wait with
+//! the client of one of them instead.
 
 use super::memory::LoopFetch;
 use super::{Fetch, FetchOrigin};
@@ -25,8 +25,8 @@ pub(crate) struct Join {
 impl Joins {
     /// Notes that `member` is the newest of a fetch.
     ///
-    /// Shape: another loop is told of the first, the second, the fourth and so on. So the most that
-    /// one request costs it is a message for each doubling.
+    /// Shape: another loop gets the first, the second, the fourth and so on. So the most that one
+    /// request costs it is a message for each doubling.
     pub(super) fn note(&mut self, token: FetchId, fetch: &Fetch, member: Packed<FetchMember>) {
         let count = fetch.members.len();
         let (leader, is_told) = match fetch.origin {

@@ -85,8 +85,8 @@ pub(crate) enum CachedOutcome {
 }
 
 impl CachedOutcome {
-    /// True if a newer value is to be fetched. One that has just come is perhaps on its way into
-    /// the cache, and one that the cache does not take is not asked for all the time.
+    /// True if a newer value is to be fetched. A value that has just come is perhaps on its way
+    /// into the cache, and one that the cache does not take is not asked for all the time.
     pub(crate) fn is_for_renewal(&self) -> bool {
         matches!(self, Self::Stale(known) if known.age >= RENEWAL_INTERVAL)
     }
@@ -105,7 +105,7 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Requests that are under way, by what the application gets.
+    /// Requests that are in progress, by what the application gets.
     flights: Vec<Flight>,
     verdict: Option<(Variant, UpstreamResult, Instant)>,
     value: Option<Value>,
@@ -113,7 +113,7 @@ struct Entry {
     is_listed: bool,
 }
 
-/// A request that is under way.
+/// A request that is in progress.
 #[derive(Debug)]
 struct Flight {
     variant: Variant,
@@ -347,7 +347,8 @@ impl Shard {
         }
     }
 
-    /// Drops the value that has been there longest without being asked for; false if there is none.
+    /// Drops the value that has been there longest without being asked for; false if there is no
+    /// such value.
     fn forget_one(&mut self) -> bool {
         while let Some(name) = self.order.pop_front() {
             let Some(entry) = self.entries.get_mut(&name) else {

@@ -43,7 +43,7 @@ pub(crate) struct SubFetch {
 pub(crate) enum FetchedValue {
     /// This value, with memcached's flags.
     Value(Bytes, u32),
-    /// There is none.
+    /// The key has no value.
     Nothing,
     /// It did not answer, or not so that it could be told.
     Unknown,

@@ -90,7 +90,7 @@ impl Loop {
         self.metrics.upstream_requests.of(outcome).value()
     }
 
-    /// True if nothing is under way, nor left to be sent.
+    /// True if nothing is in progress, nor left to be sent.
     fn is_idle(&self) -> bool {
         self.misses.fetches() == 0 && self.misses.following() == 0 && !self.misses.has_left()
     }

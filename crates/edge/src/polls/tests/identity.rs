@@ -14,7 +14,7 @@ fn route(options: &str) -> String {
     format!("[[route]]\nprefix = \"/poll/\"\nidentity_headers = [\"x-api-key\"]\n{options}")
 }
 
-/// Two requests while the first is under way: how many of them reach the application?
+/// Two requests while the first is in progress: how many of them reach the application?
 fn sent(options: &str, first: &str, second: &str) -> usize {
     let app = App::start();
     let mut edge = Edge::before(&app, &route(options));

@@ -24,7 +24,7 @@ fn answer(status: u16, body: &str) -> Arc<Answer> {
     })
 }
 
-/// The application answers the request that was sent first of those that are under way.
+/// The application answers the request that was sent first of those that are in progress.
 fn tell_first(edge: &mut Edge, verdict: &UpstreamResult) -> bool {
     let Some(fetch) = edge.driver.front.polls.misses.first() else {
         return false;

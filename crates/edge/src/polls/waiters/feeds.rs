@@ -221,7 +221,7 @@ impl Feeds {
         }
     }
 
-    /// Makes the record of a feed; one that is a stream by itself counts as open.
+    /// Makes the record of a feed; one that is a stream alone counts as open.
     pub(super) fn insert(&mut self, feed: Feed) -> Option<FeedId> {
         let (sink, is_stream) = (feed.sink, feed.set.is_none());
         let token = self.table.insert(feed).ok()?;
@@ -233,7 +233,7 @@ impl Feeds {
         Some(token)
     }
 
-    /// Forgets one key of a stream, and what its client was to be told of it.
+    /// Forgets one key of a stream, and what its client was to get of it.
     pub(super) fn remove(&mut self, feed: FeedId) -> Option<Feed> {
         let removed = self.table.remove(feed)?;
         if removed.is_asking {
@@ -343,7 +343,7 @@ impl Feeds {
         }
     }
 
-    /// Keeps a value of the application until the feed is told of it.
+    /// Keeps a value of the application until the feed gets it.
     pub(in crate::polls) fn keep_answer(&mut self, feed: FeedId, body: Bytes, flags: u32) {
         self.answered.insert(feed, (body, flags));
     }

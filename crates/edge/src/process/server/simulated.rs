@@ -53,7 +53,7 @@ pub struct LoopLoad {
     pub watched_keys: usize,
     /// Connections to the application.
     pub upstream_connections: usize,
-    /// Requests to the application, under way or waiting for a connection.
+    /// Requests to the application, in progress or waiting for a connection.
     pub upstream_requests: usize,
     /// Bytes of answers that one connection of HTTP/2 has waiting, at most.
     pub http2_queued: usize,

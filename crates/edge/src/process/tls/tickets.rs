@@ -46,7 +46,7 @@ impl TicketFile {
     }
 }
 
-/// Reads the keys, one in a line; empty lines and those that begin with `#` are none.
+/// Reads the keys, one in a line; empty lines and those that begin with `#` are skipped.
 fn parse(text: &[u8]) -> Result<Vec<TicketKey>, String> {
     let mut keys: Vec<(usize, TicketKey)> = Vec::new();
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);

@@ -1,4 +1,4 @@
-//! The bytes of a path, as a program writes them down before it looks at segments.
+//! The bytes of a path, as a program writes them down before it splits them into segments.
 
 /// A way to write the bytes of a path down.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
-//! Request heads of a minor version after 1.1. There is none so far; a client that sends one
-//! expects to be understood as if it were 1.1.
+//! Request heads of a minor version after 1.1. No such version exists so far; a client that sends
+//! one expects to be understood as if it were 1.1.
 //!
 //! Source: RFC 9110 section 2.5.
 

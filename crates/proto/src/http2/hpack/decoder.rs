@@ -137,8 +137,8 @@ impl HpackDecoder {
         }
     }
 
-    /// Takes in a field whose value is written. One that the section has no room for is decoded all
-    /// the same if it goes into the table, where an entry has a bound of its own.
+    /// Takes in a field whose value is written. If the section has no room for it, it is decoded
+    /// all the same if it goes into the table, where an entry has a bound of its own.
     fn literal(
         &mut self,
         name: Name<'_>,

@@ -4,7 +4,7 @@ use super::super::error::HpackError;
 
 /// Appends what `coded` says to `out`, which is to have at most `out_max` bytes.
 ///
-/// Shape: four bits at a time, each by one look into a table. Returns false if there is more than
+/// Shape: four bits at a time, each by one read of a table. Returns false if there is more than
 /// `out` may have; what is behind that is checked all the same.
 ///
 /// Source: RFC 7541 section 5.2.

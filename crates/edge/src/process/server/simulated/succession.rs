@@ -17,7 +17,7 @@ use dwell_store_server::{Moment, StoreService};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 
-/// An upgrade under way.
+/// An upgrade in progress.
 pub(super) struct Upgrade {
     predecessor: PredecessorTalk,
     successor: Successor,
@@ -46,7 +46,7 @@ struct Way {
     is_cut: bool,
 }
 
-/// The news of an upgrade.
+/// The events of an upgrade.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UpgradeNews {
@@ -60,7 +60,7 @@ pub enum UpgradeNews {
     AllGone,
 }
 
-/// A frame that is under way between the two processes of an upgrade, in the order of the talk.
+/// A frame that is in progress between the two processes of an upgrade, in the order of the talk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum UpgradeFrame {
@@ -177,14 +177,14 @@ impl Simulated {
         self.predecessor_goes_on()
     }
 
-    /// The successor ends, before it serves. What it has sent comes first.
+    /// The successor ends, before it serves. The frames that it has sent come first.
     pub fn lose_successor(&mut self) -> UpgradeNews {
         self.next = None;
         self.cut(true);
         self.predecessor_goes_on_to_the_end()
     }
 
-    /// The predecessor ends. What it has sent comes first.
+    /// The predecessor ends. The frames that it has sent come first.
     pub fn lose_predecessor(&mut self) -> UpgradeNews {
         self.cut(false);
         if self.before.take().is_some() {

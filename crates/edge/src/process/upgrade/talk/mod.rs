@@ -1,7 +1,7 @@
 //! The talk of the two processes of an upgrade, without sockets, threads and clocks.
 //!
-//! Each side is a state machine. It is told of an event and returns the next act, and its side
-//! carries that out: between two processes over a [`Channel`](crate::handoff::Channel), in the
+//! Each side is a state machine. It takes an event and returns the next act, and its side carries
+//! that out: between two processes over a [`Channel`](crate::handoff::Channel), in the
 //! simulation between two simulated processes. The order of all steps is here alone.
 
 mod predecessor;
