@@ -266,6 +266,7 @@ def test_a_page_of_another_site_changes_nothing(start_page):
     for fields in ({"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
         assert page.post("/demo/set", "evil", **fields) == 403
         assert page.post("/demo/clients", "0", **fields) == 403
+        assert page.post("/demo/kill", "websocket", **fields) == 403
     # With DNS rebinding a page has a name of its own for this address, so both fields agree.
     rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
     assert page.post("/demo/set", "evil", **rebound) == 421
@@ -274,6 +275,30 @@ def test_a_page_of_another_site_changes_nothing(start_page):
     assert page.get("/poll/demo").body == b"good"
     assert page.post("/demo/set", "x" * 4097) == 413
     assert page.figures()["clients"] == 5
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_clients_of_a_killed_server_come_back(start_page, transport):
+    page = start_page(20)
+    wait_for_clients(page, 20)
+    before = parts_of(page.process.pid)
+    assert page.post("/demo/set", "newest") == 200
+    page.await_figures(lambda figures: answered(figures) == [20, 20, 20])
+    page.await_figures(lambda figures: figures["phase"] == "waiting")
+    assert page.post("/demo/kill", "server") == 400
+    assert page.post("/demo/kill", transport) == 202
+    figures = page.await_figures(lambda figures: figures.get("returned"))
+    returned = figures["returned"]
+    assert (returned["transport"], returned["clients"], returned["missed"]) == (transport, 20, 0)
+    lost = {lane["transport"]: lane["lost"] for lane in figures["transports"]}
+    assert lost == {name: 20 if name == transport else 0 for name in TRANSPORTS}
+    started = set(parts_of(page.process.pid)) - set(before)
+    assert len(started) == 1
+    # The new server has the key, and wakes the clients.
+    assert page.post("/demo/set", "the next one") == 200
+    page.await_figures(lambda figures: [lane["waves"] for lane in figures["transports"]] == [2] * 3)
+    figures = page.await_figures(lambda figures: answered(figures) == [20, 20, 20])
+    assert [lane["wave"]["wrong"] for lane in figures["transports"]] == [0, 0, 0]
 
 
 def test_the_page_tells_that_a_server_was_killed(start_page):

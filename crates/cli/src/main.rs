@@ -28,6 +28,7 @@ use output::{STATUS_WRONG_CONFIGURATION, say, write, wrong};
 use std::env;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store_command::{StoreArguments, StoreRequest};
@@ -125,7 +126,7 @@ fn ended(result: Result<(), process::RunError>) -> ExitCode {
 
 fn demo(arguments: &DemoArguments) -> ExitCode {
     match arguments.part {
-        Some(PartName::Server) => return demo_server(),
+        Some(PartName::Server(listen)) => return demo_server(listen),
         Some(PartName::Clients(transport, server)) => {
             return match demo::run_clients(transport, server) {
                 Ok(()) => ExitCode::SUCCESS,
@@ -144,12 +145,12 @@ fn demo(arguments: &DemoArguments) -> ExitCode {
     }
 }
 
-/// Runs one of the servers whose clients wait.
-fn demo_server() -> ExitCode {
+/// Runs one of the servers whose clients wait, at `listen` or at a port of the system's choice.
+fn demo_server(listen: Option<SocketAddr>) -> ExitCode {
     if let Err(error) = demo::end_with_parent() {
         return failed("demo", &error);
     }
-    let config = match load(None, &demo::server_flags()) {
+    let config = match load(None, &demo::server_flags(listen)) {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };

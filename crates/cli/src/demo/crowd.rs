@@ -82,6 +82,9 @@ impl Crowd {
         if let Some(clients) = order["clients"].as_u64() {
             tally.want(usize::try_from(clients).unwrap_or(usize::MAX));
         }
+        if let Some(value) = order["expect"].as_str() {
+            tally.expect(value);
+        }
         if let Some(value) = order["wave"].as_str() {
             tally.begin_wave(value, Instant::now());
         }

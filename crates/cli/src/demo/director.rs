@@ -6,7 +6,7 @@
 use super::lane::Fault;
 use super::room::Room;
 use super::show::Show;
-use super::transport::KEY;
+use super::transport::{KEY, Transport};
 use dwell_memcache::{Client, StoreOptions};
 use serde_json::{Value, json};
 use std::io;
@@ -25,6 +25,8 @@ pub(super) enum Order {
     Store(SocketAddr),
     /// So many clients of each transport are wanted; 0 ends them.
     Clients(usize),
+    /// The server of a transport is to be killed and started again.
+    Kill(Transport),
     /// The page's key may have changed.
     Look,
 }
@@ -66,6 +68,7 @@ fn direct(orders: &Receiver<Order>, clients: usize) {
         match orders.recv_timeout(stage.patience()) {
             Ok(Order::Store(store)) => stage.open(store),
             Ok(Order::Clients(clients)) => stage.want(newest(orders, clients)),
+            Ok(Order::Kill(transport)) => stage.kill(transport),
             Ok(Order::Look) => stage.looked = None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -77,8 +80,8 @@ fn direct(orders: &Receiver<Order>, clients: usize) {
 fn newest(orders: &Receiver<Order>, clients: usize) -> usize {
     let numbers = orders.try_iter().filter_map(|order| match order {
         Order::Clients(clients) => Some(clients),
-        // The address is known by now, and the key is looked at soon.
-        Order::Store(_) | Order::Look => None,
+        // The address is known by now, the servers are started anyhow, and the key is read soon.
+        Order::Store(_) | Order::Kill(_) | Order::Look => None,
     });
     numbers.last().unwrap_or(clients)
 }
@@ -143,6 +146,15 @@ impl Stage {
         match Show::start(granted, &self.value) {
             Ok(show) => self.show = Some(show),
             Err(fault) => self.failed(&fault),
+        }
+    }
+
+    /// Kills a server and starts it again; nothing unless all clients wait.
+    fn kill(&mut self, transport: Transport) {
+        if let Some(show) = &mut self.show
+            && let Err(fault) = show.kill(transport, &self.value)
+        {
+            self.failed(&fault);
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Lane {
     transport: Transport,
     server: Part,
     clients: Part,
+    /// The address of the server for clients.
+    listen: SocketAddr,
     store: Client,
     counts: Counts,
     /// Memory of the server when one client had waited. Units: bytes.
@@ -37,6 +39,7 @@ pub(super) struct Lane {
 struct Counts {
     waiting: usize,
     lost: u64,
+    missed: u64,
     waves: u64,
 }
 
@@ -75,7 +78,7 @@ impl Lane {
     /// # Errors
     /// [`Fault`].
     pub(super) fn start(transport: Transport, value: &str) -> Result<Self, Fault> {
-        let mut server = Part::start(PartName::Server).map_err(Fault::Start)?;
+        let mut server = Part::start(PartName::Server(None)).map_err(Fault::Start)?;
         let (listen, store) = addresses(transport, &mut server)?;
         let store = Client::for_servers(&[&store.to_string()]).map_err(Fault::Store)?;
         set(&store, value)?;
@@ -84,6 +87,7 @@ impl Lane {
             transport,
             server,
             clients: Part::start(clients).map_err(Fault::Start)?,
+            listen,
             store,
             counts: Counts::default(),
             before: None,
@@ -98,8 +102,39 @@ impl Lane {
         Ok(lane)
     }
 
+    pub(super) fn transport(&self) -> Transport {
+        self.transport
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.counts.waiting
+    }
+
+    /// Connections that have ended so far.
+    pub(super) fn lost(&self) -> u64 {
+        self.counts.lost
+    }
+
+    /// Clients that came back after the last restart and got another value than the key's.
+    pub(super) fn missed(&self) -> u64 {
+        self.counts.missed
+    }
+
+    /// Kills the server, and starts another one at its address, whose key has `value`.
+    ///
+    /// Shape: returns when the new one listens; its clients come back on their own.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn restart(&mut self, value: &str) -> Result<(), Fault> {
+        self.order(&json!({"expect": value}))?;
+        self.server.kill();
+        let again = PartName::Server(Some(self.listen));
+        self.server = Part::start(again).map_err(Fault::Start)?;
+        let (_, store) = addresses(self.transport, &mut self.server)?;
+        self.store = Client::for_servers(&[&store.to_string()]).map_err(Fault::Store)?;
+        self.idle.clear();
+        set(&self.store, value)
     }
 
     /// The wave that has ended last.
@@ -157,15 +192,17 @@ impl Lane {
                 self.waves += 1;
                 self.wave = Wave::read(&told["wave"], set_ns, cpu_ns);
                 has_ended = true;
-            } else if let (Some(waiting), Some(lost), Some(waves)) = (
+            } else if let (Some(waiting), Some(lost), Some(missed), Some(waves)) = (
                 count(&told, "waiting"),
                 count(&told, "lost"),
+                count(&told, "missed"),
                 count(&told, "waves"),
             ) {
                 let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
                 self.counts = Counts {
                     waiting,
                     lost,
+                    missed,
                     waves,
                 };
             }

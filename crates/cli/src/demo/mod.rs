@@ -81,10 +81,12 @@ pub(crate) fn page_flags() -> Vec<FlagValue> {
     flags("dwell demo", &PAGE_OPTIONS)
 }
 
-/// The options of a server of the demonstration: the defaults, but for ports of the system's
-/// choice and a single loop.
-pub(crate) fn server_flags() -> Vec<FlagValue> {
-    flags("--part", &SERVER_OPTIONS)
+/// The options of a server of the demonstration: the defaults, but for a single loop, and ports of
+/// the system's choice, or `listen` for its clients.
+pub(crate) fn server_flags(listen: Option<SocketAddr>) -> Vec<FlagValue> {
+    let listen = listen.map_or_else(|| "127.0.0.1:0".to_owned(), |address| address.to_string());
+    let listen = flags("--part", &[("server.listen", &listen)]);
+    [listen, flags("--part", &SERVER_OPTIONS)].concat()
 }
 
 fn flags(flag: &str, options: &[(&str, &str)]) -> Vec<FlagValue> {
@@ -101,8 +103,7 @@ const PAGE_OPTIONS: [(&str, &str); 2] = [
     ("limits.drain_timeout", "500ms"),
 ];
 
-const SERVER_OPTIONS: [(&str, &str); 6] = [
-    ("server.listen", "127.0.0.1:0"),
+const SERVER_OPTIONS: [(&str, &str); 5] = [
     ("server.admin", "off"),
     ("server.pollers", "1"),
     ("store.listen", "127.0.0.1:0"),

@@ -94,25 +94,41 @@ impl Demo {
             .ok()
             .and_then(|text| text.trim().parse().ok());
         match clients {
-            Some(clients) if clients <= CLIENTS_MAX => {
-                if orders.send(Order::Clients(clients)) {
-                    text(202, "ORDERED\n".to_owned())
-                } else {
-                    text(503, "too many orders wait\n".to_owned())
-                }
-            }
+            Some(clients) if clients <= CLIENTS_MAX => Self::order(orders, Order::Clients(clients)),
             _ => text(400, format!("a number from 0 to {CLIENTS_MAX}\n")),
+        }
+    }
+
+    /// Has the server of the transport that the body names killed and started again.
+    fn kill(orders: &Orders, body: &[u8]) -> Page<'static> {
+        let name = String::from_utf8_lossy(body);
+        match name.trim().parse() {
+            Ok(transport) => Self::order(orders, Order::Kill(transport)),
+            Err(_) => text(400, "long-poll, event-stream or websocket\n".to_owned()),
+        }
+    }
+
+    fn order(orders: &Orders, order: Order) -> Page<'static> {
+        if orders.send(order) {
+            text(202, "ORDERED\n".to_owned())
+        } else {
+            text(503, "too many orders wait\n".to_owned())
         }
     }
 }
 
 impl Pages for Demo {
     fn has(&self, path: &str) -> bool {
-        matches!(path, "/" | "/demo/set") || (path == "/demo/clients" && self.orders.is_some())
+        match path {
+            "/" | "/demo/set" => true,
+            "/demo/clients" | "/demo/kill" => self.orders.is_some(),
+            _ => false,
+        }
     }
 
     /// GET `/` is the page; POST `/demo/set` sets the key to the body, of at most 4 KiB, POST
-    /// `/demo/clients` the number of clients.
+    /// `/demo/clients` the number of clients, and POST `/demo/kill` kills the server of the transport
+    /// that the body names.
     fn respond<'a>(&'a self, request: &PageRequest<'a>) -> Option<Page<'a>> {
         let path = request.path;
         if !self.has(path) {
@@ -136,6 +152,7 @@ impl Pages for Demo {
             },
             ("POST", "/demo/set", _) => self.set(request.body),
             ("POST", "/demo/clients", Some(orders)) => Self::clients(orders, request.body),
+            ("POST", "/demo/kill", Some(orders)) => Self::kill(orders, request.body),
             (method, ..) => text(405, format!("{path} does not answer {method}\n")),
         };
         Some(answer)
@@ -250,11 +267,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_is_killed_by_the_name_of_its_transport() {
+        let [alone, demo] = both();
+        for (body, status) in [
+            ("websocket", 202),
+            ("long-poll\n", 202),
+            ("server", 400),
+            ("", 400),
+        ] {
+            let asked = request("POST", "/demo/kill", body.as_bytes());
+            let answer = demo.respond(&asked).expect("the app");
+            assert_eq!((answer.status, answer.set), (status, None), "{body}");
+            assert_eq!(alone.respond(&asked), None);
+        }
+    }
+
+    #[test]
     fn a_page_of_another_site_changes_nothing() {
         let [_, demo] = both();
         for (method, path, status) in [
             ("POST", "/demo/set", 403),
             ("POST", "/demo/clients", 403),
+            ("POST", "/demo/kill", 403),
             ("GET", "/", 200),
         ] {
             let asked = PageRequest {

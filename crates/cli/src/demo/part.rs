@@ -16,8 +16,8 @@ use std::{env, process, thread};
 /// The purpose of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartName {
-    /// A server on ports of the system's choice.
-    Server,
+    /// A server at this address, or on a port of the system's choice.
+    Server(Option<SocketAddr>),
     /// Clients of the server at this address.
     Clients(Transport, SocketAddr),
 }
@@ -27,18 +27,22 @@ impl FromStr for PartName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == SERVER {
-            return Ok(Self::Server);
+            return Ok(Self::Server(None));
         }
-        let (transport, address) = text.split_once('@').ok_or("write TRANSPORT@ADDRESS")?;
+        let (part, address) = text.split_once('@').ok_or("write TRANSPORT@ADDRESS")?;
         let address = address.parse().map_err(|_| "not an address".to_owned())?;
-        Ok(Self::Clients(transport.parse()?, address))
+        Ok(match part {
+            SERVER => Self::Server(Some(address)),
+            transport => Self::Clients(transport.parse()?, address),
+        })
     }
 }
 
 impl PartName {
     fn argument(self) -> String {
         match self {
-            Self::Server => SERVER.to_owned(),
+            Self::Server(None) => SERVER.to_owned(),
+            Self::Server(Some(address)) => format!("{SERVER}@{address}"),
             Self::Clients(transport, address) => format!("{transport}@{address}"),
         }
     }
@@ -71,7 +75,7 @@ impl Part {
         }
         match name {
             // A server's log is what it tells.
-            PartName::Server => command.stdout(Stdio::null()).stderr(Stdio::piped()),
+            PartName::Server(_) => command.stdout(Stdio::null()).stderr(Stdio::piped()),
             PartName::Clients(..) => command.stdout(Stdio::piped()),
         };
         let mut child = command.spawn()?;
@@ -99,6 +103,13 @@ impl Part {
         self.child.id()
     }
 
+    /// Kills the process, and waits for its end.
+    pub(super) fn kill(&mut self) {
+        // It fails only if the process has ended, which is waited for all the same.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Sends an order of one line.
     ///
     /// # Errors
@@ -120,9 +131,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // It fails only if the process has ended, which is waited for all the same.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -185,13 +194,15 @@ mod tests {
     fn a_part_is_read_as_it_is_written() {
         let address = "127.0.0.1:80".parse().expect("an address");
         let clients = Transport::ALL.map(|transport| PartName::Clients(transport, address));
-        for part in clients.into_iter().chain([PartName::Server]) {
+        let servers = [PartName::Server(None), PartName::Server(Some(address))];
+        for part in clients.into_iter().chain(servers) {
             assert_eq!(part.argument().parse(), Ok(part));
         }
         for wrong in [
             "",
             "clients",
             "long-poll@",
+            "server@",
             "poll@127.0.0.1:80",
             "long-poll@nowhere",
         ] {

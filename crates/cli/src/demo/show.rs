@@ -18,6 +18,16 @@ pub(super) struct Show {
     filled: Option<Duration>,
     /// Measurements since all clients wait, or since the last wave.
     rests: u32,
+    returned: Option<Returned>,
+}
+
+/// The return of the clients of a server that was killed.
+#[derive(Debug)]
+struct Returned {
+    transport: Transport,
+    /// Time from the end of the server until all waited again.
+    after: Duration,
+    missed: u64,
 }
 
 /// The phase of all lanes.
@@ -29,6 +39,13 @@ enum Phase {
     Filling,
     /// All wait; the lanes were measured at this time.
     Waiting(Instant),
+    /// The clients of a server that was killed come back.
+    Returning {
+        lane: usize,
+        /// Connections that have ended when all of them are lost.
+        lost: u64,
+        began: Instant,
+    },
     /// A value goes to one lane after the other.
     Setting {
         lane: usize,
@@ -55,6 +72,7 @@ impl Show {
             began,
             filled: None,
             rests: 0,
+            returned: None,
         })
     }
 
@@ -88,6 +106,22 @@ impl Show {
             Phase::Waiting(measured) => {
                 if now.duration_since(*measured) >= SECOND {
                     self.wait(now);
+                }
+            }
+            Phase::Returning { lane, lost, began } => {
+                let after = now.duration_since(*began);
+                let Some(lane) = self.lanes.get(*lane) else {
+                    return Ok(());
+                };
+                if lane.lost() >= *lost && have_all(clients) {
+                    self.returned = Some(Returned {
+                        transport: lane.transport(),
+                        after,
+                        missed: lane.missed(),
+                    });
+                    self.wait(now);
+                } else if after > FILL_TIMEOUT {
+                    return Err(self.late());
                 }
             }
             Phase::Setting {
@@ -146,6 +180,30 @@ impl Show {
         Ok(true)
     }
 
+    /// Kills the server of a transport, and starts another one whose key has `value`; false unless
+    /// all clients wait.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn kill(&mut self, transport: Transport, value: &str) -> Result<bool, Fault> {
+        let mut lanes = self.lanes.iter_mut().enumerate();
+        let named = lanes.find(|(_, lane)| lane.transport() == transport);
+        let (Phase::Waiting(_), Some((index, lane))) = (&self.phase, named) else {
+            return Ok(false);
+        };
+        let began = Instant::now();
+        let lost = lane.lost() + lane.waiting() as u64;
+        lane.restart(value)?;
+        self.rests = 0;
+        self.returned = None;
+        self.phase = Phase::Returning {
+            lane: index,
+            lost,
+            began,
+        };
+        Ok(true)
+    }
+
     /// Returns true if all clients wait, and no wave is in progress.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Waiting(_))
@@ -175,14 +233,24 @@ impl Show {
         let phase = match self.phase {
             Phase::WarmUp | Phase::Filling => "connecting",
             Phase::Waiting(_) => "waiting",
+            Phase::Returning { .. } => "returning",
             Phase::Setting { .. } => "wave",
         };
         let filled = self.filled.map(|filled| filled.as_secs_f64());
+        let returned = self.returned.as_ref().map(|returned| {
+            json!({
+                "transport": returned.transport.name(),
+                "clients": self.granted.clients,
+                "seconds": (returned.after.as_secs_f64() * 1000.0).round() / 1000.0,
+                "missed": returned.missed,
+            })
+        });
         json!({
             "phase": phase,
             "clients": self.granted.clients,
             "limit": self.granted.limit,
             "fill_seconds": filled.map(|seconds| (seconds * 1000.0).round() / 1000.0),
+            "returned": returned,
             "transports": lanes,
         })
     }

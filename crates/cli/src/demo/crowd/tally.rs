@@ -14,6 +14,10 @@ pub(super) struct Tally {
     waiting: usize,
     /// Connections that have ended.
     lost: u64,
+    /// The value that clients get which come back, once their server is to be killed.
+    expected: Option<Vec<u8>>,
+    /// Clients that got another one.
+    missed: u64,
     retry_at: Option<Instant>,
     /// The number of waves so far.
     waves: u32,
@@ -35,7 +39,7 @@ struct Wave {
 /// The counts that the parent was told last, and when.
 #[derive(Debug, Default)]
 struct Telling {
-    counts: Option<(usize, usize, u64)>,
+    counts: Option<(usize, usize, u64, u64)>,
     at: Option<Instant>,
 }
 
@@ -45,9 +49,16 @@ impl Tally {
         self.wanted = self.wanted.max(clients);
     }
 
+    /// Clients that come back from now on have to get `value`.
+    pub(super) fn expect(&mut self, value: &str) {
+        self.expected = Some(value.into());
+        self.missed = 0;
+    }
+
     /// Notes who waits, before `value` is set.
     pub(super) fn begin_wave(&mut self, value: &str, now: Instant) {
         self.waves += 1;
+        self.expected = None;
         self.wave = Some(Wave {
             value: value.into(),
             expected: self.waiting,
@@ -68,6 +79,8 @@ impl Tally {
             (None, _) => {
                 self.connecting = self.connecting.saturating_sub(1);
                 self.waiting += 1;
+                let is_other = self.expected.as_ref().is_some_and(|it| it != value);
+                self.missed += u64::from(is_other);
             }
             (Some(before), Some(wave)) if before < self.waves => {
                 if value == wave.value {
@@ -118,7 +131,7 @@ impl Tally {
     }
 
     fn counts_to_tell(&mut self, now: Instant) -> String {
-        let counts = (self.waiting, self.connecting, self.lost);
+        let counts = (self.waiting, self.connecting, self.lost, self.missed);
         let is_soon = self.telling.at.is_some_and(|at| now < at + INTERVAL);
         if self.telling.counts == Some(counts) || (is_soon && self.waiting < self.wanted) {
             return String::new();
@@ -127,10 +140,10 @@ impl Tally {
             counts: Some(counts),
             at: Some(now),
         };
-        let (waiting, lost, waves) = (self.waiting, self.lost, self.waves);
+        let (waiting, _, lost, missed) = counts;
         format!(
             "{}\n",
-            json!({"waiting": waiting, "lost": lost, "waves": waves})
+            json!({"waiting": waiting, "lost": lost, "missed": missed, "waves": self.waves})
         )
     }
 }
@@ -203,6 +216,26 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_come_back_have_to_get_the_value_of_the_key() {
+        let now = Instant::now();
+        let mut tally = Tally::default();
+        waiting(&mut tally, 2, now);
+        tally.expect("newest");
+        for value in [&b"newest"[..], b"older"] {
+            tally.left(true, now);
+            assert_eq!(tally.turned(now + RETRY).0, 1);
+            tally.value(None, value, 1);
+        }
+        assert_eq!((tally.waiting, tally.lost, tally.missed), (2, 2, 1));
+        tally.expect("newest");
+        assert_eq!(tally.missed, 0);
+        // Others come after a wave, with its value.
+        tally.begin_wave("next", now);
+        tally.value(None, b"next", 1);
+        assert_eq!(tally.missed, 0);
+    }
+
+    #[test]
     fn each_client_of_a_wave_counts_once() {
         let now = Instant::now();
         let mut tally = Tally::default();
@@ -210,7 +243,10 @@ mod tests {
         told(&mut tally, now);
         tally.begin_wave("new", now);
         let taken = told(&mut tally, now);
-        assert_eq!(taken, [json!({"waiting": 3, "lost": 0, "waves": 1})]);
+        assert_eq!(
+            taken,
+            [json!({"waiting": 3, "lost": 0, "missed": 0, "waves": 1})]
+        );
         let first = tally.value(Some(joined), b"new", 5);
         // The same client again, and one that has come since.
         tally.value(Some(first), b"new", 6);
