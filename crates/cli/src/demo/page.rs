@@ -127,8 +127,8 @@ impl Pages for Demo {
     }
 
     /// GET `/` is the page; POST `/demo/set` sets the key to the body, of at most 4 KiB, POST
-    /// `/demo/clients` the number of clients, and POST `/demo/kill` kills the server of the transport
-    /// that the body names.
+    /// `/demo/clients` the number of clients, and POST `/demo/kill` kills the server of the
+    /// transport that the body names.
     fn respond<'a>(&'a self, request: &PageRequest<'a>) -> Option<Page<'a>> {
         let path = request.path;
         if !self.has(path) {

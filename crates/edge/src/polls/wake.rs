@@ -480,8 +480,8 @@ impl Polls {
         }
     }
 
-    /// Checks for everything that waits, of every kind, whether what it waits for is still there: as
-    /// with [`recheck`](Self::recheck), nothing is expected to be found.
+    /// Checks for everything that waits, of every kind, whether what it waits for is still there.
+    /// As with [`recheck`](Self::recheck), nothing is expected to be found.
     pub(crate) fn recheck_owed(&mut self, context: &mut Context, http: &mut Http) {
         let tokens = self.waiters.multi_polls().tokens();
         let stuck: Vec<_> = tokens
