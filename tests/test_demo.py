@@ -292,6 +292,8 @@ def test_the_clients_of_a_killed_server_come_back(start_page, transport):
     assert (returned["transport"], returned["clients"], returned["missed"]) == (transport, 20, 0)
     lost = {lane["transport"]: lane["lost"] for lane in figures["transports"]}
     assert lost == {name: 20 if name == transport else 0 for name in TRANSPORTS}
+    measured = {lane["transport"]: lane["bytes_per_client"] for lane in figures["transports"]}
+    assert [name for name, count in measured.items() if count is None] == [transport]
     started = set(parts_of(page.process.pid)) - set(before)
     assert len(started) == 1
     # The new server has the key, and wakes the clients.

@@ -134,6 +134,8 @@ impl Lane {
         let (_, store) = addresses(self.transport, &mut self.server)?;
         self.store = Client::for_servers(&[&store.to_string()]).map_err(Fault::Store)?;
         self.idle.clear();
+        // The memory of the other process is no measure for this one.
+        self.before = None;
         set(&self.store, value)
     }
 
