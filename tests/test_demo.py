@@ -290,8 +290,10 @@ def test_the_clients_of_a_killed_server_come_back(start_page, transport):
     figures = page.await_figures(lambda figures: figures.get("returned"))
     returned = figures["returned"]
     assert (returned["transport"], returned["clients"], returned["missed"]) == (transport, 20, 0)
+    # A connection that comes too early for the new server is lost as well.
     lost = {lane["transport"]: lane["lost"] for lane in figures["transports"]}
-    assert lost == {name: 20 if name == transport else 0 for name in TRANSPORTS}
+    assert lost.pop(transport) >= 20
+    assert set(lost.values()) == {0}
     measured = {lane["transport"]: lane["bytes_per_client"] for lane in figures["transports"]}
     assert [name for name, count in measured.items() if count is None] == [transport]
     started = set(parts_of(page.process.pid)) - set(before)
