@@ -135,7 +135,6 @@ OLD_MESSAGES = {
 }
 # Doc comments that still have such words, at most, by crate. A number here only falls.
 OLD_COMMENTS = {
-    "edge": 1,
     "redis": 29,
 }
 

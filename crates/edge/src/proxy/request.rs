@@ -131,7 +131,7 @@ impl LoggedRequest {
         self
     }
 
-    /// Notes the server that responds, after so long.
+    /// Notes the server that responds, with the time until it did.
     pub(super) fn responds(&mut self, server: SocketAddr, after: Duration) {
         self.upstream = Some((server, after));
     }
