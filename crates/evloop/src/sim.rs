@@ -57,6 +57,7 @@ mod delivery;
 mod end;
 mod link;
 mod listening;
+mod names;
 mod network;
 mod peer;
 mod planted;
@@ -66,6 +67,7 @@ mod tests;
 mod trace;
 
 pub use link::Link;
+pub use names::address_of;
 pub use peer::{Peer, SimServer};
 pub use planted::{Planted, plant};
 pub use socket::{SimListener, SimStream};
@@ -78,7 +80,7 @@ pub(crate) use socket::SimSocket;
 use current::with;
 use std::io;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The simulated network of this thread, which ends when it is dropped; sockets and loops that are
@@ -228,6 +230,21 @@ impl SimNet {
         with(|network| cutting::join_at(network, at));
     }
 
+    /// Has a name lead to an address, for those who [look it up](address_of) from now on.
+    ///
+    /// ```
+    /// use dwell_evloop::sim::{SimNet, address_of};
+    ///
+    /// let network = SimNet::new(1);
+    /// network.name("redis.test", [127, 0, 0, 2].into());
+    /// assert_eq!(address_of("redis.test"), Some([127, 0, 0, 2].into()));
+    /// drop(network);
+    /// assert_eq!(address_of("redis.test"), None);
+    /// ```
+    pub fn name(&self, name: &str, ip: IpAddr) {
+        names::set(name, ip);
+    }
+
     /// Lets time pass with all that happens in it, but for what the loops do.
     pub fn pass(&self, time: Duration) {
         delivery::pass(time);
@@ -237,6 +254,7 @@ impl SimNet {
 impl Drop for SimNet {
     fn drop(&mut self) {
         peer::remove_all();
+        names::remove_all();
         current::end();
     }
 }

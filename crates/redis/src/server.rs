@@ -174,7 +174,14 @@ impl Server {
             .end(context, Failure::Refused, options, &mut on);
         let of_tracked = self.tracked.take_attempts(options);
         self.tracked.give_up(context);
-        self.tracked.turn_to_other(endpoint.clone(), options);
+        let followed = endpoint.clone();
+        #[cfg(feature = "sim")]
+        let followed = if dwell_evloop::sim::Planted::StayBehind.is_in() {
+            self.endpoint.clone()
+        } else {
+            followed
+        };
+        self.tracked.turn_to_other(followed, options);
         let mut on = |context: &mut Context, event: LinkEvent<'_>| {
             waits.happens(context, false, event, shared, &mut sink)
         };

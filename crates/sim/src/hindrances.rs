@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use crate::outward::Outward;
+use crate::reload::Reload;
 use crate::upgrade::Upgrades;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Hindrances {
     until: Duration,
     pub(crate) upgrades: Upgrades,
     pub(crate) outward: Outward,
+    /// The changes that the configuration of the process has beside that of the start.
+    pub(crate) changes: Reload,
 }
 
 /// The time after which a listener without descriptors tries again, and a moment.
@@ -34,6 +37,7 @@ impl Hindrances {
             until: Duration::ZERO,
             upgrades: Upgrades::default(),
             outward: Outward::new(options),
+            changes: Reload::default(),
         }
     }
 

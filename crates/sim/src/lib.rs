@@ -59,7 +59,7 @@ pub use phases::{Outcome, play, play_seed, record};
 pub use pick::{Pick, SEVERAL_MAX};
 pub use plan::Plan;
 pub use redis::{
-    ClusterAct, ClusterFault, ClusterOptions, Kept, Lost, RedisAct, RedisFault, RedisOptions,
+    ClusterAct, ClusterFault, ClusterOptions, Kept, Lost, Old, RedisAct, RedisFault, RedisOptions,
 };
 pub use reload::{Change, Reload};
 pub use report::Counts;

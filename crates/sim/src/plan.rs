@@ -8,7 +8,7 @@ use crate::memcached::{cut_steps, memcached_steps};
 use crate::options::{Fault, Options};
 use crate::outward::outward_steps;
 use crate::pick::{Pick, SEVERAL_MAX};
-use crate::redis::{cluster_steps, redis_cuts, redis_steps};
+use crate::redis::{cluster_steps, redis_cuts, redis_moves, redis_steps};
 use crate::reload::Reload;
 use crate::socket::socket_steps;
 use crate::step::{Ask, FIXED, Has, Method, Order, Several, Step};
@@ -72,6 +72,9 @@ impl Plan {
             steps.insert(place, (pause, Step::Redis(server, act)));
         }
         for (place, pause, step) in cluster_steps(&options, steps.len()) {
+            steps.insert(place, (pause, step));
+        }
+        for (place, pause, step) in redis_moves(&options, steps.len()) {
             steps.insert(place, (pause, step));
         }
         Self { options, steps }

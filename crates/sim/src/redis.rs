@@ -3,6 +3,7 @@
 
 mod cluster;
 mod cluster_plan;
+mod moves;
 mod node;
 mod options;
 mod plan;
@@ -11,7 +12,8 @@ mod slots;
 
 pub use cluster::{ClusterAct, ClusterFault, ClusterOptions, Lost};
 pub(crate) use cluster_plan::cluster_steps;
+pub use node::Old;
 pub(crate) use options::SWEPT;
 pub use options::{Kept, RedisAct, RedisFault, RedisOptions};
-pub(crate) use plan::{redis_cuts, redis_steps};
+pub(crate) use plan::{redis_cuts, redis_moves, redis_steps};
 pub(crate) use server::RedisServer;

@@ -106,6 +106,27 @@ impl ValueServers {
         Some(self.redis.as_mut()?.act(act, keys, network)?.name())
     }
 
+    /// Has the names of a Redis lead to where it is.
+    pub(crate) fn begin_names(&self, network: &SimNet) {
+        if let Some(redis) = &self.redis {
+            redis.begin_names(network);
+        }
+    }
+
+    /// Returns true if the edge is to look names up by then, or at all.
+    pub(crate) fn is_to_look_up(&self, by: Option<Duration>) -> bool {
+        self.redis
+            .as_ref()
+            .is_some_and(|redis| redis.is_to_look_up(by))
+    }
+
+    /// The edge has looked names up.
+    pub(crate) fn has_looked_up(&mut self, now: Duration) {
+        if let Some(redis) = &mut self.redis {
+            redis.has_looked_up(now);
+        }
+    }
+
     /// Ends the connections of memcached; lookups may fail until then, and for a while more.
     pub(crate) fn cut_memcached(&mut self, until: Duration) {
         if let Some(memcached) = &mut self.memcached {

@@ -122,10 +122,11 @@ impl World {
         }
         seal(&network, options, reload::APPS.map(SocketAddr::from));
         let at = [8080, 11211].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let edge = start(options, at);
-        let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
         let hindrances = Hindrances::new(options);
         let servers = ValueServers::new(options, hindrances.outward.of(Behind::Memcached));
+        servers.begin_names(&network);
+        let edge = start(options, at);
+        let clients = (0..options.clients).map(|number| Client::new(number, options.keys));
         // What is in servers is changed there.
         let writers = options.writers.iter().filter(|_| !servers.are_there());
         let writers = writers.copied();
@@ -180,9 +181,8 @@ impl World {
     /// Ends the bounds, which clients may hear of for a while.
     fn lift_bounds(&mut self) {
         if self.bounding.lift(self.now() + PROMPT) {
-            let config = reload::config(&self.options, self.at, Reload::default(), None);
             // Nothing in it can be missing.
-            let _ = self.edge.reload(config);
+            self.reload(Reload::default());
         }
     }
 
@@ -290,10 +290,15 @@ impl World {
     }
 
     /// Has the configuration read again, which does not change until a successor serves.
-    fn reload(&self, changes: Reload) -> bool {
+    fn reload(&mut self, changes: Reload) -> bool {
         let bounds = self.bounding.bounds();
         let config = reload::config(&self.options, self.at, changes, bounds);
-        !self.edge.is_upgrading() && self.edge.reload(config).is_ok()
+        let is_taken = !self.edge.is_upgrading() && self.edge.reload(config).is_ok();
+        if is_taken {
+            self.hindrances.changes = changes;
+            self.servers.has_looked_up(self.now());
+        }
+        is_taken
     }
 
     /// Returns true if servers have the values.
@@ -357,6 +362,7 @@ impl World {
         loop {
             self.hindrances.outward.follow(self.now());
             self.follow_app();
+            self.look_up(Some(self.now()));
             self.follow_upgrade()?;
             self.attend().map_err(|broken| self.failure(broken))?;
             let next = match self.turn_one()? {

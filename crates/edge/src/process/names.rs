@@ -68,6 +68,10 @@ impl Names {
         if let Some(address) = name.literal() {
             return Ok(address);
         }
+        #[cfg(feature = "sim")]
+        if let Some(ip) = dwell_evloop::sim::address_of(&name.host) {
+            return Ok(SocketAddr::new(ip, name.port));
+        }
         if let Some(address) = self.found.0.get(name) {
             return Ok(*address);
         }

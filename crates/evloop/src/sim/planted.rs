@@ -107,11 +107,13 @@ pub enum Planted {
     ForgetMoved,
     /// A key of a slot that is about to move is waited for where it is not any more.
     ParkOnAsk,
+    /// The connection on which a Redis announces changes stays where its name has led before.
+    StayBehind,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::SkipReread,
         Self::ForgetGeneration,
         Self::WrongTimeout,
@@ -159,6 +161,7 @@ impl Planted {
         Self::ForgetRoom,
         Self::ForgetMoved,
         Self::ParkOnAsk,
+        Self::StayBehind,
     ];
 
     /// Returns true if it is planted in this thread.

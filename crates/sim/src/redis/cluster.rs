@@ -129,10 +129,11 @@ impl ClusterOptions {
         slots
     }
 
-    /// The line of a configuration that names its servers.
-    pub(super) fn line(&self) -> String {
-        let named = self.addresses().take(self.named);
-        let named: Vec<_> = named.map(|it| format!("\"redis://{it}\"")).collect();
+    /// The line of a configuration that names its servers by these URLs.
+    pub(super) fn line(&self, url: impl Fn(usize) -> String) -> String {
+        let named: Vec<_> = (0..self.named)
+            .map(|it| format!("\"{}\"", url(it)))
+            .collect();
         format!("redis.cluster = [{}]\n", named.join(", "))
     }
 }

@@ -1,6 +1,7 @@
 //! The options of a Redis, and what befalls it.
 
 use super::cluster::{ClusterOptions, address};
+use super::node::Old;
 use crate::chance::random;
 use std::time::Duration;
 
@@ -37,13 +38,15 @@ pub enum RedisFault {
     NoMemory,
     /// It is cut off without a word: packets vanish both ways.
     Unreachable,
+    /// It has another address, to which its name leads from then on.
+    Moved,
     /// It knows neither `HELLO` nor `SET` with `GET`, and so announces nothing.
     TooOld,
 }
 
 impl RedisFault {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Restart,
         Self::Pause,
         Self::Kill,
@@ -59,6 +62,7 @@ impl RedisFault {
         Self::LateExpiry,
         Self::NoMemory,
         Self::Unreachable,
+        Self::Moved,
         Self::TooOld,
     ];
 
@@ -80,6 +84,7 @@ impl RedisFault {
             Self::LateExpiry => "late expiry",
             Self::NoMemory => "no memory in Redis",
             Self::Unreachable => "Redis out of reach",
+            Self::Moved => "Redis at another address",
             Self::TooOld => "Redis without RESP3",
         }
     }
@@ -123,6 +128,8 @@ pub enum RedisAct {
     Untracked(Duration),
     /// It is cut off without a word for so long.
     Unreachable(Duration),
+    /// It has another address, and the edge looks its name up again after so long.
+    Move(Old, Duration),
 }
 
 /// The Redis of a seed.
@@ -136,6 +143,8 @@ pub struct RedisOptions {
     pub refuses_tracking: bool,
     /// The number of times that it is cut off, at most.
     pub cuts_max: u64,
+    /// The number of times that it gets another address, at most; then it has a name.
+    pub moves_max: u64,
     /// The interval of sweeps while it tracks (`redis.sweep_interval`).
     pub sweep_interval: Duration,
     /// Answers of the application are stored (`fill`).
@@ -155,7 +164,11 @@ impl RedisOptions {
             return None;
         }
         // These have chances of their own.
-        let has_own = [RedisFault::Unreachable, RedisFault::TooOld];
+        let has_own = [
+            RedisFault::Unreachable,
+            RedisFault::Moved,
+            RedisFault::TooOld,
+        ];
         let mut own = crate::chance::random(seed, 63);
         let too_old = (own.below(8) == 0).then_some(RedisFault::TooOld);
         let faults = RedisFault::ALL.into_iter();
@@ -168,6 +181,11 @@ impl RedisOptions {
             sweep_interval: Duration::from_secs([10, 20, 30][random.below(3) as usize]),
             fills: random.below(2) == 0,
             cluster: ClusterOptions::of(seed).filter(|_| too_old.is_none()),
+            moves_max: if crate::chance::random(seed, 69).below(3) == 0 {
+                3
+            } else {
+                0
+            },
             cuts_max: if own.below(3) == 0 { 3 } else { 0 },
         })
     }
@@ -189,6 +207,16 @@ impl RedisOptions {
             .map(str::trim_end)
     }
 
+    /// The URL of a server.
+    fn url(&self, server: usize) -> String {
+        let address = address(server);
+        if self.moves_max > 0 {
+            format!("redis://{}:{}", name_of(server), address.port())
+        } else {
+            format!("redis://{address}")
+        }
+    }
+
     /// The lines of a configuration.
     pub(crate) fn lines(&self) -> String {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
@@ -198,12 +226,17 @@ impl RedisOptions {
             String::new()
         };
         let servers = match &self.cluster {
-            Some(cluster) => cluster.line(),
-            None => format!("redis.url = \"redis://{}\"\n", address(0)),
+            Some(cluster) => cluster.line(|server| self.url(server)),
+            None => format!("redis.url = \"{}\"\n", self.url(0)),
         };
         format!(
             "{servers}redis.sweep_interval = \"{}s\"\n{password}",
             self.sweep_interval.as_secs(),
         )
     }
+}
+
+/// The name of a server.
+pub(super) fn name_of(server: usize) -> String {
+    format!("redis-{server}.test")
 }

@@ -1,9 +1,11 @@
 //! The faults of a Redis, drawn before the run begins.
 
 use super::cluster_plan::befallen;
+use super::node::Old;
 use super::{Kept, RedisAct, RedisFault};
 use crate::chance::random;
 use crate::options::Options;
+use crate::step::{Ask, Has, Method, Order, Step};
 use dwell_evloop::Random;
 use std::time::Duration;
 
@@ -56,8 +58,9 @@ fn act_of(fault: RedisFault, random: &mut Random) -> Option<RedisAct> {
         | RedisFault::LateExpiry
         | RedisFault::NoMemory
         | RedisFault::TooOld
-        // This is drawn beside the others.
-        | RedisFault::Unreachable => return None,
+        // These are drawn beside the others.
+        | RedisFault::Unreachable
+        | RedisFault::Moved => return None,
     })
 }
 
@@ -77,4 +80,51 @@ pub(crate) fn redis_cuts(
         (place, pause, (server, RedisAct::Unreachable(time)))
     };
     (0..count as usize).map(cut).collect()
+}
+
+/// The steps of a run of so many by which it gets other addresses, while keys are read and written.
+pub(crate) fn redis_moves(options: &Options, steps: usize) -> Vec<(usize, Duration, Step)> {
+    let most = options.redis.as_ref().map_or(0, |it| it.moves_max);
+    let mut random = random(options.seed, 70);
+    let mut moves = Vec::new();
+    for number in 0..random.below(most + 1) as usize {
+        let place = random.below(steps as u64 + 1) as usize;
+        let pause = Duration::from_micros(random.below(50_000));
+        let late = Duration::from_millis(random.below(100));
+        let old = [Old::Serves(late), Old::Closed, Old::CutOff];
+        let old = old[random.below(4).saturating_sub(1) as usize];
+        // Often it is looked up while commands are under way.
+        let micros = [3_000, 200_000, 2_000_000][random.below(3) as usize];
+        let looked_up = match old {
+            // Replies are late, and not too late.
+            Old::Serves(_) => random.below(micros.min(200_000)),
+            Old::Closed | Old::CutOff => random.below(micros),
+        };
+        let server = befallen(options, 2 * ACTS_MAX as usize + number);
+        let act = RedisAct::Move(old, Duration::from_micros(looked_up));
+        let mut at = place..;
+        let mut add = |pause, step| moves.extend(at.next().map(|place| (place, pause, step)));
+        add(pause, Step::Redis(server, act));
+        let key = random.below(options.keys as u64) as usize;
+        let set = Order::Set {
+            length: 10,
+            seconds: 0,
+        };
+        for _ in 0..random.below(4) {
+            let client = random.below(options.clients as u64) as usize;
+            let mut moment = || Duration::from_micros(random.below(1_000));
+            add(moment(), Step::Ask(client, look_at(key)));
+            add(moment(), Step::Write(key, set));
+        }
+    }
+    moves
+}
+
+fn look_at(key: usize) -> Ask {
+    Ask::Poll {
+        key,
+        method: Method::Get,
+        has: Has::Nothing,
+        wait: Duration::ZERO,
+    }
 }

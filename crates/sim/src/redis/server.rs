@@ -1,8 +1,10 @@
 //! The Redis of a run, or its cluster, with the writers that change its keys.
 
 use super::cluster::{ClusterAct, ClusterFault, address};
-use super::node::Node;
-use super::slots::Slots;
+use super::moves::Moves;
+use super::node::{Node, Old};
+use super::options::name_of;
+use super::slots::{HEARD, Slots};
 use super::{Kept, RedisAct, RedisFault, RedisOptions};
 use crate::chance::random;
 use crate::failure::Oracle;
@@ -25,6 +27,7 @@ pub(crate) struct RedisServer {
     nodes: Vec<Node>,
     /// The slots, if it is a cluster.
     slots: Option<Slots>,
+    moves: Moves,
     /// Until then lookups may fail, and changes may be found late.
     fails_until: Duration,
     /// Until then changes that nobody was told of may be found late.
@@ -59,6 +62,7 @@ impl RedisServer {
             options: options.clone(),
             nodes,
             slots,
+            moves: Moves::default(),
             fails_until: Duration::ZERO,
             silent_until: Duration::ZERO,
             orders: VecDeque::new(),
@@ -171,6 +175,9 @@ impl RedisServer {
         if !node.is_running(now) {
             return None;
         }
+        if let RedisAct::Move(old, pause) = act {
+            return self.move_server(place, (old, pause), network);
+        }
         let (fault, lasts) = match act {
             RedisAct::Restart(kept, down, loading) => {
                 self.restart(place, kept, keys, now);
@@ -221,7 +228,7 @@ impl RedisServer {
                 self.silent_until = self.silent_until.max(found);
                 return Some(RedisFault::Swap);
             }
-            RedisAct::Evict | RedisAct::List | RedisAct::Touch => {
+            RedisAct::Evict | RedisAct::List | RedisAct::Touch | RedisAct::Move(..) => {
                 return self.befall_one(place, act, keys, now);
             }
         };
@@ -229,12 +236,57 @@ impl RedisServer {
         Some(fault)
     }
 
+    /// Has the names lead to where the servers are.
+    pub(crate) fn begin_names(&self, network: &SimNet) {
+        for (place, node) in self.nodes.iter().enumerate() {
+            network.name(&name_of(place), node.address.ip());
+        }
+    }
+
+    /// Returns true if the edge is to look the names up by then, or at all.
+    pub(crate) fn is_to_look_up(&self, by: Option<Duration>) -> bool {
+        self.moves.is_to_look_up(by)
+    }
+
+    /// The edge has looked the names up.
+    pub(crate) fn has_looked_up(&mut self, now: Duration) {
+        if self.moves.end() {
+            self.fails_until = self.fails_until.max(now + RECOVERY);
+        }
+    }
+
+    /// Gives a server another address; returns the fault, if it strikes.
+    fn move_server(
+        &mut self,
+        place: usize,
+        (old, pause): (Old, Duration),
+        network: &SimNet,
+    ) -> Option<RedisFault> {
+        let now = network.elapsed();
+        let slots = self.slots.as_ref();
+        let is_free = slots.is_none_or(|it| it.may_move(place, &self.nodes, now));
+        let node = &mut self.nodes[place];
+        if !is_free || !node.may_move(now) {
+            return None;
+        }
+        // One that moves on while it serves at the address before ends what it has there.
+        let is_clear = !node.is_beside() && self.slots.is_none();
+        let before = node.move_away(network, (old, pause));
+        self.begin_names(network);
+        if let Some(slots) = &mut self.slots {
+            slots.has_moved(place, before, &self.nodes, now);
+            self.fails_until = self.fails_until.max(now + HEARD + RECOVERY);
+        }
+        let loses = !is_clear || !matches!(old, Old::Serves(_));
+        self.moves.begin(now + pause, loses);
+        Some(RedisFault::Moved)
+    }
+
     /// Has it end, and have so much when it is back.
     fn restart(&mut self, place: usize, kept: Kept, keys: &mut [Key], now: Duration) {
         let own = self.keys_of(place, keys, now);
         let node = &mut self.nodes[place];
-        node.process.close_all();
-        node.place = None;
+        node.go_down();
         match kept {
             Kept::Nothing => {
                 if self.slots.is_some() {
@@ -304,7 +356,10 @@ impl RedisServer {
         let expiries = self.expiries.iter().map(|(at, ..)| *at);
         let nodes = self.nodes.iter().flat_map(Node::moments);
         let slots = self.slots.iter().flat_map(Slots::moments);
-        let moments = expiries.chain(nodes).chain(slots);
+        let moments = expiries
+            .chain(nodes)
+            .chain(slots)
+            .chain(self.moves.moment());
         moments.filter(|at| *at > now).min()
     }
 
@@ -335,6 +390,9 @@ impl RedisServer {
             if slots.is_hindered() {
                 self.fails_until = self.fails_until.max(now + RECOVERY);
             }
+        }
+        if self.moves.is_hindered() {
+            self.fails_until = self.fails_until.max(now + RECOVERY);
         }
         self.follow(keys, now);
         for node in &self.nodes {

@@ -5,6 +5,7 @@ use super::node::Node;
 use crate::keys::Key;
 use dwell_evloop::Random;
 use dwell_testkit::sim::RedisSlots;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 pub(super) struct Slots {
@@ -42,7 +43,7 @@ struct Takeover {
 }
 
 /// The longest time after which a server hears of what others have agreed on.
-const HEARD: Duration = Duration::from_secs(1);
+pub(super) const HEARD: Duration = Duration::from_secs(1);
 
 impl Slots {
     /// The slots of these servers, which know of them.
@@ -186,8 +187,7 @@ impl Slots {
             ClusterAct::Failover(lost, [first, second]) => {
                 let to = self.replica(nodes, now)?;
                 let node = &mut nodes[from];
-                node.process.close_all();
-                node.place = None;
+                node.go_down();
                 node.back_at = now + first + second;
                 self.takeovers.push(Takeover {
                     from,
@@ -223,6 +223,23 @@ impl Slots {
         self.tell(&[from, to], nodes, now);
         // Its keys have moved, or are lost.
         (nodes[from].process).drop_foreign(self.options.tells_of_lost);
+    }
+
+    /// Returns true if a server may get another address.
+    pub(super) fn may_move(&self, place: usize, nodes: &[Node], now: Duration) -> bool {
+        self.is_free(place, nodes, now)
+    }
+
+    /// A server has another address than before; the others hear of that some time later.
+    pub(super) fn has_moved(
+        &mut self,
+        place: usize,
+        before: SocketAddr,
+        nodes: &[Node],
+        now: Duration,
+    ) {
+        (self.owners).give_all(before, Some(nodes[place].address));
+        self.tell(&[place], nodes, now);
     }
 
     /// Tells servers which one has which slot: these at once, the others some time later.

@@ -8,14 +8,17 @@ use crate::keys::Broken;
 use crate::memcached::MemcachedAct;
 use crate::outward::{Behind, WrongCertificate};
 use crate::redis::{ClusterAct, RedisAct};
-use crate::reload;
+use crate::reload::{self, Reload};
 use crate::upgrade::{Upgrade, UpgradeFault, UpgradeStep};
 use dwell_edge::process::UpgradeNews;
 use dwell_evloop::sim::SimStream;
+use std::time::Duration;
 
 impl World {
     /// Begins an upgrade, where one may begin.
     pub(super) fn begin_upgrade(&mut self, upgrade: Upgrade) {
+        // Both processes have to know where servers are.
+        self.look_up(None);
         let config = reload::config(&self.options, self.at, upgrade.changes, None);
         if self.edge.begin_upgrade(config) {
             self.await_frame(upgrade);
@@ -74,6 +77,7 @@ impl World {
         match news {
             UpgradeNews::HandsOver => {
                 self.counts.reach("upgrade");
+                self.hindrances.changes = upgrade.changes;
                 self.hindrances.upgrades.hand_over(upgrade, now);
             }
             UpgradeNews::GivenUp => self.counts.reach("upgrade given up"),
@@ -109,6 +113,7 @@ impl World {
     /// Starts a process after all have gone.
     fn start_anew(&mut self) {
         self.counts.reach("start after all have gone");
+        self.hindrances.changes = Reload::default();
         self.edge = start(&self.options, self.at);
     }
 
@@ -140,8 +145,20 @@ impl World {
         }
     }
 
+    /// Has the process look the names of servers up, if it is to do so by then, or at all.
+    pub(super) fn look_up(&mut self, by: Option<Duration>) {
+        if self.servers.is_to_look_up(by) {
+            self.reload(self.hindrances.changes);
+        }
+    }
+
     /// Something befalls the Redis, or a server of its cluster.
     pub(super) fn befall_redis(&mut self, server: usize, act: RedisAct) {
+        // The process before would not look the name up again.
+        let is_one = !self.edge.is_upgrading() && !self.edge.has_predecessor();
+        if matches!(act, RedisAct::Move(..)) && !is_one {
+            return;
+        }
         let (keys, network) = (&mut self.keys, &self.network);
         if let Some(name) = self.servers.befall_redis((server, act), keys, network) {
             self.counts.strike(name);

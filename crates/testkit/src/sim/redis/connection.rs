@@ -14,7 +14,7 @@ pub(super) struct Connection {
     /// Pushes for what it changes itself, which follow its reply.
     behind: Vec<u8>,
     /// Nothing leaves before.
-    torn_until: Duration,
+    held_until: Duration,
     pub(super) is_authenticated: bool,
     pub(super) is_tracking: bool,
     /// Its next command may be for a slot that is about to come (`ASKING`).
@@ -28,7 +28,7 @@ impl Connection {
             input: Vec::new(),
             output: Vec::new(),
             behind: Vec::new(),
-            torn_until: Duration::ZERO,
+            held_until: Duration::ZERO,
             is_authenticated,
             is_tracking: false,
             is_asking: false,
@@ -66,16 +66,22 @@ impl Connection {
     /// Writes what there is, as far as it is taken.
     pub(super) fn flush(&mut self, chance: &mut Chance) {
         let now = self.stream.elapsed();
-        if now < self.torn_until || self.output.is_empty() {
+        if now < self.held_until || self.output.is_empty() {
             return;
         }
         let (length, rest_after) = chance.tear(self.output.len());
         let taken = self.stream.write(&self.output[..length]).unwrap_or(0);
         self.output.drain(..taken);
         if let Some(time) = rest_after {
-            self.torn_until = now + time;
-            self.stream.serve_after(time);
+            self.hold_until(now + time);
         }
+    }
+
+    /// Nothing leaves before this time.
+    pub(super) fn hold_until(&mut self, time: Duration) {
+        let now = self.stream.elapsed();
+        self.held_until = self.held_until.max(time);
+        self.stream.serve_after(time.saturating_sub(now));
     }
 }
 

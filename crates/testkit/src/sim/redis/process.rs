@@ -91,6 +91,21 @@ impl RedisProcess {
         }
     }
 
+    /// Has another address from now on, by which those of its cluster know it, too.
+    pub fn move_to(&self, address: SocketAddr) {
+        if let Some(member) = &mut self.0.borrow_mut().member {
+            member.address = address;
+        }
+    }
+
+    /// Has what the connections that it has now are sent leave at this time, and not before, as on
+    /// a way that has become slow.
+    pub fn hold_replies_until(&self, time: Duration) {
+        let mut model = self.0.borrow_mut();
+        let connections = model.connections.values_mut();
+        connections.for_each(|connection| connection.hold_until(time));
+    }
+
     /// Begins to move a slot to another server (`CLUSTER SETSLOT` with `MIGRATING` and
     /// `IMPORTING`), or ends that.
     pub fn move_slot(&self, slot: u16, to: &Self, is_begun: bool) {
