@@ -553,6 +553,8 @@ impl Http {
     }
 
     fn forget(&mut self, context: &mut Context, token: Token) -> Option<Connection> {
+        // Another connection may have the place.
+        self.connections.get(token)?;
         fan_out::send_before(self, context, token);
         drop(self.take_session(context, token));
         context.disarm(token);

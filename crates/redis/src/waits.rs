@@ -445,7 +445,13 @@ impl Waits {
                 shared.waited.refused(key, by == Reader::Waits);
                 if let Some(refusals) = shared.waited.put_off(key) {
                     let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
-                    context.arm(key, delay.min(REFUSED_KEY_MAX));
+                    let delay = delay.min(REFUSED_KEY_MAX);
+                    if by == Reader::Waits {
+                        context.arm(key, delay);
+                    } else {
+                        // Requests come as often as they like, and put off no read of the waits.
+                        context.arm_sooner(key, delay);
+                    }
                 }
                 return;
             }

@@ -157,7 +157,8 @@ metrics! {
     connections_refused: CounterSet<ConnectionRefusal> =
         "Client connections closed at once by the limit that was reached";
     "dwell_listener_connections_open": By<Listener, Gauge> =
-        "Client connections open now that speak HTTP, by the address of the listener"
+        "Client connections open now that speak HTTP, by the address of the listener that has \
+        accepted them; those of the process before an upgrade are not among them"
         => |of| of.metrics.by_listener(|cells| &cells.open);
     "dwell_listener_connections": By<Listener, Counter> =
         "Client connections accepted by the address of the listener"

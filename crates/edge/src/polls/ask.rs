@@ -9,7 +9,7 @@ use dwell_engine::Request;
 use dwell_proto::http1::{BodyFraming, RequestHead, list_tokens};
 use dwell_proto::sse;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The question a poll puts to the value of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -288,6 +288,13 @@ impl Ask {
     /// Longest time that it is held.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_millis(u64::from(self.wait_ms))
+    }
+
+    /// The rest of that time at `now`, if the request has `arrived` before: access to it may have
+    /// been asked for meanwhile.
+    pub(super) fn rest_of_wait(&self, arrived: Instant, now: Instant) -> Duration {
+        self.wait()
+            .saturating_sub(now.saturating_duration_since(arrived))
     }
 }
 

@@ -125,8 +125,9 @@ impl Holding<'_> {
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
         poll.waits_from_now(key);
-        let waited = context.now().saturating_duration_since(poll.arrived);
-        let timeout = self.spread.beyond(poll.ask.wait().saturating_sub(waited));
+        let timeout = self
+            .spread
+            .beyond(poll.ask.rest_of_wait(poll.arrived, context.now()));
         match self.waiters.insert(poll) {
             Ok(token) => exchange.hold(context, token.to_bits(), timeout),
             // There is room, as was made sure of before the key was entered.

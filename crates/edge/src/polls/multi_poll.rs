@@ -121,7 +121,10 @@ impl MultiPolls<'_> {
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let (wait, waits) = (poll.ask.wait(), poll.waits());
+        let (rest, waits) = (
+            poll.ask.rest_of_wait(poll.arrived, context.now()),
+            poll.waits(),
+        );
         let reason = self.waiters.no_records(names.len()).filter(|_| waits);
         if let Some(reason) = reason {
             return self.spread.refused(context, to, reason);
@@ -147,7 +150,7 @@ impl MultiPolls<'_> {
         if let Some(poll) = self.waiters.multi_poll_mut(token) {
             poll.begin_wait();
         }
-        let timeout = self.spread.beyond(wait);
+        let timeout = self.spread.beyond(rest);
         to.hold(context, token.to_bits(), timeout)
     }
 
@@ -288,8 +291,11 @@ impl MultiPolls<'_> {
         };
         if reason.is_none() && poll.waits() {
             poll.begin_wait();
-            let (exchange, wait) = (poll.exchange, poll.ask.wait());
-            let timeout = self.spread.beyond(wait);
+            let (exchange, rest) = (
+                poll.exchange,
+                poll.ask.rest_of_wait(poll.arrived, context.now()),
+            );
+            let timeout = self.spread.beyond(rest);
             held::hold(http, context, exchange, token.to_bits(), timeout);
             return;
         }

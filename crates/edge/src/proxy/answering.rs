@@ -201,22 +201,22 @@ impl Proxy {
         let Some(record) = self.records.get_mut(id) else {
             return;
         };
-        let ProxiedRequest {
-            client, response, ..
-        } = record;
-        let exchange = client.exchange;
-        if response.has_begun() {
+        let exchange = record.client.exchange;
+        if record.response.has_begun() {
             // The client must not take a truncated response for a complete one.
             http.abort(context, exchange);
         } else {
             let (status, reason) = (error.status(), format!("upstream: {error}"));
-            response.begin(status);
-            client.count(context, &self.log, status);
+            record.response.begin(status);
             let refusal = ErrorResponse::new(status, &reason, self.retry_after(context, status));
             let fields = refusal.fields();
-            http.with_reply(context, exchange, |reply| {
+            let sent = http.with_reply(context, exchange, |reply| {
                 reply.send(&refusal.response(&fields));
             });
+            let record = self.records.get(id).filter(|_| sent.is_some());
+            if let Some(record) = record {
+                record.client.count(context, &self.log, status);
+            }
         }
         self.metrics().upstream_requests.increment(outcome);
         self.end(context, id);
@@ -235,10 +235,12 @@ impl Proxy {
             return;
         };
         record.response.begin(head.status);
-        let exchange = record.client.exchange;
-        record.client.count(context, &self.log, head.status);
+        let detached = http.detach(context, record.client.exchange);
+        if detached.is_some() {
+            record.client.count(context, &self.log, head.status);
+        }
         self.end(context, id);
-        let Some(client) = http.detach(context, exchange) else {
+        let Some(client) = detached else {
             return;
         };
         self.count_answer(head.status);
