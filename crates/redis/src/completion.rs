@@ -26,6 +26,15 @@ pub enum Outcome<'a> {
     Failed(Failure),
 }
 
+impl Outcome<'_> {
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Failed(failure) => Some(*failure),
+            _ => None,
+        }
+    }
+}
+
 /// Reasons why a server gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -19,6 +19,7 @@ mod inspect;
 mod left;
 mod link;
 mod metrics;
+mod names;
 mod options;
 mod pace;
 mod part;

@@ -26,6 +26,16 @@ pub enum Endpoint {
     Cluster(Vec<SocketAddr>),
 }
 
+impl Endpoint {
+    /// The address of a server that is reached by one.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,8 @@ use crate::cluster::{Repeat, slot_of};
 use crate::connection::{Flight, Operation};
 use crate::greeting::Purpose;
 use crate::left::Left;
-use crate::link::{Attempts, Link, LinkEvent};
+use crate::link::{Link, LinkEvent};
+use crate::names::Tried;
 use crate::part::Part;
 use crate::reads::{send_read, send_rereads};
 use crate::shared::Shared;
@@ -32,20 +33,6 @@ pub(crate) struct Server {
     pub(crate) waits: Waits,
     /// Operations that fail with the next flush. Those without a failure had no connection.
     failed: Vec<(u64, Option<Failure>)>,
-}
-
-/// The attempts to connect to a place that was left.
-#[derive(Debug)]
-pub(crate) struct Tried {
-    pub(crate) plain: Attempts,
-    tracked: Attempts,
-}
-
-impl Tried {
-    /// The time before which the place is not tried again.
-    pub(crate) fn next_at(&self) -> Option<Instant> {
-        self.plain.next_at
-    }
 }
 
 impl Server {
@@ -157,11 +144,7 @@ impl Server {
     ) -> Tried {
         let (waits, failed) = (&mut self.waits, &mut self.failed);
         let mut sink = |_: &mut Context, completion: Completion<'_>| {
-            let failure = match completion.outcome {
-                Outcome::Failed(failure) => Some(failure),
-                _ => None,
-            };
-            failed.push((completion.tag, failure));
+            failed.push((completion.tag, completion.outcome.failure()));
         };
         if let Some(left) = self.left.take() {
             left.end(context, options, shared, &mut sink);
@@ -190,16 +173,13 @@ impl Server {
             [Part::Plain, Part::Other].map(|part| part.token(self.kind, self.index).index());
         let index = turns[usize::from(self.plain.index() == turns[0])];
         let place = (endpoint.clone(), index);
-        let of_plain = self.plain.take_attempts(options);
+        let before = Tried::new(self.plain.take_attempts(options), of_tracked);
         let link = self.plain.leave_for(context, place, options);
         if let Some(cluster) = &mut shared.cluster {
             cluster.failed(self.index, "the server has another address");
             cluster.left(self.index);
         }
-        let address = self.address().and(match endpoint {
-            Endpoint::Tcp(address) => Some(address),
-            _ => None,
-        });
+        let address = self.address().and(endpoint.address());
         let there = Waits::new(self.index, address, options);
         let mut waits = std::mem::replace(&mut self.waits, there);
         let unread = &mut self.waits.unread;
@@ -211,15 +191,11 @@ impl Server {
         });
         shared.waited.all(self.index, HoldEvent::Lost);
         self.endpoint = endpoint;
-        if let Some(Tried { plain, tracked }) = tried {
-            self.plain.resume(context, plain);
-            self.tracked.resume(context, tracked);
+        if let Some(tried) = tried {
+            tried.resume(context, &mut self.plain, &mut self.tracked);
         }
         self.plain.ensure(context, options);
-        Tried {
-            plain: of_plain,
-            tracked: of_tracked,
-        }
+        before
     }
 
     /// Asks other Sentinels from the next connection on.

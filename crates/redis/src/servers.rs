@@ -4,8 +4,9 @@ use crate::cluster::{
     Candidates, Cluster, Redirected, Redirections, Repeat, Step, Topology, slot_of,
 };
 use crate::connection::{Flight, Operation};
+use crate::names::Names;
 use crate::part::Part;
-use crate::server::{Server, Tried};
+use crate::server::Server;
 use crate::shared::Shared;
 use crate::swap::SwapOption;
 use crate::waited::{HoldEvent, WaitedKeys};
@@ -14,7 +15,6 @@ use crate::{
     RedisMetrics, ResyncReason, Status, TopologyRead, Tracking,
 };
 use dwell_evloop::{Context, HandshakeCounts, Readiness, Token};
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,10 +36,8 @@ pub(crate) struct Servers {
     all: Vec<Server>,
     /// The first ones are those of the endpoint.
     seeds: usize,
-    /// The addresses of those, if they are of a cluster.
-    named: Vec<SocketAddr>,
-    /// The attempts at those of them that were left for others.
-    tried: HashMap<SocketAddr, Tried>,
+    /// The names of those, if they are of a cluster.
+    names: Names,
     shared: Shared,
     options: ClientOptions,
     kinds: Kinds,
@@ -64,10 +62,7 @@ impl Servers {
             told: None,
             is_confirmed: false,
         };
-        let named = match &endpoint {
-            Endpoint::Cluster(seeds) => seeds.clone(),
-            _ => Vec::new(),
-        };
+        let names = Names::of(&endpoint);
         let servers = match endpoint {
             Endpoint::Cluster(seeds) if !seeds.is_empty() => {
                 shared.cluster = Some(Cluster::new(options.topology_interval));
@@ -79,14 +74,12 @@ impl Servers {
             }
             endpoint => vec![Server::new((0, kinds.connection), endpoint, None, &options)],
         };
-        servers
-            .iter()
-            .skip(1)
-            .for_each(|_| shared.waited.add_server());
+        for _ in 1..servers.len() {
+            shared.waited.add_server();
+        }
         Self {
             seeds: servers.len(),
-            named,
-            tried: HashMap::new(),
+            names,
             all: servers,
             shared,
             options,
@@ -107,9 +100,7 @@ impl Servers {
     pub(crate) fn move_to(&mut self, context: &mut Context, endpoint: &Endpoint) {
         match endpoint {
             Endpoint::Cluster(named) => {
-                if !named.is_empty() && *named != self.named {
-                    self.named.clone_from(named);
-                    self.tried.retain(|address, _| named.contains(address));
+                if self.names.lead_to(named) {
                     self.follow_names(context);
                     self.shared.want_topology();
                 }
@@ -131,7 +122,7 @@ impl Servers {
     fn follow_names(&mut self, context: &mut Context) {
         for index in 0..self.seeds {
             let server = &self.all[index];
-            let is_named = server.address().is_some_and(|it| self.named.contains(&it));
+            let is_named = server.address().is_some_and(|it| self.names.has(it));
             let has_failed = !server.plain.is_connected() && server.plain.last_failure().is_some();
             let primaries = self.shared.cluster.as_ref().map(Cluster::primaries);
             let primaries = primaries.unwrap_or_default();
@@ -140,31 +131,23 @@ impl Servers {
             if is_named && !has_failed || is_primary && is_told() {
                 continue;
             }
-            let Some(address) = self.next_name(context.now()) else {
+            let Some(address) = self.names.next(&self.used(), context.now()) else {
                 continue;
             };
-            let place = (Endpoint::Tcp(address), self.tried.remove(&address));
+            let place = (Endpoint::Tcp(address), self.names.take(address));
             let (options, shared) = (&self.options, &mut self.shared);
             let before = self.all[index].address();
             let tried = self.all[index].move_to(context, place, options, shared);
-            if let Some(before) = before.filter(|it| self.named.contains(it)) {
-                self.tried.insert(before, tried);
-            }
+            self.names.leave(before, tried);
         }
     }
 
-    /// The address of the names that may be tried now, and at which no server is: one that was not
-    /// tried yet, or the one that has waited longest.
-    fn next_name(&self, now: Instant) -> Option<SocketAddr> {
+    /// The addresses at which a server is.
+    fn used(&self) -> Vec<SocketAddr> {
         // A server that is one no more is asked for nothing, unless it is one of the first.
         let is_used = |(index, it): &(usize, &Server)| *index < self.seeds || !it.is_retired();
         let used = self.all.iter().enumerate().filter(is_used);
-        let used: Vec<_> = used.filter_map(|(_, server)| server.address()).collect();
-        let next_at = |it: &SocketAddr| self.tried.get(it).and_then(Tried::next_at);
-        let names = self.named.iter().copied();
-        names
-            .filter(|it| !used.contains(it) && next_at(it).is_none_or(|at| at <= now))
-            .min_by_key(next_at)
+        used.filter_map(|(_, server)| server.address()).collect()
     }
 
     /// The server that is asked for a key. Any one knows which one has it.
@@ -733,7 +716,7 @@ mod tests {
         };
         assert_eq!(next(&mut servers), names[1]);
         assert_eq!(next(&mut servers), names[1], "it is not time for the other");
-        servers.tried.get_mut(&names[0]).unwrap().plain.next_at = None;
+        servers.names.forget_time(names[0]);
         assert_eq!(next(&mut servers), names[0]);
         assert_eq!(next(&mut servers), names[0]);
         let attempts = servers.all[0].plain.take_attempts(&servers.options);

@@ -14,7 +14,7 @@ use crate::ids::KeyId;
 use crate::responder::{HeldRequest, RequestLine};
 use bytes::Bytes;
 use dwell_engine::ExchangeId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of values beyond which an answer leaves the rest to the next one.
 const BYTES_AT_ONCE: usize = 256 * 1024;
@@ -149,10 +149,12 @@ impl MultiPoll {
         is_news
     }
 
-    /// Has it wait for a change; the application is not asked any more.
-    pub(super) fn begin_wait(&mut self) {
+    /// Has it wait for a change; the application is not asked any more. Returns the rest of the
+    /// time that it may be held.
+    pub(super) fn begin_wait(&mut self, now: Instant) -> Duration {
         self.is_held = true;
         self.unasked = None;
+        self.ask.rest_of_wait(self.arrived, now)
     }
 
     /// Tells whether it waits neither for a change nor for an answer: it is answered when the turn

@@ -121,10 +121,7 @@ impl MultiPolls<'_> {
         names: &[Box<[u8]>],
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        let (rest, waits) = (
-            poll.ask.rest_of_wait(poll.arrived, context.now()),
-            poll.waits(),
-        );
+        let waits = poll.waits();
         let reason = self.waiters.no_records(names.len()).filter(|_| waits);
         if let Some(reason) = reason {
             return self.spread.refused(context, to, reason);
@@ -147,10 +144,9 @@ impl MultiPolls<'_> {
         {
             return self.answer_now(context, &poll, to);
         }
-        if let Some(poll) = self.waiters.multi_poll_mut(token) {
-            poll.begin_wait();
-        }
-        let timeout = self.spread.beyond(rest);
+        let poll = self.waiters.multi_poll_mut(token);
+        let rest = poll.map(|poll| poll.begin_wait(context.now()));
+        let timeout = self.spread.beyond(rest.unwrap_or_default());
         to.hold(context, token.to_bits(), timeout)
     }
 
@@ -290,13 +286,8 @@ impl MultiPolls<'_> {
             no_waits.map(|reason| (PollOutcome::Refused, reason))
         };
         if reason.is_none() && poll.waits() {
-            poll.begin_wait();
-            let (exchange, rest) = (
-                poll.exchange,
-                poll.ask.rest_of_wait(poll.arrived, context.now()),
-            );
-            let timeout = self.spread.beyond(rest);
-            held::hold(http, context, exchange, token.to_bits(), timeout);
+            let timeout = self.spread.beyond(poll.begin_wait(context.now()));
+            held::hold(http, context, poll.exchange, token.to_bits(), timeout);
             return;
         }
         let Some(poll) = self.waiters.remove_multi_poll(token) else {
