@@ -1,8 +1,9 @@
 """Adds a program to a wheel: pip installs it beside the interpreter.
 
-usage: wheel.py WHEEL TREE LICENCES FOLDER
+usage: wheel.py WHEEL TREE LICENCES SBOM FOLDER
 
-TREE has the program and the licences of what is in it, LICENCES is the file of those of the package.
+TREE has the program and the licences of what is in it, LICENCES is the file of those of the package,
+and SBOM the list of what is in the package.
 """
 
 import base64
@@ -17,7 +18,7 @@ import zipfile
 
 
 def main():
-    wheel, tree, licences, folder = map(pathlib.Path, sys.argv[1:])
+    wheel, tree, licences, sbom, folder = map(pathlib.Path, sys.argv[1:])
     name = "-".join(wheel.name.split("-")[:2])
     when = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
     record = f"{name}.dist-info/RECORD"
@@ -33,6 +34,10 @@ def main():
     for path, added in ((licences, licences.name), (of_program, f"{licences.name}-program")):
         data = path.read_bytes(), 0o100644 << 16
         files[f"{name}.dist-info/licenses/{added}"] = data
+    # That of maturin names the folder of the build.
+    listed = f"{name}.dist-info/sboms/dwell-python.cyclonedx.json"
+    assert listed in files, wheel
+    files[listed] = sbom.read_bytes(), 0o100644 << 16
     rows = io.StringIO()
     lines = csv.writer(rows, lineterminator="\n")
     for path, (data, _) in sorted(files.items()):
