@@ -147,6 +147,34 @@ impl Http {
     /// be [counted](Self::open_of).
     ///
     /// Shape: a label stands for any number of listeners; 255 stands for none.
+    ///
+    /// ```
+    /// use dwell_engine::{Http, Kinds, Limits};
+    /// use dwell_evloop::{EventLoop, ListenOptions, Token, bind_group};
+    ///
+    /// const CLIENTS: u8 = 0;
+    /// const ADMIN: u8 = 1;
+    ///
+    /// /// Counts the connections of each of two listeners from now on.
+    /// fn label_both(http: &mut Http, [clients, admin]: [Token; 2]) {
+    ///     http.label(clients, CLIENTS);
+    ///     http.label(admin, ADMIN);
+    /// }
+    /// #
+    /// # let mut event_loop = EventLoop::<()>::new()?;
+    /// # let mut http = Http::new(Kinds { listener: 0, connection: 1 }, Limits::default());
+    /// # let mut listen = || {
+    /// #     let any = ([127, 0, 0, 1], 0).into();
+    /// #     let listener = bind_group(any, 1, ListenOptions::default())?.remove(0);
+    /// #     http.listen_as(event_loop.context(), listener)
+    /// # };
+    /// # let both = [listen()?, listen()?];
+    /// # label_both(&mut http, both);
+    ///
+    /// // Nobody has connected yet.
+    /// assert_eq!([CLIENTS, ADMIN].map(|label| http.open_of(label)), [0, 0]);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn label(&mut self, listener: Token, label: u8) {
         let counts = self.beside.open.get_or_insert_default();
         counts.label(listener, label);
