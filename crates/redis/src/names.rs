@@ -27,7 +27,7 @@ impl Names {
         }
     }
 
-    /// Has the names lead to these addresses; false if there are none, or if they already do.
+    /// Has the names lead to these addresses; false if the list is empty, or if they already do.
     pub(crate) fn lead_to(&mut self, named: &[SocketAddr]) -> bool {
         if named.is_empty() || named == self.named {
             return false;
