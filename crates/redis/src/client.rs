@@ -24,8 +24,8 @@ use std::time::Duration;
 /// * A lost connection fails its operations. Then every key that is waited for is read again, a
 ///   bounded number at a time. A silent connection is probed, so that a server that has stopped is
 ///   noticed before it is asked.
-/// * A key whose value has a lifetime is read again when that is over: a server tells of an expiry
-///   only when it drops the key.
+/// * A key whose value has a lifetime is read again when that is over: a server reports an
+///   expiry only when it drops the key.
 /// * A server that does not track for this client (it is old, or its ACL forbids it) is asked again
 ///   after 30 s; until then [`Status::tracking`] says [`Tracking::Refused`], and the caller sweeps.
 ///
@@ -146,8 +146,8 @@ impl Client {
     /// another connection asks by [`get`](Self::get).
     ///
     /// Shape: values of keys that are waited for, at most
-    /// [`kept_bytes_max`](ClientOptions::kept_bytes_max) together. None of them is older than a
-    /// write of this client that has completed, or outlives the connection on which it was read.
+    /// [`kept_bytes_max`](ClientOptions::kept_bytes_max) together. A value is not older than a
+    /// write of this client that has completed, and ends with the connection on which it was read.
     pub fn kept(&self, key: &[u8]) -> Option<Outcome<'_>> {
         self.servers.kept(key)
     }
@@ -292,7 +292,7 @@ impl Client {
     }
 
     /// The servers that are known: of a cluster the primaries, or those of the endpoint until they
-    /// have named them. Of another endpoint it is one.
+    /// have named them. Another endpoint has one server.
     pub fn servers(&self) -> impl Iterator<Item = Known<'_>> {
         self.servers.known()
     }

@@ -53,7 +53,7 @@ pub enum Failure {
     Closed,
     /// The reply is malformed, or not one to the command.
     Protocol,
-    /// The server replied with an error that is none of the following.
+    /// The server replied with another error than the following.
     ErrorReply,
     /// The server can do it only later: it loads its data, runs a script, or lacks its replicas.
     NotReady,

@@ -1,6 +1,6 @@
 //! One pipelined connection: the commands in progress, and the deadline of their replies.
 
-mod overdue;
+mod pipeline;
 
 use crate::Failure;
 use crate::cluster::Repeat;
@@ -9,7 +9,7 @@ use crate::swap::SwapOption;
 use crate::table::TableQuestion;
 use dwell_evloop::{Handshakes, Peer, Readiness, Stream, Token};
 use dwell_proto::resp::{Decoded, Decoder, Items, Limits, Message, Value};
-use std::collections::VecDeque;
+use pipeline::Pipeline;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -191,16 +191,6 @@ pub(crate) enum Received<'b> {
     Push(Items<'b>),
 }
 
-/// A command, and what is known of its reply.
-#[derive(Debug)]
-struct Owed {
-    flight: Flight,
-    deadline: Instant,
-    /// Bytes of commands up to its end. An error alone can be its reply before the socket has taken
-    /// them.
-    end: u64,
-}
-
 /// A connection that is being made or is up, with the commands that it owes a reply to.
 ///
 /// There is one deadline: of the greeting, then of the command that has waited longest. It moves
@@ -211,22 +201,12 @@ pub(crate) struct Connection {
     is_established: bool,
     greeting: Option<Step>,
     greeting_deadline: Instant,
-    in_flight: VecDeque<Owed>,
-    /// Bytes of commands that the stream was given so far.
-    given: u64,
-    /// Bytes of those that have their replies.
-    replied: u64,
-    /// No operation that was begun on another connection ends earlier.
-    first_end: Option<Instant>,
+    commands: Pipeline,
     decoder: Decoder,
     /// The largest value that a key may have.
     value_bytes_max: usize,
     /// The beginning of a message whose end has not come yet.
     tail: Vec<u8>,
-    /// Commands that were not given to the socket.
-    unsent: Vec<u8>,
-    /// Bytes of commands that are kept until their replies.
-    kept_bytes: usize,
 }
 
 impl Connection {
@@ -247,15 +227,10 @@ impl Connection {
             is_established: false,
             greeting: Some(first),
             greeting_deadline: deadline,
-            in_flight: VecDeque::new(),
-            given: 0,
-            replied: 0,
-            first_end: None,
+            commands: Pipeline::default(),
             decoder: Decoder::new(limits),
             value_bytes_max,
             tail: Vec::new(),
-            unsent: Vec::new(),
-            kept_bytes: 0,
         }
     }
 
@@ -268,12 +243,7 @@ impl Connection {
         deadline: Instant,
     ) -> Self {
         Self {
-            in_flight: self.in_flight,
-            given: self.given,
-            replied: self.replied,
-            first_end: self.first_end,
-            unsent: self.unsent,
-            kept_bytes: self.kept_bytes,
+            commands: self.commands,
             ..Self::new(stream, first, value_bytes_max, deadline)
         }
     }
@@ -293,11 +263,9 @@ impl Connection {
     /// Returns the instant at which the connection fails, or an operation before that; `None` while
     /// nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let oldest = self.in_flight.front().map(|owed| owed.deadline);
         // A command may wait behind a greeting that has more time than it has.
         let greeting = (!self.is_greeted()).then_some(self.greeting_deadline);
-        let ends = [oldest, greeting, self.first_end];
-        ends.into_iter().flatten().min()
+        self.commands.deadline().into_iter().chain(greeting).min()
     }
 
     pub(crate) fn greeting_deadline(&self) -> Instant {
@@ -306,40 +274,38 @@ impl Connection {
 
     /// Has the replies that no operation waits for change nothing.
     pub(crate) fn forget_own(&mut self) {
-        for owed in &mut self.in_flight {
-            if owed.flight.tag().is_none() {
-                owed.flight = Flight::Ended;
-            }
-        }
+        self.commands.forget_own();
     }
 
     /// Takes the operations of reads of keys that are waited for; their replies change nothing.
     pub(crate) fn take_reads(&mut self, reads: &mut Vec<(Arc<[u8]>, Operation)>) {
-        for owed in &mut self.in_flight {
-            let (deadline, flight) = (owed.end_of_time(), &mut owed.flight);
-            if let Flight::Get {
-                tag,
-                again: Some(name),
-                ..
-            } = flight
-            {
-                let (tag, name) = (*tag, (**name).into());
-                self.kept_bytes -= flight.kept_bytes();
-                flight.end();
-                reads.push((name, Operation { tag, deadline }));
-            }
+        self.commands.take_reads(reads);
+    }
+
+    /// Takes the commands whose time is over while the connection is not greeted, and nothing was
+    /// sent. The connection has a deadline of its own.
+    pub(crate) fn take_unsent(&mut self, now: Instant) -> Vec<Flight> {
+        if self.is_greeted() {
+            return Vec::new();
         }
+        self.commands.take_unsent(now)
+    }
+
+    /// Ends the operations whose time is over while the server still has some, as they were begun
+    /// on another connection; returns their tags.
+    pub(crate) fn end_overdue(&mut self, now: Instant) -> Vec<u64> {
+        self.commands.end_overdue(now)
     }
 
     /// Commands without a reply.
     pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.commands.len()
     }
 
     /// Bytes that the socket has not taken, or that are kept until a reply.
     pub(crate) fn request_bytes(&self) -> usize {
-        let unsent = self.unsent.len() + self.peer.stream.queued_bytes();
-        unsent.max(self.kept_bytes)
+        let unsent = self.commands.unsent().len() + self.peer.stream.queued_bytes();
+        unsent.max(self.commands.kept_bytes())
     }
 
     /// Checks the attempt to connect, and goes on with its handshake; returns true if it has just
@@ -383,19 +349,11 @@ impl Connection {
     /// Adds a command that `encode` writes.
     pub(crate) fn push(
         &mut self,
-        mut flight: Flight,
+        flight: Flight,
         deadline: Instant,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        self.kept_bytes += flight.kept_bytes();
-        let end = flight.operation_deadline().filter(|end| *end < deadline);
-        self.first_end = self.first_end.into_iter().chain(end).min();
-        encode(&mut self.unsent);
-        self.in_flight.push_back(Owed {
-            flight,
-            deadline,
-            end: self.given + self.unsent.len() as u64,
-        });
+        self.commands.push(flight, deadline, encode);
     }
 
     /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end go out
@@ -422,13 +380,11 @@ impl Connection {
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
     pub(crate) fn send(&mut self) -> Result<(), Failure> {
-        if !self.is_greeted() || self.unsent.is_empty() {
+        if !self.is_greeted() || self.commands.unsent().is_empty() {
             return Ok(());
         }
-        let written = self.peer.stream.write(&self.unsent);
-        self.given += self.unsent.len() as u64;
-        self.unsent.clear();
-        self.unsent.shrink_to(WIRE_KEEP_BYTES_MAX);
+        let written = self.peer.stream.write(self.commands.unsent());
+        self.commands.given();
         written.map_err(|_| Failure::Closed)
     }
 
@@ -517,19 +473,7 @@ impl Connection {
         // What waits in the stream is the end of all that it was given.
         let unwritten = self.peer.stream.unsealed_bytes() as u64;
         let is_error = matches!(message, Message::Value(Value::Error(_)));
-        // A server may refuse a command by its beginning.
-        let is_begun = self.replied + unwritten < self.given;
-        let can_reply = |owed: &Owed| owed.end + unwritten <= self.given || is_error && is_begun;
-        if !self.in_flight.front().is_some_and(can_reply) {
-            return Err(Failure::Protocol);
-        }
-        let owed = self.in_flight.pop_front().ok_or(Failure::Protocol)?;
-        self.replied = owed.end;
-        let mut flight = owed.flight;
-        self.kept_bytes -= flight.kept_bytes();
-        if self.in_flight.is_empty() {
-            self.first_end = None;
-        }
+        let flight = self.commands.reply(unwritten, is_error)?;
         let message = match message {
             Message::Value(Value::BulkString(value))
                 if value.len() > self.value_bytes_max && !flight.is_own() =>
@@ -544,7 +488,7 @@ impl Connection {
 
     /// Ends the connection; gives back every command without a reply, oldest first.
     pub(crate) fn into_unanswered(self) -> impl Iterator<Item = Flight> {
-        self.in_flight.into_iter().map(|owed| owed.flight)
+        self.commands.into_flights()
     }
 }
 

@@ -30,13 +30,13 @@ pub(crate) enum Step {
 /// A reply that ends the greeting early.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// The server lets nobody in, or not this user: the reply.
+    /// The server admits no client, or not this user: the reply.
     Refused(Box<str>),
     /// The server does not track for this user: the reply.
     Untracked(Box<str>),
     /// The server is not the primary that Sentinels have named: its role.
     NoPrimary(Box<str>),
-    /// The reply is none to the command.
+    /// The reply does not fit the command.
     Malformed,
 }
 

@@ -1,4 +1,4 @@
-//! A look at a server before it is used: the rights of the user, and the server's table.
+//! Checks of a server before it is used: the rights of the user, and the server's table.
 
 use crate::cluster::{Redirect, Topology};
 use crate::connection::Flight;
@@ -74,11 +74,11 @@ pub struct Inspection {
     pub table: Option<TableUse>,
 }
 
-/// Connects to a server as a [`Client`](crate::Client) does, and asks what it is and allows. Of a
-/// cluster that is the first server of the endpoint.
+/// Connects to a server as a [`Client`](crate::Client) does, and asks what it is and allows. It
+/// asks the first server of a cluster.
 ///
 /// Shape: runs a loop of its own, and ends within `limit`. Nothing is stored: the `SET` is for keys
-/// that are there, and there are none.
+/// that are there, and these are not.
 ///
 /// # Errors
 /// If the loop cannot be made.

@@ -40,8 +40,8 @@ impl<F: FnMut(&mut Context, LinkEvent<'_>) -> Result<(), Failure>> OnEvent for F
 
 /// A connection, or the time of the next attempt to make it.
 ///
-/// While there is a connection, the token's deadline is the one by which it has to answer; while
-/// there is none, it is the time of the next attempt.
+/// While there is a connection, the token's deadline is the one by which it has to answer.
+/// Otherwise it is the time of the next attempt.
 #[derive(Debug)]
 pub(crate) struct Link {
     purpose: Purpose,

@@ -14,7 +14,7 @@ pub enum Endpoint {
     /// The path of a unix socket.
     Unix(PathBuf),
     /// The primary that Sentinels know by a name. They are asked for it for each connection, one
-    /// after the other, and a server that says of itself that it is none is left again.
+    /// after the other, and a server that reports another role is left again.
     Primary {
         /// The name, as the Sentinels have it.
         name: String,

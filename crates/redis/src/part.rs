@@ -9,7 +9,7 @@ pub(crate) enum Part {
     Tracked,
     /// The deadline until which reads are held back.
     Pace,
-    /// Of the first server of a cluster: the time of the next question for the topology.
+    /// The time of the next question for the topology, of the first server of a cluster.
     Topology,
     /// As `Plain`, which it takes turns with where the server gets another place.
     Other,

@@ -274,7 +274,7 @@ impl Server {
         }))
     }
 
-    /// Adds a command to the plain connection; where there is none, its operation fails.
+    /// Adds a command to the plain connection. Without a connection its operation fails.
     pub(crate) fn operation(
         &mut self,
         context: &mut Context,
@@ -416,7 +416,7 @@ impl Server {
         waits.follow_refusal(context, &mut self.tracked);
     }
 
-    /// Returns true if its keys can be read. Where they cannot, they all are read later anyway.
+    /// Returns true if its keys can be read. If they cannot, they all are read later anyway.
     pub(crate) fn has_connection(&self) -> bool {
         self.plain.is_up() || self.tracked.is_up()
     }

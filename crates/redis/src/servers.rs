@@ -527,7 +527,7 @@ impl Servers {
         }
     }
 
-    /// The server at an address, which is made if there is none and room for it.
+    /// The server at an address. A missing server is made if there is room for it.
     fn enter(&mut self, context: &mut Context, address: SocketAddr) -> Option<usize> {
         let is_it = |server: &Server| server.address() == Some(address);
         if let Some(index) = self.all.iter().position(is_it) {

@@ -33,7 +33,7 @@ impl SwapOption {
     /// The outcome that a reply is.
     ///
     /// # Errors
-    /// [`Failure::Protocol`] of one that is none to the command.
+    /// [`Failure::Protocol`] if the reply does not fit the command.
     pub(crate) fn outcome(self, reply: &Message<'_>) -> Result<Outcome<'static>, Failure> {
         Ok(match reply {
             _ if self.is_unknown(reply) => Outcome::Unmet,

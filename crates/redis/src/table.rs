@@ -65,7 +65,7 @@ impl TrackingTable {
         is_due
     }
 
-    /// The server has replied. One that refuses is not asked again on this connection; where it
+    /// The server has replied. A server that refuses is not asked again on this connection. If it
     /// refuses to tell the bound alone, that is taken for the default.
     pub(crate) fn replied(&mut self, question: TableQuestion, message: &Message<'_>) {
         match (question, message) {

@@ -442,11 +442,12 @@ impl Waits {
                 return shared.waited.happens(key, HoldEvent::Deferred);
             }
             _ => {
-                shared.waited.refused(key, by == Reader::Waits);
+                let is_of_waits = by == Reader::Waits;
+                (shared.waited).happens(key, HoldEvent::Refused { is_of_waits });
                 if let Some(refusals) = shared.waited.put_off(key) {
                     let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
                     let delay = delay.min(REFUSED_KEY_MAX);
-                    if by == Reader::Waits {
+                    if is_of_waits {
                         context.arm(key, delay);
                     } else {
                         // Requests come as often as they like, and put off no read of the waits.

@@ -180,16 +180,16 @@ impl Show {
         Ok(true)
     }
 
-    /// Kills the server of a transport, and starts another one whose key has `value`; false unless
-    /// all clients wait.
+    /// Kills the server of a transport and starts another one, whose key has `value`, if all
+    /// clients wait.
     ///
     /// # Errors
     /// [`Fault`].
-    pub(super) fn kill(&mut self, transport: Transport, value: &str) -> Result<bool, Fault> {
+    pub(super) fn kill(&mut self, transport: Transport, value: &str) -> Result<(), Fault> {
         let mut lanes = self.lanes.iter_mut().enumerate();
         let named = lanes.find(|(_, lane)| lane.transport() == transport);
         let (Phase::Waiting(_), Some((index, lane))) = (&self.phase, named) else {
-            return Ok(false);
+            return Ok(());
         };
         let began = Instant::now();
         let lost = lane.lost() + lane.waiting() as u64;
@@ -201,7 +201,7 @@ impl Show {
             lost,
             began,
         };
-        Ok(true)
+        Ok(())
     }
 
     /// Returns true if all clients wait, and no wave is in progress.
@@ -236,12 +236,11 @@ impl Show {
             Phase::Returning { .. } => "returning",
             Phase::Setting { .. } => "wave",
         };
-        let filled = self.filled.map(|filled| filled.as_secs_f64());
         let returned = self.returned.as_ref().map(|returned| {
             json!({
                 "transport": returned.transport.name(),
                 "clients": self.granted.clients,
-                "seconds": (returned.after.as_secs_f64() * 1000.0).round() / 1000.0,
+                "seconds": seconds(returned.after),
                 "missed": returned.missed,
             })
         });
@@ -249,11 +248,16 @@ impl Show {
             "phase": phase,
             "clients": self.granted.clients,
             "limit": self.granted.limit,
-            "fill_seconds": filled.map(|seconds| (seconds * 1000.0).round() / 1000.0),
+            "fill_seconds": self.filled.map(seconds),
             "returned": returned,
             "transports": lanes,
         })
     }
+}
+
+/// Seconds in whole milliseconds.
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -169,7 +169,8 @@ impl Cluster {
         }
     }
 
-    /// A server has replied to `CLUSTER INFO`. One that refuses is not compared with others.
+    /// A server has replied to `CLUSTER INFO`. A server that refuses is not compared with
+    /// others.
     pub(crate) fn info(&mut self, reply: &Message<'_>) {
         if let Message::Value(value) = reply
             && let Some(text) = value.text()

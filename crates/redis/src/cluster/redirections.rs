@@ -72,7 +72,7 @@ impl Redirections {
 }
 
 impl Redirected {
-    /// The next step; none where the key is read later, or nobody waits for the reply.
+    /// The next step; `None` where the key is read later, or where no client waits for the reply.
     pub(crate) fn step(
         self,
         context: &mut Context,
@@ -188,13 +188,12 @@ impl Read {
         candidates: Candidates<'_>,
     ) -> Option<Step> {
         if self.is_tracked {
-            #[cfg(not(feature = "sim"))]
-            let event = HoldEvent::Refused;
+            let event = HoldEvent::Refused { is_of_waits: true };
             #[cfg(feature = "sim")]
             let event = if dwell_evloop::sim::Planted::ParkOnAsk.is_in() {
                 HoldEvent::Answered
             } else {
-                HoldEvent::Refused
+                event
             };
             waited.happens(key, event);
             if waited.put_off(key).is_some() {

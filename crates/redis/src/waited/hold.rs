@@ -19,10 +19,10 @@ pub(crate) enum Hold {
 pub(crate) enum HoldEvent {
     /// A read goes out.
     Sent,
-    /// A read was executed: the reply has the value, or that there is none.
+    /// A read was executed: the reply has the value, or that the key has no value.
     Answered,
     /// A read was refused, and so registered nothing.
-    Refused,
+    Refused { is_of_waits: bool },
     /// As `Refused`, as every read is for now, or it has failed.
     Deferred,
     /// The server has announced a change, in the order in which it has executed commands.
@@ -64,18 +64,20 @@ impl Hold {
             (Self::Arming { reads, .. }, Sent) => Self::arming(reads + 1),
             (Self::Unheld | Self::Armed | Self::PutOff, Sent) => Self::arming(1),
             (Self::Arming { reads: 1, .. }, Answered) => Self::Armed,
-            (Self::Arming { reads: 1, .. }, Refused) => Self::PutOff,
-            (Self::Arming { reads, is_dirty }, Answered | Refused | Deferred) => Self::Arming {
-                reads: reads - 1,
-                is_dirty,
-            },
+            (Self::Arming { reads: 1, .. }, Refused { .. }) => Self::PutOff,
+            (Self::Arming { reads, is_dirty }, Answered | Refused { .. } | Deferred) => {
+                Self::Arming {
+                    reads: reads - 1,
+                    is_dirty,
+                }
+            }
             (Self::Arming { reads, .. }, Announced) => Self::Arming {
                 reads,
                 is_dirty: true,
             },
             // The reply under way is newer than the change. Only a read under way is answered.
             (Self::Arming { .. }, Invalidated)
-            | (Self::Unheld | Self::Armed | Self::PutOff, Answered | Refused | Deferred)
+            | (Self::Unheld | Self::Armed | Self::PutOff, Answered | Refused { .. } | Deferred)
             | (_, Touched) => self,
         }
     }

@@ -8,7 +8,7 @@ pub(crate) enum Kept {
     /// It has to be read.
     #[default]
     Unknown,
-    /// There is none.
+    /// The key has no value.
     Missing,
     /// It is this one.
     Value(Box<[u8]>),

@@ -144,7 +144,7 @@ impl WaitedKeys {
         self.by_name.get(name).copied()
     }
 
-    /// The record of `name`, made for this server if there is none.
+    /// The record of `name`. A missing record is made, for this server.
     pub(crate) fn enter(&mut self, name: &[u8], server: usize) -> Option<Token> {
         if let Some(token) = self.find(name) {
             return Some(token);
@@ -219,7 +219,7 @@ impl WaitedKeys {
             share.enter(key.hold);
             self.kept_bytes.forget(&mut key.kept);
             match event {
-                HoldEvent::Answered | HoldEvent::Refused | HoldEvent::Deferred => {
+                HoldEvent::Answered | HoldEvent::Refused { .. } | HoldEvent::Deferred => {
                     key.old_reads = key.old_reads.saturating_sub(1);
                 }
                 HoldEvent::Lost => key.old_reads = 0,
@@ -230,7 +230,11 @@ impl WaitedKeys {
             }
             match event {
                 HoldEvent::Sent => return,
-                HoldEvent::Refused => key.refusals = key.refusals.saturating_add(1),
+                // Behind another refusal only a read for the waits shows that the time was short.
+                HoldEvent::Refused { is_of_waits } => {
+                    let counts = is_of_waits || key.refusals == 0;
+                    key.refusals = key.refusals.saturating_add(u8::from(counts));
+                }
                 HoldEvent::Answered | HoldEvent::Lost => (key.refusals, key.redirects) = (0, 0),
                 HoldEvent::Deferred
                 | HoldEvent::Invalidated
@@ -274,7 +278,7 @@ impl WaitedKeys {
     }
 
     /// The keys of its server whose changes no announcement tells, with this one; `None` if it is
-    /// none of them. They have to be read again and again.
+    /// another key. They have to be read again and again.
     pub(crate) fn untold_beside(&self, token: Token) -> Option<usize> {
         let key = self.keys.get(token)?;
         let is_untold = !self.announced.covers(&key.name);
@@ -306,19 +310,6 @@ impl WaitedKeys {
         }
     }
 
-    /// A read of a key was refused. Only a read for its waits is counted behind another one: it
-    /// shows that the time before it was too short.
-    pub(crate) fn refused(&mut self, token: Token, is_of_waits: bool) {
-        let before = self.keys.get(token).map_or(0, |key| key.refusals);
-        self.happens(token, HoldEvent::Refused);
-        if let Some(key) = self.keys.get_mut(token)
-            && before > 0
-            && !is_of_waits
-        {
-            key.refusals = before;
-        }
-    }
-
     /// The refusals in a row of a key that is to be read later.
     pub(crate) fn put_off(&self, token: Token) -> Option<u8> {
         let key = self.keys.get(token)?;
@@ -331,7 +322,7 @@ impl WaitedKeys {
         server.map_or(0, |server| self.shares[server].put_off)
     }
 
-    /// The server has told of a change of `name`; true if somebody waits for it.
+    /// The server has announced a change of `name`; true if a client waits for it.
     pub(crate) fn invalidated(&mut self, name: &[u8]) -> bool {
         let Some(token) = self.find(name) else {
             return false;
@@ -361,8 +352,8 @@ impl WaitedKeys {
         }
     }
 
-    /// Another server has the key from now on. Whatever the one before still says of it is of the
-    /// past, so that it is to be read as after a lost connection.
+    /// Another server has the key from now on. It is to be read as after a lost connection,
+    /// because the server before may still announce changes of the past.
     pub(crate) fn move_to(&mut self, token: Token, server: usize) {
         let Some(key) = self.keys.get_mut(token) else {
             return;
@@ -387,7 +378,7 @@ impl WaitedKeys {
     }
 
     /// These slots of a server, in order, are about to move. Keys of them without a value may be
-    /// created at another server, of which nobody tells: they are to be read.
+    /// created at another server without an announcement: they are to be read.
     pub(crate) fn may_be_elsewhere(&mut self, server: usize, leaving: &[u16]) {
         if leaving.is_empty() {
             return;
@@ -489,7 +480,7 @@ impl WaitedKeys {
     }
 
     /// Takes the next key of a server to be read, with its name: one that is not registered, or is
-    /// due in the sweep. Where nothing can be registered, only those of the sweep are read.
+    /// due in the sweep. While nothing can be registered, only those of the sweep are read.
     pub(crate) fn next(&mut self, server: usize, may_register: bool) -> Option<(Token, Arc<[u8]>)> {
         let share = &mut self.shares[server];
         while let Some(token) = share.queue.pop_front() {

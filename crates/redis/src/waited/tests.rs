@@ -169,7 +169,7 @@ impl Model {
                 self.table.written(KEY);
             }
             Act::Execute => self.execute(),
-            Act::Refuse => self.refuse(HoldEvent::Refused),
+            Act::Refuse => self.refuse(HoldEvent::Refused { is_of_waits: true }),
             Act::Defer => self.refuse(HoldEvent::Deferred),
             Act::Deliver => self.deliver(),
             Act::EndOfTurn => self.end_of_turn(),
@@ -488,7 +488,7 @@ fn keys_that_are_read_later_are_counted_wherever_they_go() {
     let counts = |table: &WaitedKeys| [0, 1].map(|server| table.shares[server].put_off);
     table.hold_back(keys[0]);
     table.hold_back(keys[0]);
-    for event in [HoldEvent::Sent, HoldEvent::Refused] {
+    for event in [HoldEvent::Sent, HoldEvent::Refused { is_of_waits: true }] {
         table.happens(keys[1], event);
     }
     assert_eq!(counts(&table), [2, 0]);
