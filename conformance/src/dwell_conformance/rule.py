@@ -27,10 +27,11 @@ class Rules(list):
         self.page = page
 
     def of(self, anchor, name, needs=None):
-        """Declares that the function checks this rule of this heading."""
+        """Declares that the function checks this rule. Its heading is `ANCHOR` or `PAGE#ANCHOR`."""
 
         def declare(check):
-            self.append(Rule(name, f"{self.page}#{anchor}", check, needs))
+            place = anchor if "#" in anchor else f"{self.page}#{anchor}"
+            self.append(Rule(name, place, check, needs))
             return check
 
         return declare

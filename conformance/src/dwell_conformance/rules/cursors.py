@@ -4,10 +4,10 @@ import re
 
 from dwell_conformance.rule import Rules, expect, expect_true
 
-RULES = Rules("semantics.md")
+RULES = Rules("cursors.md")
 
 
-@RULES.of("response", "a client that has the value gets 304 for If-None-Match")
+@RULES.of("polls.md#response", "a client that has the value gets 304 for If-None-Match")
 def _(server):
     name, cursor = server.value()
     answer = server.poll(name, fields={"If-None-Match": f'"{cursor}"'})
@@ -16,7 +16,7 @@ def _(server):
     expect("the cursor", answer.cursor, cursor)
 
 
-@RULES.of("response", "a client that has the value gets 304 for since")
+@RULES.of("polls.md#response", "a client that has the value gets 304 for since")
 def _(server):
     name, cursor = server.value()
     answer = server.poll(name, f"?since={cursor}")
@@ -24,7 +24,7 @@ def _(server):
     expect("the cursor", answer.cursor, cursor)
 
 
-@RULES.of("response", "a POST of a client that has the value gets 204")
+@RULES.of("polls.md#response", "a POST of a client that has the value gets 204")
 def _(server):
     name, cursor = server.value()
     answer = server.poll(name, f"?since={cursor}", method="POST", body=b"")
@@ -32,7 +32,7 @@ def _(server):
     expect("the cursor", answer.cursor, cursor)
 
 
-@RULES.of("request", "If-None-Match takes precedence over since")
+@RULES.of("polls.md#request", "If-None-Match takes precedence over since")
 def _(server):
     name, cursor = server.value()
     _, other = server.value(b"another value")
@@ -42,14 +42,14 @@ def _(server):
     expect("the status", server.poll(name, f"?since={other}", fields=fields).status, 304)
 
 
-@RULES.of("response", "an asterisk matches any value")
+@RULES.of("polls.md#response", "an asterisk matches any value")
 def _(server):
     name, _ = server.value()
     answer = server.poll(name, "?wait=50", fields={"If-None-Match": "*"})
     expect("the status", answer.status, 304)
 
 
-@RULES.of("request", "a cursor of another value gets the value")
+@RULES.of("polls.md#request", "a cursor of another value gets the value")
 def _(server):
     name, _ = server.value(b"the value")
     _, other = server.value(b"another value")
@@ -58,7 +58,7 @@ def _(server):
     expect("the body", answer.body, b"the value")
 
 
-@RULES.of("request", "a malformed cursor is no error, and gets the value")
+@RULES.of("polls.md#request", "a malformed cursor is no error, and gets the value")
 def _(server):
     name, _ = server.value(b"the value")
     for cursor in ("", "x", "%00", "a" * 300):

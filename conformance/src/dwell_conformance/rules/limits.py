@@ -4,7 +4,7 @@ import contextlib
 
 from dwell_conformance.rule import Rules, expect, expect_true
 
-RULES = Rules("semantics.md")
+RULES = Rules("status-codes.md")
 # Requests after which a rate has to have refused one.
 REQUESTS_MAX = 1000
 

@@ -2,7 +2,7 @@
 
 from dwell_conformance.rule import Rules, expect, expect_one_of, expect_true
 
-RULES = Rules("semantics.md")
+RULES = Rules("polls.md")
 METHODS = {"GET", "HEAD", "POST", "QUERY"}
 
 
@@ -14,7 +14,7 @@ def _(server):
     expect("the body", answer.body, b"good morning")
 
 
-@RULES.of("values", "a value is returned byte for byte")
+@RULES.of("values.md#values", "a value is returned byte for byte")
 def _(server):
     value = bytes(range(256)) * 3
     name, _ = server.value(value)
@@ -76,7 +76,7 @@ def _(server):
     expect("Cache-Control", server.poll(name, "?wait=5").field("Cache-Control"), "no-store")
 
 
-@RULES.of("values", "browsers do not guess the type of a value")
+@RULES.of("values.md#values", "browsers do not guess the type of a value")
 def _(server):
     name, _ = server.value()
     expect("the field", server.poll(name).field("X-Content-Type-Options"), "nosniff")
@@ -116,7 +116,7 @@ for _method in ("POST", "QUERY"):
         expect("the body", answer.body, b"the value")
 
 
-@RULES.of("status-codes", "another method gets 405 with the methods that poll")
+@RULES.of("status-codes.md#status-codes", "another method gets 405 with the methods that poll")
 def _(server):
     name, _ = server.value()
     for method in ("PATCH", "OPTIONS"):
@@ -126,7 +126,10 @@ def _(server):
         expect_true(f"Allow has {METHODS}: {allowed}", allowed >= METHODS)
 
 
-@RULES.of("status-codes", "a key of more than 250 bytes gets 414, and the connection is kept")
+@RULES.of(
+    "status-codes.md#status-codes",
+    "a key of more than 250 bytes gets 414, and the connection is kept",
+)
 def _(server):
     longest = "x" * (250 - len(server.prefix))
     with server.connection() as connection:

@@ -6,7 +6,7 @@ value before gets the new value in either order.
 
 from dwell_conformance.rule import Rules, expect, expect_true
 
-RULES = Rules("semantics.md")
+RULES = Rules("polls.md")
 CROWD = 20
 
 
@@ -99,7 +99,7 @@ def _(server):
     expect_true(f"it has ended after {answer.seconds} s", answer.seconds >= 0.25)
 
 
-@RULES.of("cursors", "storing the same bytes again wakes no client")
+@RULES.of("cursors.md#cursors", "storing the same bytes again wakes no client")
 def _(server):
     name, cursor = server.value(b"same")
     with server.asking(server.path(name) + f"?since={cursor}&wait=1") as wait:
