@@ -8,7 +8,7 @@ from websockets.sync.client import connect
 
 from dwell_conformance.rule import Broken, Rules, expect
 
-RULES = Rules("streams.md")
+RULES = Rules("websocket.md")
 
 
 class Socket:
@@ -46,14 +46,14 @@ def opened(server, target, **options):
         yield Socket(socket, server.timeout)
 
 
-@RULES.of("websocket", "a connection begins with the value")
+@RULES.of("websockets", "a connection begins with the value")
 def _(server):
     name, cursor = server.value(b"good morning")
     with opened(server, server.path(name)) as socket:
         expect("the frame", socket.frame(), {"v": "good morning", "c": cursor})
 
 
-@RULES.of("websocket", "a connection gets the next value, and none that the client has")
+@RULES.of("websockets", "a connection gets the next value, and none that the client has")
 def _(server):
     name, cursor = server.value(b"before")
     with opened(server, server.path(name) + f"?since={cursor}") as socket:
@@ -61,14 +61,14 @@ def _(server):
         expect("the value", socket.frame()["v"], "after")
 
 
-@RULES.of("websocket", "frames of several keys have their names")
+@RULES.of("websockets", "frames of several keys have their names")
 def _(server):
     one, first = server.value(b"one")
     with opened(server, f"{server.prefix}?k={one}") as socket:
         expect("the frame", socket.frame(), {"k": one, "v": "one", "c": first})
 
 
-@RULES.of("websocket", "a client subscribes to further keys, with the cursors that it has")
+@RULES.of("websockets", "a client subscribes to further keys, with the cursors that it has")
 def _(server):
     one, _ = server.value(b"one")
     two, second = server.value(b"two")
@@ -80,7 +80,7 @@ def _(server):
         expect("the frame", (frame["k"], frame["v"]), (two, "two again"))
 
 
-@RULES.of("websocket", "a key that is not subscribed to cannot be unsubscribed")
+@RULES.of("websockets", "a key that is not subscribed to cannot be unsubscribed")
 def _(server):
     one, _ = server.value(b"one")
     other = server.name()
@@ -90,7 +90,7 @@ def _(server):
         expect("the frame", socket.frame(), {"error": "not subscribed", "k": other})
 
 
-@RULES.of("websocket", "a key that is deleted has no cursor")
+@RULES.of("websockets", "a key that is deleted has no cursor")
 def _(server):
     one, _ = server.value(b"one")
     with opened(server, f"{server.prefix}?k={one}") as socket:
@@ -99,7 +99,7 @@ def _(server):
         expect("the frame", socket.frame(), {"k": one, "c": None})
 
 
-@RULES.of("websocket", "a binary frame ends the connection with 1003")
+@RULES.of("websockets", "a binary frame ends the connection with 1003")
 def _(server):
     name, _ = server.value()
     with opened(server, server.path(name)) as socket:
@@ -108,7 +108,7 @@ def _(server):
         expect("the code", socket.closed(), 1003)
 
 
-@RULES.of("websocket", "a frame that is no message ends the connection with 1008")
+@RULES.of("websockets", "a frame that is no message ends the connection with 1008")
 def _(server):
     name, _ = server.value()
     with opened(server, server.path(name)) as socket:
@@ -117,7 +117,7 @@ def _(server):
         expect("the code", socket.closed(), 1008)
 
 
-@RULES.of("websocket", "a page of another origin cannot connect")
+@RULES.of("websockets", "a page of another origin cannot connect")
 def _(server):
     name, _ = server.value()
     try:
