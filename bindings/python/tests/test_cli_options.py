@@ -18,7 +18,7 @@ from dwell._sockets import Address, Listening, activated_sockets
 from programs import Program, Start
 from wire import Wire
 
-MANUAL = Path(__file__).parents[3] / "docs" / "wsgi-asgi.md"
+MANUAL = Path(__file__).parents[3] / "docs" / "wsgi-asgi-options.md"
 BOUNDS = ("<!-- options: written by a test, see test_cli_options.py -->\n", "<!-- end -->")
 
 

@@ -30,7 +30,7 @@ def programs(page: str) -> list[str]:
 
 
 HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-MEMCACHED = programs("memcached-client.md")
+MEMCACHED = programs("memcached-client-python.md")
 SECURE = programs("tls-programs.md")
 SERVERS = [text for text in programs("python.md") if "listen(" in text]
 

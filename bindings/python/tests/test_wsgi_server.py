@@ -254,11 +254,13 @@ def test_servers_that_ended_hold_no_descriptors() -> None:
     assert descriptors() <= before
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "wsgi-asgi.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def test_examples_of_the_page() -> None:
-    examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(examples) == 4
+@pytest.mark.parametrize(("page", "count"), [("wsgi-asgi.md", 3), ("wsgi-asgi-tls.md", 1)])
+def test_examples_of_a_page(page: str, count: int) -> None:
+    text = (DOCS / page).read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(examples) == count
     for example in examples:
-        exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
+        exec(compile(example, page, "exec"), {"__name__": "example"})
