@@ -24,6 +24,7 @@ from support.process import Process
 
 BOOK = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 LINKED = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *BOOK]
+RECIPES = [page for page in BOOK if re.fullmatch(r"docs/recipes/[a-z-]+\.md", page)]
 # The pages of the packages have tests of their own.
 PACKAGES = {f"docs/{name}.md" for name in ("go", "python", "wsgi-asgi")}
 PAGES = [
@@ -246,6 +247,19 @@ def test_a_link_to_a_heading_finds_it(page):
 def test_the_book_has_every_page():
     summary = (ROOT / "docs/SUMMARY.md").read_text()
     assert sorted({f"docs/{link}" for link in LINK.findall(summary)} | {"docs/SUMMARY.md"}) == BOOK
+
+
+def test_the_summary_names_each_page_by_its_title():
+    entries = re.findall(r"\[(.*)\]\((.*)\)", (ROOT / "docs/SUMMARY.md").read_text())
+    titles = [(ROOT / "docs" / page).read_text().split("\n")[0] for _, page in entries]
+    assert [f"# {name}" for name, _ in entries] == titles
+
+
+@pytest.mark.parametrize("page", RECIPES)
+def test_a_recipe_has_its_parts(page):
+    text = (ROOT / page).read_text()
+    parts = ["**You need** ", "## Check it works", "## Common mistakes"]
+    assert [part for part in parts if f"\n{part}" not in text] == []
 
 
 def test_the_architecture_is_a_short_read():
