@@ -10,7 +10,7 @@ from support.dwell import ROOT
 NODE_MODULES = ROOT / "tests/clients/node/node_modules"
 JAVASCRIPT_CLIENT = ROOT / "clients/javascript"
 
-_FILE = re.compile(r"^```\w+\n(?:# |// )([\w.-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^```\w+\n(?:# |// )([\w./-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def files(page):
@@ -24,6 +24,7 @@ def write(page, folder, replaced):
     for name, text in files(page).items():
         for old, new in replaced.items():
             text = text.replace(old, new)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
