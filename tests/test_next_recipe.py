@@ -10,7 +10,6 @@ from support import ports, recipe
 from support.process import Process
 
 PAGE = "nextjs.md"
-TOKEN = "3c1f0c5e9f6b4d1a"
 ESBUILD = recipe.NODE_MODULES / ".bin/esbuild"
 
 # The two handlers behind a server, as Next.js calls them.
@@ -43,12 +42,11 @@ def votes(start_dwell, tmp_path, cleanup):
     address = ports.free_address()
     settings = tomllib.loads(recipe.files(PAGE)["next.toml"])
     settings["upstream"] = {"url": f"http://{ports.text(address)}"}
-    settings["publish"] = {"token": TOKEN}
     dwell = start_dwell(**settings)
     recipe.write(PAGE, tmp_path, {"http://127.0.0.1:8080": dwell.url("")})
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "server.js").write_text(SERVER)
-    variable = f"DWELL_PUBLISH_TOKEN={TOKEN}"
+    variable = f"DWELL_PUBLISH_TOKEN={settings['publish']['token']}"
     arguments = ["env", variable, "node", "server.js", str(address[1])]
     server = Process(arguments, tmp_path / "server.log", tmp_path)
     cleanup.callback(server.stop)

@@ -244,6 +244,4 @@ mod pages {
     mod manager {}
     #[doc = include_str!("../../../docs/server.md")]
     mod server {}
-    #[doc = include_str!("../../../docs/axum.md")]
-    mod axum {}
 }
