@@ -244,4 +244,6 @@ mod pages {
     mod manager {}
     #[doc = include_str!("../../../docs/server.md")]
     mod server {}
+    #[doc = include_str!("../../../docs/axum.md")]
+    mod axum {}
 }

@@ -39,7 +39,7 @@ pub(crate) enum Decision {
 
 /// Decides one poll.
 ///
-/// Source: the response table of the edge's HTTP semantics, `docs/semantics.md`.
+/// Source: the response table of the edge's HTTP interface, `docs/polls.md`.
 pub(crate) fn decide(ask: &Ask, found: Option<Content>, stage: Stage, rules: Rules) -> Decision {
     #[cfg(feature = "sim")]
     if dwell_evloop::sim::Planted::StaleCursor.is_in()
