@@ -1,13 +1,12 @@
 """The applications of the recipes, behind Dwell, for as long as it takes to be woken by them."""
 
-import re
 import shutil
 import sys
 import tomllib
 
 import pytest
 
-from support import ports
+from support import ports, recipe
 from support.dwell import ROOT
 from support.process import Process
 
@@ -33,9 +32,8 @@ def express(address, store):
 @pytest.mark.parametrize("framework", [django, fastapi, express])
 def test_an_inbox(framework, start_dwell, tmp_path, cleanup):
     address = ports.free_address()
-    page = (ROOT / "docs/recipes/frameworks.md").read_text()
-    (settings,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    settings = tomllib.loads(settings)
+    name = framework.__name__
+    settings = tomllib.loads(recipe.files(f"{name}.md")[f"{name}.toml"])
     settings["upstream"] = {"url": f"http://{ports.text(address)}"}
     dwell = start_dwell(**settings)
     arguments = framework(address, ports.text(dwell.store_address))
