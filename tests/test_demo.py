@@ -172,11 +172,13 @@ def assert_gone(parts):
 class Page:
     """`dwell demo` with its page."""
 
-    def __init__(self, folder, clients, *extra):
+    def __init__(self, folder, clients, *extra, files=None):
         self.address, self.store, admin = (ports.free_address() for _ in range(3))
         flags = ["--listen", ports.text(self.address), "--store", ports.text(self.store)]
-        command = [BINARY, "demo", "--clients", str(clients), *flags, "--admin", ports.text(admin)]
-        self.process = Process([*command, *extra], folder / "demo.log")
+        limit = [] if files is None else ["prlimit", f"--nofile={files}:{files}"]
+        command = [*limit, BINARY, "demo", "--clients", str(clients), *flags]
+        command += ["--admin", ports.text(admin), *extra]
+        self.process = Process(command, folder / "demo.log")
         self.process.start_listening(self.address, self.store)
 
     def post(self, path, body, **fields):
@@ -209,8 +211,8 @@ class Page:
 
 @pytest.fixture
 def start_page(cleanup, tmp_path):
-    def start(clients, *extra):
-        page = Page(tmp_path, clients, *extra)
+    def start(clients, *extra, **limits):
+        page = Page(tmp_path, clients, *extra, **limits)
         cleanup.callback(page.process.stop)
         return page
 
@@ -250,7 +252,7 @@ def test_the_page_starts_and_stops_clients_within_a_bound(start_page):
     assert page.post("/demo/clients", "7") == 202
     wait_for_clients(page, 7)
     assert_gone(before)
-    for wrong in ("10001", "-1", "x", "99999999999999999999", ""):
+    for wrong in ("40001", "-1", "x", "99999999999999999999", ""):
         assert page.post("/demo/clients", wrong) == 400
     assert page.figures()["clients"] == 7
     parts = parts_of(page.process.pid)
@@ -267,6 +269,7 @@ def test_a_page_of_another_site_changes_nothing(start_page):
         assert page.post("/demo/set", "evil", **fields) == 403
         assert page.post("/demo/clients", "0", **fields) == 403
         assert page.post("/demo/kill", "websocket", **fields) == 403
+        assert page.post("/demo/reload", "", **fields) == 403
     # With DNS rebinding a page has a name of its own for this address, so both fields agree.
     rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
     assert page.post("/demo/set", "evil", **rebound) == 421
@@ -303,6 +306,56 @@ def test_the_clients_of_a_killed_server_come_back(start_page, transport):
     page.await_figures(lambda figures: [lane["waves"] for lane in figures["transports"]] == [2] * 3)
     figures = page.await_figures(lambda figures: answered(figures) == [20, 20, 20])
     assert [lane["wave"]["wrong"] for lane in figures["transports"]] == [0, 0, 0]
+
+
+def test_all_clients_wait_through_a_reload_of_their_servers(start_page):
+    page = start_page(20)
+    wait_for_clients(page, 20)
+    before = parts_of(page.process.pid)
+    assert page.post("/demo/reload", "") == 202
+    figures = page.await_figures(lambda figures: figures.get("reloaded"))
+    reloaded = figures["reloaded"]
+    assert (figures["phase"], reloaded["waiting"], reloaded["lost"]) == ("waiting", 60, 0)
+    assert [lane["lost"] for lane in figures["transports"]] == [0, 0, 0]
+    assert parts_of(page.process.pid) == before
+    assert page.post("/demo/set", "after it") == 200
+    page.await_figures(lambda figures: answered(figures) == [20, 20, 20])
+
+
+def test_a_reload_has_an_effect_in_the_servers(start_page):
+    """One that does not answer the signal ends the demonstration after a deadline."""
+    page = start_page(3)
+    wait_for_clients(page, 3)
+    parts = parts_of(page.process.pid)
+    stopped = next(pid for pid, command in parts.items() if "--part server" in command)
+    os.kill(stopped, signal.SIGSTOP)
+    assert page.post("/demo/reload", "") == 202
+    figures = page.await_figures(lambda figures: figures["phase"] == "failed")
+    assert "after 10 s a server has not read its configuration again" in figures["error"]
+    assert_gone(parts)
+
+
+def test_one_action_is_in_progress_at_a_time(start_page):
+    page = start_page(20)
+    wait_for_clients(page, 20)
+    assert page.post("/demo/kill", "websocket") == 202
+    for path, body in (("reload", ""), ("kill", "long-poll"), ("clients", "5")):
+        assert page.post(f"/demo/{path}", body) == 409
+    page.await_figures(lambda figures: figures.get("returned"))
+    assert page.post("/demo/reload", "") == 202
+    # To end the clients is always possible.
+    assert page.post("/demo/clients", "0") == 202
+    page.await_figures(lambda figures: figures["phase"] == "stopped")
+    for path, body in (("reload", ""), ("kill", "websocket")):
+        assert page.post(f"/demo/{path}", body) == 409
+
+
+def test_as_many_clients_as_fit_are_started_and_the_limit_is_named(start_page):
+    page = start_page(3, files=200)
+    wait_for_clients(page, 3)
+    assert page.post("/demo/clients", "fit") == 202
+    figures = wait_for_clients(page, 200 - 128)
+    assert figures["limit"] == "a process may open 200 files here (`ulimit -Hn`)"
 
 
 def test_the_page_tells_that_a_server_was_killed(start_page):
@@ -381,6 +434,17 @@ def test_the_page_shows_waiting_clients_and_their_values(start_page, browser, lo
             "text.textContent === '40 of 40 answered, 0 wrong').length === 3"
         )
         page.wait_for("!document.getElementById('set').disabled")
+    page.run("document.getElementById('reload').click()")
+    page.wait_for(
+        "/120 clients wait; 0 connections have ended/"
+        ".test(document.getElementById('outcome').textContent)"
+    )
+    page.wait_for("!document.getElementById('kill').disabled")
+    page.run("document.getElementById('kill').click()")
+    page.wait_for(
+        "/All 40 clients wait again after .* 0 missed/"
+        ".test(document.getElementById('outcome').textContent)"
+    )
     page.run("document.querySelector('[data-clients=\"0\"]').click()")
     page.wait_for("document.getElementById('headline').textContent === 'No clients are waiting.'")
     assert page.run("window.faults ?? []") == []

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::demo::{CLIENTS_MAX, PartName};
+use crate::demo::{CLIENTS_DEFAULT, PartName};
 use crate::explain::ExplainArguments;
 use crate::health::HealthArguments;
 use crate::mc::McArguments;
@@ -112,7 +112,7 @@ pub(crate) struct DemoArguments {
         default_missing_value = SELF_SIGNED_ADDRESS)]
     pub(crate) tls: Option<String>,
     /// Clients of each transport, as far as the machine has room; 0 is a page with a single poll
-    #[arg(long, value_name = "NUMBER", default_value_t = CLIENTS_MAX)]
+    #[arg(long, value_name = "NUMBER", default_value_t = CLIENTS_DEFAULT)]
     pub(crate) clients: usize,
     /// Show no page: start the clients, set their key once, print the figures, and end
     #[arg(long, conflicts_with_all = ["tls", "remote", "listen", "store", "admin", "pollers",

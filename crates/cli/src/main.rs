@@ -150,12 +150,21 @@ fn demo_server(listen: Option<SocketAddr>) -> ExitCode {
     if let Err(error) = demo::end_with_parent() {
         return failed("demo", &error);
     }
-    let config = match load(None, &demo::server_flags(listen)) {
+    // An empty file, so that a reload has one to read.
+    let source = ConfigSource {
+        file: PathBuf::from("/dev/null"),
+        flags: demo::server_flags(listen),
+    };
+    let config = match load(Some(&source.file), &source.flags) {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
     log::start(&config.log);
-    ended(process::run(config, RunOptions::default()))
+    let options = RunOptions {
+        source: Some(source),
+        ..RunOptions::default()
+    };
+    ended(process::run(config, options))
 }
 
 /// Serves the page of the demonstration.

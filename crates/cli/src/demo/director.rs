@@ -3,15 +3,17 @@
 //!
 //! The page reads the figures as it reads any value: the thread stores them under [`FIGURES_KEY`].
 
+use super::gate::{Action, Gate, Occupation, Refusal};
 use super::lane::Fault;
 use super::room::Room;
 use super::show::Show;
-use super::transport::{KEY, Transport};
+use super::transport::KEY;
 use dwell_memcache::{Client, StoreOptions};
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,31 +21,46 @@ use std::time::{Duration, Instant};
 pub(super) const FIGURES_KEY: &str = "/poll/demo-clients";
 
 /// Orders to the thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The store of the page listens there.
     Store(SocketAddr),
-    /// So many clients of each transport are wanted; 0 ends them.
-    Clients(usize),
-    /// The server of a transport is to be killed and started again.
-    Kill(Transport),
+    /// An action that the gate has admitted.
+    Act(Action),
     /// The page's key may have changed.
     Look,
 }
 
 /// The way to the thread.
 #[derive(Clone, Debug)]
-pub(super) struct Orders(SyncSender<Order>);
+pub(super) struct Orders {
+    orders: SyncSender<Order>,
+    gate: Arc<Gate>,
+}
 
 impl Orders {
-    /// Sends an order; false if too many wait or the thread has ended.
-    pub(super) fn send(&self, order: Order) -> bool {
-        match self.0.try_send(order) {
-            Ok(()) => true,
-            // Another order is about to make the thread look.
-            Err(TrySendError::Full(order)) => order == Order::Look,
-            Err(TrySendError::Disconnected(_)) => false,
-        }
+    /// Names the store of the page; the first name counts.
+    pub(super) fn store(&self, store: SocketAddr) {
+        // Beside it only looks and actions are sent, which come later.
+        let _ = self.orders.try_send(Order::Store(store));
+    }
+
+    /// Has the thread read the page's key.
+    pub(super) fn look(&self) {
+        // If the queue is full, another order is about to make the thread look.
+        let _ = self.orders.try_send(Order::Look);
+    }
+
+    /// Has an action carried out.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing happens then.
+    pub(super) fn act(&self, action: Action) -> Result<(), Refusal> {
+        self.gate.admit(action)?;
+        self.orders.try_send(Order::Act(action)).map_err(|_| {
+            self.gate.withdraw();
+            Refusal::Unavailable
+        })
     }
 }
 
@@ -55,20 +72,43 @@ impl Orders {
 /// When the system has no thread left.
 pub(super) fn start(clients: usize) -> io::Result<Orders> {
     let (order_to, orders) = sync_channel(ORDERS_MAX);
+    let gate = Arc::new(Gate::default());
+    let stage = Stage::new(clients, Arc::clone(&gate));
     let thread = thread::Builder::new().name("demo".to_owned());
-    thread.spawn(move || direct(&orders, clients))?;
-    Ok(Orders(order_to))
+    thread.spawn(move || direct(&orders, stage))?;
+    Ok(Orders {
+        orders: order_to,
+        gate,
+    })
 }
 
-fn direct(orders: &Receiver<Order>, clients: usize) {
-    let mut stage = Stage::new(clients);
+/// The way to a thread that is at this and does nothing, and what it gets.
+#[cfg(test)]
+pub(super) fn idle(occupation: Occupation) -> (Orders, Receiver<Order>) {
+    let (order_to, sent) = sync_channel(1);
+    let orders = Orders {
+        orders: order_to,
+        gate: Arc::default(),
+    };
+    orders.gate.occupy(occupation);
+    (orders, sent)
+}
+
+/// The action that a thread would take next.
+#[cfg(test)]
+pub(super) fn next_action(sent: &Receiver<Order>) -> Option<Action> {
+    match sent.try_recv() {
+        Ok(Order::Act(action)) => Some(action),
+        _ => None,
+    }
+}
+
+fn direct(orders: &Receiver<Order>, mut stage: Stage) {
     loop {
-        let now = Instant::now();
-        stage.step(now);
+        stage.step(Instant::now());
         match orders.recv_timeout(stage.patience()) {
             Ok(Order::Store(store)) => stage.open(store),
-            Ok(Order::Clients(clients)) => stage.want(newest(orders, clients)),
-            Ok(Order::Kill(transport)) => stage.kill(transport),
+            Ok(Order::Act(action)) => stage.act(action),
             Ok(Order::Look) => stage.looked = None,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -76,19 +116,10 @@ fn direct(orders: &Receiver<Order>, clients: usize) {
     }
 }
 
-/// The number of the last order that waits, where there are several: each takes seconds.
-fn newest(orders: &Receiver<Order>, clients: usize) -> usize {
-    let numbers = orders.try_iter().filter_map(|order| match order {
-        Order::Clients(clients) => Some(clients),
-        // The address is known by now, the servers are started anyhow, and the key is read soon.
-        Order::Store(_) | Order::Kill(_) | Order::Look => None,
-    });
-    numbers.last().unwrap_or(clients)
-}
-
 /// The clients, and the reports about them to the page.
 #[derive(Debug)]
 struct Stage {
+    gate: Arc<Gate>,
     store: Option<Client>,
     wanted: usize,
     show: Option<Show>,
@@ -102,8 +133,9 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(wanted: usize) -> Self {
+    fn new(wanted: usize, gate: Arc<Gate>) -> Self {
         Self {
+            gate,
             store: None,
             wanted,
             show: None,
@@ -122,10 +154,36 @@ impl Stage {
         }
     }
 
+    fn occupation(&self) -> Occupation {
+        match (&self.store, &self.show) {
+            (Some(_), None) => Occupation::Idle,
+            (Some(_), Some(show)) if show.is_waiting() => Occupation::Waiting,
+            // Without the store they are about to be started.
+            (None, _) | (Some(_), Some(_)) => Occupation::Busy,
+        }
+    }
+
     fn open(&mut self, store: SocketAddr) {
         if self.store.is_none() {
             self.store = Client::for_servers(&[&store.to_string()]).ok();
             self.want(self.wanted);
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.gate.begin();
+        let acted = match (action, &mut self.show) {
+            (Action::Clients(clients), _) => {
+                self.want(clients);
+                return;
+            }
+            // A server has failed meanwhile, and the page shows that.
+            (_, None) => return,
+            (Action::Kill(transport), Some(show)) => show.kill(transport, &self.value),
+            (Action::Reload, Some(show)) => show.reload(),
+        };
+        if let Err(fault) = acted {
+            self.failed(&fault);
         }
     }
 
@@ -149,15 +207,6 @@ impl Stage {
         }
     }
 
-    /// Kills a server and starts it again; nothing unless all clients wait.
-    fn kill(&mut self, transport: Transport) {
-        if let Some(show) = &mut self.show
-            && let Err(fault) = show.kill(transport, &self.value)
-        {
-            self.failed(&fault);
-        }
-    }
-
     fn failed(&mut self, fault: &Fault) {
         tracing::error!("{fault}");
         self.show = None;
@@ -175,6 +224,8 @@ impl Stage {
             tracing::info!("all clients wait");
         }
         self.look(now);
+        // A page that reads that all wait can order the next action.
+        self.gate.occupy(self.occupation());
         self.tell(now);
     }
 
@@ -193,7 +244,7 @@ impl Stage {
             return;
         };
         let value = as_text(&found.data);
-        if value == self.value {
+        if value == self.value || !self.gate.begin_wave() {
             return;
         }
         match show.set(&value, now) {
@@ -252,6 +303,7 @@ const TELL_INTERVAL: Duration = Duration::from_millis(200);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::transport::Transport;
 
     #[test]
     fn a_value_is_the_same_by_each_transport() {
@@ -271,28 +323,34 @@ mod tests {
 
     #[test]
     fn orders_have_a_bound_but_a_look_is_never_missed() {
-        let (order_to, orders) = sync_channel(1);
-        let way = Orders(order_to);
-        assert!(way.send(Order::Clients(5)));
-        assert!(
-            way.send(Order::Look),
-            "the order before it makes the thread look"
-        );
-        assert!(!way.send(Order::Clients(0)));
+        let (way, orders) = idle(Occupation::Waiting);
+        assert_eq!(way.act(Action::Clients(5)), Ok(()));
+        // The order before it makes the thread look.
+        way.look();
+        assert_eq!(way.act(Action::Reload), Err(Refusal::Busy));
+        let end = Action::Clients(0);
+        assert_eq!(way.act(end), Err(Refusal::Unavailable), "the queue is full");
+        let sent: Vec<_> = orders.try_iter().collect();
+        assert_eq!(sent, [Order::Act(Action::Clients(5))]);
+        way.gate.begin();
+        way.gate.occupy(Occupation::Waiting);
+        assert_eq!(way.act(Action::Reload), Ok(()), "none is left over");
         drop(orders);
-        assert!(!way.send(Order::Look));
+        assert_eq!(way.act(end), Err(Refusal::Unavailable));
     }
 
     #[test]
     fn without_clients_the_page_is_told_why() {
-        let mut stage = Stage::new(0);
+        let mut stage = Stage::new(0, Arc::default());
         assert_eq!(stage.document(), json!({"phase": "stopped"}));
         stage.fault = Some("a reason".to_owned());
         assert_eq!(
             stage.document(),
             json!({"phase": "failed", "error": "a reason"})
         );
-        stage.want(0);
+        stage.act(Action::Kill(Transport::WebSocket));
+        assert!(stage.fault.is_some(), "there is no server");
+        stage.act(Action::Clients(0));
         assert_eq!(stage.document(), json!({"phase": "stopped"}));
     }
 }

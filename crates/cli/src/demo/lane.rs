@@ -5,6 +5,7 @@ use super::part::{Part, PartName};
 use super::transport::{KEY, Transport};
 use super::wave::Wave;
 use dwell_memcache::{Client, StoreOptions};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt;
@@ -32,6 +33,8 @@ pub(super) struct Lane {
     setting: Option<Setting>,
     wave: Option<Wave>,
     waves: u32,
+    /// True from a reload of the server until its log reports the end.
+    is_reloading: bool,
 }
 
 /// The counts that the clients' process told last.
@@ -97,6 +100,7 @@ impl Lane {
             setting: None,
             wave: None,
             waves: 0,
+            is_reloading: false,
         };
         lane.order(&json!({"clients": 1}))?;
         Ok(lane)
@@ -133,10 +137,27 @@ impl Lane {
         self.server = Part::start(again).map_err(Fault::Start)?;
         let (_, store) = addresses(self.transport, &mut self.server)?;
         self.store = Client::for_servers(&[&store.to_string()]).map_err(Fault::Store)?;
+        self.is_reloading = false;
         self.idle.clear();
         // The memory of the other process is no measure for this one.
         self.before = None;
         set(&self.store, value)
+    }
+
+    /// Has the server read its configuration again.
+    ///
+    /// # Errors
+    /// [`Fault::Start`].
+    pub(super) fn reload(&mut self) -> Result<(), Fault> {
+        self.is_reloading = true;
+        self.idle.clear();
+        let signalled = self.server.signal(Signal::HUP);
+        signalled.map_err(|error| self.reason(Fault::Start(error)))
+    }
+
+    /// Returns true until the server has read its configuration again.
+    pub(super) fn is_reloading(&self) -> bool {
+        self.is_reloading
     }
 
     /// The wave that has ended last.
@@ -212,6 +233,7 @@ impl Lane {
         // The log of the server; a pipe that is not read would hold it up.
         let mut last = String::new();
         while let Some(line) = self.server.line() {
+            self.is_reloading &= !reports(&line, RELOADED);
             last = line;
         }
         self.ended(&last)?;
@@ -296,6 +318,12 @@ fn count(told: &Value, name: &str) -> Option<u64> {
     told[name].as_u64()
 }
 
+/// Returns true if a line of a server's log has this message.
+fn reports(line: &str, message: &str) -> bool {
+    let told: Value = serde_json::from_str(line).unwrap_or_default();
+    told["message"] == message
+}
+
 fn set(store: &Client, value: &str) -> Result<(), Fault> {
     store
         .set(KEY, value, StoreOptions::default())
@@ -352,6 +380,9 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+/// The message of a server that has applied its configuration.
+const RELOADED: &str = "configuration read";
 
 /// Time until a server listens.
 const START_TIMEOUT: Duration = Duration::from_secs(20);

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod director;
+mod gate;
 mod lane;
 mod measure;
 mod once;
@@ -24,8 +25,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use transport::Transport;
 
-/// The most clients of one transport.
-pub(crate) use room::CLIENTS_MAX;
+/// The clients of one transport.
+pub(crate) use room::CLIENTS_DEFAULT;
 
 /// Makes the pages, and starts the thread that has so many clients of each transport started. With
 /// `is_remote` other machines may use the pages, under any name.

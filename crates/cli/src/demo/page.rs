@@ -1,6 +1,7 @@
 //! The page, and the requests that it sends.
 
-use super::director::{FIGURES_KEY, Order, Orders};
+use super::director::{FIGURES_KEY, Orders};
+use super::gate::{Action, Refusal};
 use super::room::CLIENTS_MAX;
 use super::transport::KEY;
 use dwell_edge::{MakePages, Page, PageRequest, Pages};
@@ -20,7 +21,7 @@ impl MakePages for Maker {
         let store = reachable(store);
         if let Some(orders) = &self.orders {
             // Each loop sends the same address, of which the first is enough.
-            orders.send(Order::Store(store));
+            orders.store(store);
         }
         Box::new(Demo {
             is_remote: self.is_remote,
@@ -80,7 +81,7 @@ impl Demo {
         }
         if let Some(orders) = &self.orders {
             // The thread looks at the key now and then, with and without this.
-            orders.send(Order::Look);
+            orders.look();
         }
         Page {
             set: Some((KEY, value)),
@@ -88,14 +89,17 @@ impl Demo {
         }
     }
 
-    /// Has as many clients started as the body says, or those there are ended.
+    /// Has as many clients started as the body says, or as fit, or those there are ended.
     fn clients(orders: &Orders, body: &[u8]) -> Page<'static> {
-        let clients = str::from_utf8(body)
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
+        let body = String::from_utf8_lossy(body);
+        let clients = match body.trim() {
+            // The number is cut, and the page gets the reason.
+            FIT => Some(usize::MAX),
+            number => number.parse().ok().filter(|number| *number <= CLIENTS_MAX),
+        };
         match clients {
-            Some(clients) if clients <= CLIENTS_MAX => Self::order(orders, Order::Clients(clients)),
-            _ => text(400, format!("a number from 0 to {CLIENTS_MAX}\n")),
+            Some(clients) => Self::act(orders, Action::Clients(clients)),
+            None => text(400, format!("a number from 0 to {CLIENTS_MAX}, or {FIT}\n")),
         }
     }
 
@@ -103,17 +107,19 @@ impl Demo {
     fn kill(orders: &Orders, body: &[u8]) -> Page<'static> {
         let name = String::from_utf8_lossy(body);
         match name.trim().parse() {
-            Ok(transport) => Self::order(orders, Order::Kill(transport)),
+            Ok(transport) => Self::act(orders, Action::Kill(transport)),
             Err(_) => text(400, "long-poll, event-stream or websocket\n".to_owned()),
         }
     }
 
-    fn order(orders: &Orders, order: Order) -> Page<'static> {
-        if orders.send(order) {
-            text(202, "ORDERED\n".to_owned())
-        } else {
-            text(503, "too many orders wait\n".to_owned())
-        }
+    fn act(orders: &Orders, action: Action) -> Page<'static> {
+        let (status, answer) = match orders.act(action) {
+            Ok(()) => (202, "ORDERED\n"),
+            Err(Refusal::Busy) => (409, "another action is in progress\n"),
+            Err(Refusal::NoClients) => (409, "no clients wait\n"),
+            Err(Refusal::Unavailable) => (503, "too many orders wait\n"),
+        };
+        text(status, answer.to_owned())
     }
 }
 
@@ -121,14 +127,14 @@ impl Pages for Demo {
     fn has(&self, path: &str) -> bool {
         match path {
             "/" | "/demo/set" => true,
-            "/demo/clients" | "/demo/kill" => self.orders.is_some(),
+            "/demo/clients" | "/demo/kill" | "/demo/reload" => self.orders.is_some(),
             _ => false,
         }
     }
 
     /// GET `/` is the page; POST `/demo/set` sets the key to the body, of at most 4 KiB, POST
-    /// `/demo/clients` the number of clients, and POST `/demo/kill` kills the server of the
-    /// transport that the body names.
+    /// `/demo/clients` the number of clients. POST `/demo/kill` kills the server of the transport
+    /// that the body names, and POST `/demo/reload` has all servers read their configuration again.
     fn respond<'a>(&'a self, request: &PageRequest<'a>) -> Option<Page<'a>> {
         let path = request.path;
         if !self.has(path) {
@@ -153,6 +159,7 @@ impl Pages for Demo {
             ("POST", "/demo/set", _) => self.set(request.body),
             ("POST", "/demo/clients", Some(orders)) => Self::clients(orders, request.body),
             ("POST", "/demo/kill", Some(orders)) => Self::kill(orders, request.body),
+            ("POST", "/demo/reload", Some(orders)) => Self::act(orders, Action::Reload),
             (method, ..) => text(405, format!("{path} does not answer {method}\n")),
         };
         Some(answer)
@@ -177,10 +184,15 @@ const STYLE: &str = include_str!("style.css");
 
 const VALUE_BYTES_MAX: usize = 4096;
 
+/// The body of a request for as many clients as there is room for.
+const FIT: &str = "fit";
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::demo::director;
+    use crate::demo::gate::Occupation;
+    use crate::demo::transport::Transport;
 
     fn demo(store: &str, orders: Option<Orders>) -> Demo {
         Demo::new(store.parse().expect("an address"), orders)
@@ -246,39 +258,77 @@ mod tests {
         }
     }
 
+    /// The status of a POST to a demonstration that is at this, and the action that it orders.
+    fn acted(is_at: Occupation, path: &str, body: &str) -> (u16, Option<Action>) {
+        let (orders, sent) = director::idle(is_at);
+        let demo = demo("127.0.0.1:11311", Some(orders));
+        let answer = demo.respond(&request("POST", path, body.as_bytes()));
+        let answer = answer.expect("the app");
+        assert_eq!(answer.set, None, "{body}");
+        (answer.status, director::next_action(&sent))
+    }
+
     #[test]
     fn the_number_of_clients_has_a_bound() {
-        let [alone, demo] = both();
         let most = CLIENTS_MAX.to_string();
         let beyond = (CLIENTS_MAX + 1).to_string();
-        for (body, status) in [
-            ("0", 202),
-            (&*most, 202),
-            (&*beyond, 400),
-            ("-1", 400),
-            ("many", 400),
-            ("", 400),
+        for (body, ordered) in [
+            ("0", Some(0)),
+            (&*most, Some(CLIENTS_MAX)),
+            ("fit", Some(usize::MAX)),
+            (&*beyond, None),
+            ("-1", None),
+            ("many", None),
+            ("", None),
         ] {
-            let asked = request("POST", "/demo/clients", body.as_bytes());
-            let answer = demo.respond(&asked).expect("the app");
-            assert_eq!((answer.status, answer.set), (status, None), "{body}");
-            assert_eq!(alone.respond(&asked), None);
+            let expected = match ordered {
+                Some(clients) => (202, Some(Action::Clients(clients))),
+                None => (400, None),
+            };
+            for is_at in [Occupation::Idle, Occupation::Waiting] {
+                assert_eq!(acted(is_at, "/demo/clients", body), expected, "{body}");
+            }
         }
     }
 
     #[test]
-    fn a_server_is_killed_by_the_name_of_its_transport() {
-        let [alone, demo] = both();
-        for (body, status) in [
-            ("websocket", 202),
-            ("long-poll\n", 202),
-            ("server", 400),
-            ("", 400),
+    fn servers_are_killed_by_name_and_reloaded_together() {
+        for (path, body, expected) in [
+            (
+                "/demo/kill",
+                "websocket",
+                (202, Some(Action::Kill(Transport::WebSocket))),
+            ),
+            (
+                "/demo/kill",
+                "long-poll\n",
+                (202, Some(Action::Kill(Transport::LongPoll))),
+            ),
+            ("/demo/kill", "server", (400, None)),
+            ("/demo/kill", "", (400, None)),
+            ("/demo/reload", "", (202, Some(Action::Reload))),
         ] {
-            let asked = request("POST", "/demo/kill", body.as_bytes());
-            let answer = demo.respond(&asked).expect("the app");
-            assert_eq!((answer.status, answer.set), (status, None), "{body}");
-            assert_eq!(alone.respond(&asked), None);
+            assert_eq!(acted(Occupation::Waiting, path, body), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_action_is_refused_while_it_is_not_possible() {
+        for (path, body) in [("/demo/kill", "websocket"), ("/demo/reload", "")] {
+            for is_at in [Occupation::Idle, Occupation::Busy] {
+                assert_eq!(acted(is_at, path, body), (409, None), "{path} {is_at:?}");
+            }
+        }
+        let clients = |body| acted(Occupation::Busy, "/demo/clients", body);
+        assert_eq!(clients("5"), (409, None));
+        assert_eq!(clients("0"), (202, Some(Action::Clients(0))));
+    }
+
+    #[test]
+    fn a_page_without_clients_has_no_actions() {
+        let [alone, _] = both();
+        for path in ["/demo/clients", "/demo/kill", "/demo/reload"] {
+            assert_eq!(alone.respond(&request("POST", path, b"0")), None);
         }
     }
 
@@ -289,6 +339,7 @@ mod tests {
             ("POST", "/demo/set", 403),
             ("POST", "/demo/clients", 403),
             ("POST", "/demo/kill", 403),
+            ("POST", "/demo/reload", 403),
             ("GET", "/", 200),
         ] {
             let asked = PageRequest {

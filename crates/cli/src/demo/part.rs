@@ -3,7 +3,9 @@
 //! A child ends when its standard input does. The kernel closes the parent's end of that pipe
 //! however the parent ends, so that no child outlives it.
 
+use super::room::CLIENTS_MAX;
 use super::transport::Transport;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -110,6 +112,18 @@ impl Part {
         let _ = self.child.wait();
     }
 
+    /// Sends a signal to the process.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub(super) fn signal(&mut self, signal: Signal) -> io::Result<()> {
+        // A process that has not been waited for keeps its id.
+        match self.child.try_wait()? {
+            None => Ok(kill_process(Pid::from_child(&self.child), signal)?),
+            Some(status) => Err(io::Error::other(format!("it has ended: {status}"))),
+        }
+    }
+
     /// Sends an order of one line.
     ///
     /// # Errors
@@ -185,6 +199,7 @@ const LINES_MAX: usize = 256;
 
 /// The longest line is the times of a wave: up to 20 digits and a comma for each client.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+const _: () = assert!(CLIENTS_MAX * 21 + 1000 < LINE_BYTES_MAX as usize);
 
 #[cfg(test)]
 mod tests {

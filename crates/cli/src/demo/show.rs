@@ -19,6 +19,16 @@ pub(super) struct Show {
     /// Measurements since all clients wait, or since the last wave.
     rests: u32,
     returned: Option<Returned>,
+    reloaded: Option<Reloaded>,
+}
+
+/// A reload of all servers.
+#[derive(Debug)]
+struct Reloaded {
+    /// Time from the first signal until the log of the last server reported the end.
+    after: Duration,
+    /// Connections that have ended since, of all servers.
+    lost: u64,
 }
 
 /// The return of the clients of a server that was killed.
@@ -45,6 +55,14 @@ enum Phase {
         /// Connections that have ended when all of them are lost.
         lost: u64,
         began: Instant,
+    },
+    /// The servers read their configuration again.
+    Reloading {
+        /// Connections that had ended before.
+        lost: u64,
+        began: Instant,
+        /// Time until all have.
+        after: Option<Duration>,
     },
     /// A value goes to one lane after the other.
     Setting {
@@ -73,6 +91,7 @@ impl Show {
             filled: None,
             rests: 0,
             returned: None,
+            reloaded: None,
         })
     }
 
@@ -108,22 +127,8 @@ impl Show {
                     self.wait(now);
                 }
             }
-            Phase::Returning { lane, lost, began } => {
-                let after = now.duration_since(*began);
-                let Some(lane) = self.lanes.get(*lane) else {
-                    return Ok(());
-                };
-                if lane.lost() >= *lost && have_all(clients) {
-                    self.returned = Some(Returned {
-                        transport: lane.transport(),
-                        after,
-                        missed: lane.missed(),
-                    });
-                    self.wait(now);
-                } else if after > FILL_TIMEOUT {
-                    return Err(self.late());
-                }
-            }
+            Phase::Returning { .. } => return self.step_return(now),
+            Phase::Reloading { .. } => return self.step_reload(now),
             Phase::Setting {
                 lane,
                 value,
@@ -140,6 +145,65 @@ impl Show {
                     return Err(Fault::Late("a wave has not ended in time".to_owned()));
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn have_all(&self) -> bool {
+        let clients = self.granted.clients;
+        self.lanes.iter().all(|lane| lane.waiting() >= clients)
+    }
+
+    /// Goes on while the clients of a server that was killed come back.
+    fn step_return(&mut self, now: Instant) -> Result<(), Fault> {
+        let Phase::Returning { lane, lost, began } = self.phase else {
+            return Ok(());
+        };
+        let after = now.duration_since(began);
+        let Some(lane) = self.lanes.get(lane) else {
+            return Ok(());
+        };
+        if lane.lost() >= lost && self.have_all() {
+            self.returned = Some(Returned {
+                transport: lane.transport(),
+                after,
+                missed: lane.missed(),
+            });
+            self.wait(now);
+        } else if after > FILL_TIMEOUT {
+            return Err(self.late());
+        }
+        Ok(())
+    }
+
+    /// Goes on while the servers read their configuration again.
+    fn step_reload(&mut self, now: Instant) -> Result<(), Fault> {
+        let (is_reloading, have_all) = (self.lanes.iter().any(Lane::is_reloading), self.have_all());
+        let all: u64 = self.lanes.iter().map(Lane::lost).sum();
+        let Phase::Reloading { lost, began, after } = &mut self.phase else {
+            return Ok(());
+        };
+        let passed = now.duration_since(*began);
+        if !is_reloading {
+            after.get_or_insert(passed);
+        }
+        match *after {
+            // A connection that the reload closes is lost by then.
+            Some(after) if passed >= after + SECOND && have_all => {
+                let lost = all.saturating_sub(*lost);
+                self.reloaded = Some(Reloaded { after, lost });
+                self.wait(now);
+            }
+            _ if passed > RELOAD_TIMEOUT => {
+                let seconds = RELOAD_TIMEOUT.as_secs();
+                let missing = if is_reloading {
+                    "a server has not read its configuration again"
+                } else {
+                    "clients have not come back after a reload"
+                };
+                return Err(Fault::Late(format!("after {seconds} s {missing}")));
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -195,11 +259,33 @@ impl Show {
         let lost = lane.lost() + lane.waiting() as u64;
         lane.restart(value)?;
         self.rests = 0;
-        self.returned = None;
+        (self.returned, self.reloaded) = (None, None);
         self.phase = Phase::Returning {
             lane: index,
             lost,
             began,
+        };
+        Ok(())
+    }
+
+    /// Has all servers read their configuration again, if all clients wait.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(super) fn reload(&mut self) -> Result<(), Fault> {
+        if !self.is_waiting() {
+            return Ok(());
+        }
+        let (lost, began) = (self.lanes.iter().map(Lane::lost).sum(), Instant::now());
+        for lane in &mut self.lanes {
+            lane.reload()?;
+        }
+        self.rests = 0;
+        (self.returned, self.reloaded) = (None, None);
+        self.phase = Phase::Reloading {
+            lost,
+            began,
+            after: None,
         };
         Ok(())
     }
@@ -234,6 +320,7 @@ impl Show {
             Phase::WarmUp | Phase::Filling => "connecting",
             Phase::Waiting(_) => "waiting",
             Phase::Returning { .. } => "returning",
+            Phase::Reloading { .. } => "reloading",
             Phase::Setting { .. } => "wave",
         };
         let returned = self.returned.as_ref().map(|returned| {
@@ -244,14 +331,22 @@ impl Show {
                 "missed": returned.missed,
             })
         });
-        json!({
+        let mut document = json!({
             "phase": phase,
             "clients": self.granted.clients,
             "limit": self.granted.limit,
             "fill_seconds": self.filled.map(seconds),
             "returned": returned,
             "transports": lanes,
-        })
+        });
+        if let Some(reloaded) = &self.reloaded {
+            document["reloaded"] = json!({
+                "seconds": seconds(reloaded.after),
+                "waiting": self.lanes.iter().map(Lane::waiting).sum::<usize>(),
+                "lost": reloaded.lost,
+            });
+        }
+        document
     }
 }
 
@@ -264,6 +359,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Time until all clients wait.
 const FILL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Time until all servers have read their configuration again, and all clients wait.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time for the wave of one lane, above that of the clients' process.
 const WAVE_TIMEOUT: Duration = Duration::from_secs(15);
