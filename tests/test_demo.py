@@ -426,13 +426,18 @@ def test_the_page_shows_waiting_clients_and_their_values(start_page, browser, lo
     assert page.text("#headline") == "120 clients are waiting."
     assert page.text("#you-title") == "You are number 121"
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
-    for value in ("hello", "hello 2"):
+    assert page.run(
+        "[...document.querySelectorAll('#elsewhere .bar')].length"
+        " === ELSEWHERE.groups.flatMap((group) => group.bars).length && ELSEWHERE.groups.length > 1"
+    )
+    for waves, value in ((1, "hello"), (2, "hello 2")):
         page.run("document.getElementById('set').click()")
         page.wait_for(f"document.getElementById('value').textContent === '{value}'")
         page.wait_for(
             "[...document.querySelectorAll('.wave b')].filter((text) => "
             "text.textContent === '40 of 40 answered, 0 wrong').length === 3"
         )
+        page.wait_for(f"[...lanes.values()].every((lane) => lane.waves === {waves})")
         page.wait_for("!document.getElementById('set').disabled")
     page.run("document.getElementById('reload').click()")
     page.wait_for(

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from harness import (
+    elsewhere,
     http2,
     machine,
     measure,
@@ -31,7 +32,14 @@ from harness import (
 )
 from harness.contenders import Contender, design2009
 from harness.measure import Method, Row, say
-from harness.paths import FIGURES_PAGE, REPOSITORY, RESULTS, SCRATCH_RESULTS, release_directory
+from harness.paths import (
+    ELSEWHERE_FILE,
+    FIGURES_PAGE,
+    REPOSITORY,
+    RESULTS,
+    SCRATCH_RESULTS,
+    release_directory,
+)
 from harness.stage import LOAD_CORE, SERVER_CORE, ContenderError
 from harness.suite import AB_CONTENDERS, IDLE_CONTENDERS, REQUEST_GROUPS
 
@@ -83,7 +91,9 @@ def show_targets(arguments: Sequence[str]) -> int:
     """`bench/targets`: prints every target figure with its newest measured value."""
     parser = argparse.ArgumentParser(prog="bench/targets", description=show_targets.__doc__)
     parser.add_argument(
-        "--write", action="store_true", help=f"write them into {FIGURES_PAGE.name} as well"
+        "--write",
+        action="store_true",
+        help=f"write them into {FIGURES_PAGE.name}, and those of other servers into the demo",
     )
     options = parser.parse_args(arguments)
     print(targets.report(targets.load(), results.load_all()))
@@ -93,7 +103,9 @@ def show_targets(arguments: Sequence[str]) -> int:
 
 
 def _write_page() -> None:
-    targets.write_page(FIGURES_PAGE, targets.markdown(targets.load(), results.load_all()))
+    kept = results.load_all()
+    targets.write_page(FIGURES_PAGE, targets.markdown(targets.load(), kept))
+    elsewhere.write(ELSEWHERE_FILE, kept)
 
 
 def _run_options(arguments: Sequence[str]) -> argparse.Namespace:

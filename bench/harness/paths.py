@@ -9,6 +9,8 @@ RESULTS = BENCH / "results"
 # Quick and partial runs land here; the directory is not under version control.
 SCRATCH_RESULTS = RESULTS / "tmp"
 FIGURES_PAGE = REPOSITORY / "docs" / "benchmarks.md"
+# Built into the page of `dwell demo`.
+ELSEWHERE_FILE = REPOSITORY / "crates" / "cli" / "src" / "demo" / "elsewhere.json"
 TARGETS_FILE = BENCH / "targets.toml"
 LUA = BENCH / "harness" / "lua"
 

@@ -3,8 +3,9 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
-from harness import plot, results, tables
+from harness import elsewhere, plot, results, tables
 from harness.measure import Row
+from harness.paths import ELSEWHERE_FILE
 from harness.results import Result
 
 
@@ -86,3 +87,35 @@ def test_flat_figures() -> None:
     assert figures["floor.syscalls_per_request"] == 2.04
     assert figures["floor.turns_per_request"] == 0.5
     assert not any(name.startswith("broken") for name in figures)
+
+
+def test_the_figures_of_other_servers_are_those_of_the_newest_whole_runs() -> None:
+    """`bench/targets --write` writes them."""
+    assert ELSEWHERE_FILE.read_text() == elsewhere.text(results.load_all())
+
+
+def test_a_group_comes_from_one_whole_run_and_has_no_bar_without_a_figure() -> None:
+    bars = {bar.figure for group in elsewhere.GROUPS[:2] for bar in group.bars}
+    polls = {bar.figure for bar in elsewhere.GROUPS[0].bars}
+
+    def measured(day: int, figures: set[str], value: float, kind: str = "full") -> Result:
+        rows = [
+            {"name": name, "median": {figure: value}, "syscalls": None}
+            for name, figure in (figure.split(".") for figure in sorted(figures))
+        ]
+        facts = {"dwell": f"d{day}", "nginx": f"n{day}"}
+        date = f"2026-01-0{day}T00:00:00+00:00"
+        tables = [{"name": "held", "rows": rows}]
+        return {"date": date, "kind": kind, "machine": facts, "tables": tables}
+
+    kept = [
+        measured(4, bars, 4.0, kind="partial"),
+        # One of the two figures of the second group is missing.
+        measured(2, bars - {"streams_nchan.bytes_per_client"}, 2.4),
+        measured(3, polls - {"held_nchan.bytes_per_client"}, 3.0),
+        measured(1, bars, 1.0),
+    ]
+    polls_found, streams_found = elsewhere.document(kept)["groups"]
+    assert (polls_found["date"], streams_found["date"]) == ("2026-01-02", "2026-01-01")
+    assert [bar["version"] for bar in polls_found["bars"]] == ["commit d2", "nginx n2"]
+    assert [bar["bytes"] for bar in polls_found["bars"]] == [2, 2]
