@@ -1,16 +1,19 @@
 """The command line: the configuration in effect, what programs read of a check, exit statuses."""
 
+import functools
 import json
 import os
+import pty
 import re
 import socket
 import subprocess
 import tomllib
 
+import jsonschema
 import pytest
 
 from support import ports
-from support.dwell import BINARY, Dwell
+from support.dwell import BINARY, ROOT, Dwell
 from support.wait import accepts
 
 FILE = """\
@@ -98,7 +101,7 @@ def test_a_check_without_a_file_says_so():
     assert checked.stdout.startswith("no file: flags and environment are good: polls under /poll/")
 
 
-@pytest.mark.parametrize("document", ["default", "reference", "metrics", "commands"])
+@pytest.mark.parametrize("document", ["default", "reference", "schema", "metrics", "commands"])
 def test_a_document_takes_no_flag_that_sets_an_option(document):
     flag = f"--print-{document}"
     assert run("check", flag).returncode == 0
@@ -198,6 +201,15 @@ def statuses(closed, folder):
         (2, ["store", "--nonsense"]),
         (3, ["mc", "-s", closed, "get", "key"]),
         (2, ["mc", "--nonsense"]),
+        (1, ["reload", "--pid-file", absent]),
+        (2, ["reload", "--config", wrong]),
+        (2, ["reload"]),
+        (1, ["stop", "--pid-file", absent]),
+        (2, ["stop", "--config", wrong]),
+        (2, ["stop", "--timeout", "-1"]),
+        (1, ["upgrade", "--pid-file", absent]),
+        (2, ["upgrade", "--config", absent]),
+        (2, ["upgrade", "--nonsense"]),
         (0, ["man"]),
         (1, ["man", "--dir", "/dev/null/none"]),
         (0, ["completions", "bash"]),
@@ -220,8 +232,9 @@ def test_an_exit_status_means_the_same_in_each_command(closed, tmp_path):
 def test_the_long_version_names_what_is_built_in():
     first, *lines = run("--version").stdout.splitlines()
     built = dict(line.split(": ", 1) for line in lines)
-    assert list(built) == ["target", "features", "allocator", "tls"]
+    assert list(built) == ["target", "rustc", "features", "allocator", "tls"]
     assert first.startswith(run("-V").stdout.strip())
+    assert re.match(r"\d+\.\d+\.\d+", built["rustc"])
     assert built["allocator"] == ("mimalloc" if "musl" in built["target"] else "system")
     assert built["tls"] == "rustls, aws-lc-rs"
     assert run("version").stdout == run("--version").stdout
@@ -281,3 +294,96 @@ def test_the_log_begins_with_the_process_and_ends_with_its_figures(start_dwell):
     assert lines[-1]["message"] == "ended"
     assert (lines[-1]["reason"], lines[-1]["requests"]) == ("drained", 3)
     assert lines[-1]["seconds"] > 0
+
+
+@functools.cache
+def schema():
+    return json.loads(run("check", "--print-schema").stdout)
+
+
+def accepts_as_schema(text):
+    return jsonschema.Draft7Validator(schema()).is_valid(tomllib.loads(text))
+
+
+def test_the_schema_is_one_and_accepts_the_files_of_the_documentation():
+    jsonschema.Draft7Validator.check_schema(schema())
+    assert accepts_as_schema("")
+    assert accepts_as_schema(run("check", "--print-default").stdout)
+    files = [
+        *ROOT.glob("docs/**/*.toml"),
+        *ROOT.glob("examples/**/dwell*.toml"),
+        *ROOT.glob("dist/packages.d/*.toml"),
+    ]
+    assert len(files) > 1
+    for file in files:
+        assert run("check", "--offline", file).returncode == 0, file
+        assert accepts_as_schema(file.read_text()), file
+
+
+def test_the_schema_refuses_options_that_do_not_exist():
+    for wrong in (
+        "[server]\nlitsen = 1\n",
+        "[sever]\n",
+        "server = 1\n",
+        "[route]\nprefix = '/poll/'\n",
+        "[[route]]\n",
+        "[[route]]\nprefix = '/poll/'\nwiat_max = '1s'\n",
+        "[memcached]\nservers = [{address = 'a:1', wieght = 2}]\n",
+    ):
+        assert not accepts_as_schema(wrong), wrong
+        assert run("check", "--offline", "-", text=wrong).returncode == 2, wrong
+
+
+@pytest.mark.parametrize(
+    ("option", "good", "wrong"),
+    [
+        ("server.pollers", ["0", "1024"], ["-1", "1025", "'2'", "1.5", "true"]),
+        ("server.h2c", ["true"], ["'true'", "1"]),
+        ("server.admin", ["'off'", "'[::1]:9090'", "'localhost:1'"], ["9090", "[]", "'9090'"]),
+        ("server.listen", ["'127.0.0.1:0'", "['127.0.0.1:1', '[::]:2']"], ["8080", "[]", "[1]"]),
+        ("limits.idle_timeout", ["'1m30s'", "'250ms'", "'1d'"], ["30", "'30'", "'1.5s'", "''"]),
+        ("store.bytes_max", ["'64MiB'", "'64m'", "67108864"], ["'64TiB'", "1.5", "'MiB'", "-1"]),
+        ("store.unix_permissions", ["'0700'", "'7'"], ["'8'", "700"]),
+        ("log.level", ["'debug'"], ["'loud'", "1"]),
+        ("upstream.url", ["'off'", "'http://a:1'", "['http://a:1', 'http://b']"], ["1", "[]"]),
+        ("memcached.servers", ["'a:1=2'", "[{address = 'a:1', weight = 3}]"], ["1", "[{}]"]),
+    ],
+)
+def test_the_schema_knows_the_type_of_a_value(option, good, wrong):
+    for values, expected in ((good, True), (wrong, False)):
+        for value in values:
+            text = f"{option} = {value}\n"
+            assert accepts_as_schema(text) == expected, text
+            is_good = run("check", "--offline", "-", text=text).returncode == 0
+            assert is_good == expected, text
+
+
+def test_every_option_of_the_schema_has_a_type():
+    """A table is no value of any option, and each default is one."""
+    sections = schema()["properties"]
+    assert set(sections) == set(tomllib.loads(run("check", "--print-default").stdout))
+    for name, section in sections.items():
+        for option, of_option in section.get("items", section)["properties"].items():
+            validator = jsonschema.Draft7Validator(of_option)
+            assert validator.is_valid(of_option["default"]), (name, option)
+            assert not validator.is_valid({"a": "table"}), (name, option)
+            assert of_option["description"], (name, option)
+
+
+@pytest.mark.parametrize(("variables", "colors"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_text_on_a_terminal_has_colors_unless_they_are_unwanted(variables, colors):
+    near, far = pty.openpty()
+    absent = "/dev/null/none"
+    # A warning of the log, and a mistake in the configuration.
+    logged = ["serve", "--listen", "127.0.0.1:0", "--store", "off", "--admin", "off"]
+    logged += ["--log-level", "trace", "--access-log", absent]
+    for arguments in (logged, ["serve", "--set", "server.pollers=x"]):
+        environment = {"PATH": os.environ["PATH"], "TERM": "xterm", **variables}
+        command = [BINARY, *arguments]
+        child = subprocess.Popen(command, env=environment, stdin=far, stderr=far)
+        assert child.wait(60) in (1, 2)
+        output = os.read(near, 1 << 16)
+        assert output
+        assert (b"\x1b[" in output) == colors, output
+    os.close(near)
+    os.close(far)

@@ -302,7 +302,13 @@ def test_version():
 def test_version_names_what_is_built_in():
     lines = run("version").stdout.splitlines()
     assert re.fullmatch(r"dwell [0-9.]+( \([0-9a-f]{12}\))?", lines[0])
-    assert [line.split(":")[0] for line in lines[1:]] == ["target", "features", "allocator", "tls"]
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "target",
+        "rustc",
+        "features",
+        "allocator",
+        "tls",
+    ]
     assert run("-V").stdout.split() == lines[0].split()[:2]
 
 

@@ -1,4 +1,4 @@
-//! Tells the program from which commit and for which target it is built.
+//! Tells the program from which commit, for which target and by which compiler it is built.
 
 use std::env;
 use std::process::Command;
@@ -14,6 +14,22 @@ fn main() {
     );
     let target = env::var("TARGET").unwrap_or_default();
     println!("cargo::rustc-env=DWELL_BUILT_FOR={target}");
+    println!("cargo::rustc-env=DWELL_BUILT_BY={}", compiler());
+}
+
+/// The version of the compiler, such as `1.90.0 (1159e78c4 2025-09-14)`.
+fn compiler() -> String {
+    let compiler = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(compiler).arg("--version").output();
+    let text = output
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok());
+    let text = text.unwrap_or_default();
+    let version = text.lines().next().unwrap_or_default();
+    match version.strip_prefix("rustc ") {
+        Some(version) => version.to_owned(),
+        None => "unknown".to_owned(),
+    }
 }
 
 /// The commit of the sources, if they are a checkout of the project itself.

@@ -5,7 +5,7 @@ use crate::environment;
 use crate::output::{STATUS_WRONG_CONFIGURATION, say, wrong};
 use crate::reference::commands_page;
 use dwell_edge::config::{
-    Config, ConfigError, Mistake, example_file, load_source, reference_page, settings_file,
+    Config, ConfigError, Mistake, example_file, load_source, reference_page, schema, settings_file,
 };
 use dwell_edge::metrics_page;
 use dwell_edge::process::{self, LiveFinding, Severity};
@@ -61,6 +61,8 @@ fn document(wanted: DocumentArguments) -> Option<String> {
         Some(example_file())
     } else if wanted.print_reference {
         Some(reference_page())
+    } else if wanted.print_schema {
+        Some(schema())
     } else if wanted.print_metrics {
         Some(metrics_page())
     } else if wanted.print_commands {

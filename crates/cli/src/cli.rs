@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::control::{ProcessArguments, WaitArguments};
 use crate::demo::{CLIENTS_DEFAULT, PartName};
 use crate::explain::ExplainArguments;
 use crate::health::HealthArguments;
@@ -8,7 +9,7 @@ use crate::pages::{CompletionsArguments, ManArguments};
 use crate::store_command::StoreArguments;
 use crate::top::TopArguments;
 use crate::version;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use dwell_edge::config::FlagValue;
 use std::path::PathBuf;
 
@@ -56,6 +57,15 @@ pub(crate) enum Command {
     /// Check the health of a running process; the exit status has the result
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArguments),
+    /// Have a running process read its configuration again
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(ProcessArguments),
+    /// End a running process after a drain, and wait for its end
+    #[command(after_help = STOP_EXAMPLES)]
+    Stop(WaitArguments),
+    /// Replace a running process by the program that is installed, and keep its clients
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade(WaitArguments),
     /// Print the manual page, or write those of all subcommands
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManArguments),
@@ -99,6 +109,9 @@ pub(crate) struct OptionArguments {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
         default_missing_value = SELF_SIGNED_ADDRESS)]
     pub(crate) tls_self_signed: Option<String>,
+    /// File with the process id while the process serves [default: off]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<String>,
     /// The flags of `dwell demo`.
     #[command(flatten)]
     pub(crate) common: CommonArguments,
@@ -116,7 +129,7 @@ pub(crate) struct DemoArguments {
     pub(crate) clients: usize,
     /// Show no page: start the clients, set their key once, print the figures, and end
     #[arg(long, conflicts_with_all = ["tls", "remote", "listen", "store", "admin", "pollers",
-        "log_level", "log_format", "access_log", "set"])]
+        "log_level", "verbose", "quiet", "log_format", "access_log", "set"])]
     pub(crate) once: bool,
     /// Print the figures as JSON
     #[arg(long, requires = "once")]
@@ -150,6 +163,12 @@ pub(crate) struct CommonArguments {
     /// off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
+    /// Log more: debug, or trace if it is given twice
+    #[arg(long, short, action = ArgAction::Count, conflicts_with_all = ["log_level", "quiet"])]
+    pub(crate) verbose: u8,
+    /// Log less: warnings and errors, or errors alone if it is given twice
+    #[arg(long, short, action = ArgAction::Count, conflicts_with = "log_level")]
+    pub(crate) quiet: u8,
     /// text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -196,15 +215,18 @@ pub(crate) struct CheckArguments {
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct DocumentArguments {
     /// Print a file with every option at its default
-    #[arg(long, conflicts_with_all = ["print_reference", "print_metrics", "print_commands"],
+    #[arg(long, conflicts_with_all = &DOCUMENTS[1..],
         conflicts_with_all = OPTIONS)]
     pub(crate) print_default: bool,
     /// Print the reference of every option in Markdown
-    #[arg(long, conflicts_with_all = ["print_metrics", "print_commands"],
+    #[arg(long, conflicts_with_all = &DOCUMENTS[2..],
         conflicts_with_all = OPTIONS)]
     pub(crate) print_reference: bool,
+    /// Print a JSON schema of the configuration file, for editors
+    #[arg(long, conflicts_with_all = &DOCUMENTS[3..], conflicts_with_all = OPTIONS)]
+    pub(crate) print_schema: bool,
     /// Print the reference of every metric in Markdown
-    #[arg(long, conflicts_with = "print_commands", conflicts_with_all = OPTIONS)]
+    #[arg(long, conflicts_with_all = &DOCUMENTS[4..], conflicts_with_all = OPTIONS)]
     pub(crate) print_metrics: bool,
     /// Print the reference of every command in Markdown
     #[arg(long, conflicts_with_all = OPTIONS)]
@@ -212,25 +234,29 @@ pub(crate) struct DocumentArguments {
 }
 
 /// Flags that print a document, and read no configuration.
-const DOCUMENTS: [&str; 4] = [
+const DOCUMENTS: [&str; 5] = [
     "print_default",
     "print_reference",
+    "print_schema",
     "print_metrics",
     "print_commands",
 ];
 
 /// Flags that set options: a document has nothing of them.
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 16] = [
     "upstream",
     "memcached",
     "redis",
     "poll_prefix",
     "tls_self_signed",
+    "pid_file",
     "listen",
     "store",
     "admin",
     "pollers",
     "log_level",
+    "verbose",
+    "quiet",
     "log_format",
     "access_log",
     "set",
@@ -294,6 +320,8 @@ impl OptionArguments {
             "--tls-self-signed",
             self.tls_self_signed.as_ref(),
         );
+        let pid_file = self.pid_file.as_slice();
+        push(&mut flags, "--pid-file", "server.pid_file", pid_file);
         flags.extend(self.common.flags());
         flags
     }
@@ -328,6 +356,15 @@ impl CommonArguments {
             "log.level",
             self.log_level.as_slice(),
         );
+        let (flag, level) = match (self.verbose, self.quiet) {
+            (0, 0) => ("", None),
+            (1, _) => ("--verbose", Some("debug")),
+            (2.., _) => ("--verbose", Some("trace")),
+            (_, 1) => ("--quiet", Some("warn")),
+            (_, 2..) => ("--quiet", Some("error")),
+        };
+        let level = level.map(str::to_owned);
+        push(&mut flags, flag, "log.level", level.as_slice());
         push(
             &mut flags,
             "--log-format",
@@ -401,6 +438,8 @@ Examples:
       Values come from a Redis or Valkey server, which any number of machines may share.
   dwell serve --config dwell.toml --set limits.idle_timeout=30s
       The file, with one option changed.
+  dwell serve --config dwell.toml --pid-file /run/dwell/dwell.pid
+      `dwell reload`, `dwell stop` and `dwell upgrade` find the process by the file.
   DWELL_SERVER_LISTEN=0.0.0.0:8080 dwell serve
       Set any option in the environment, with commas between the values of a list.
 
@@ -456,6 +495,42 @@ Examples:
 Exit status: 0 when the process serves, 1 when it drains or does not respond in time. With --live, 0
 when it drains.";
 
+const RELOAD_EXAMPLES: &str = "\
+Examples:
+  dwell reload --config dwell.toml
+      Checks the file, and sends SIGHUP to the process of its server.pid_file.
+  dwell reload --pid-file /run/dwell/dwell.pid
+
+The signal is sent only to a process that holds the lock on its pid file: a file that was left
+behind names no process. The log of the process has the result of the reload.
+
+Exit status: 0 when the signal is sent, 1 when no process serves with the file, 2 when the flags or
+the configuration are wrong.";
+
+const STOP_EXAMPLES: &str = "\
+Examples:
+  dwell stop --config dwell.toml
+      Sends SIGTERM to the process of server.pid_file, and returns when it has ended.
+  dwell stop --pid-file /run/dwell/dwell.pid --timeout 300
+
+The signal is sent only to a process that holds the lock on its pid file. A second one ends a
+process that drains at once.
+
+Exit status: 0 when the process has ended, 1 when it has not ended in time or no process serves with
+the file, 2 when the flags or the configuration are wrong.";
+
+const UPGRADE_EXAMPLES: &str = "\
+Examples:
+  dwell upgrade --config dwell.toml
+      Checks the file, sends SIGUSR2 to the process of its server.pid_file, and returns when
+      another process has written that file.
+  dwell upgrade --pid-file /run/dwell/dwell.pid
+
+The signal is sent only to a process that holds the lock on its pid file.
+
+Exit status: 0 when another process serves, 1 when none does in time or no process serves with the
+file, 2 when the flags or the configuration are wrong.";
+
 const MAN_EXAMPLES: &str = "\
 Examples:
   dwell man | man -l -
@@ -490,6 +565,8 @@ Examples:
   dwell check --print dwell.toml
       The options of `dwell serve --config dwell.toml` in this environment.
   dwell check --print-default > dwell.toml
+  dwell check --print-schema > dwell.schema.json
+      For editors: `#:schema ./dwell.schema.json` in the first line of a file.
 
 The command resolves names, and checks the files, folders and users in the file, as `dwell serve`
 does when it starts. It does not check that ports are free. With --live it also connects to the
@@ -544,7 +621,8 @@ mod tests {
     #[test]
     fn every_flag_reaches_its_option() {
         let words = "--listen 127.0.0.1:1 --listen 127.0.0.1:2 --store off --admin off \
-                     --pollers 3 --log-level warn --log-format json --access-log - \
+                     --pollers 3 --log-level warn --pid-file /run/x \
+                     --log-format json --access-log - \
                      --upstream http://app:1 --memcached a:1 --memcached b:2=3 \
                      --poll-prefix /a/ --poll-prefix /b/ --set limits.waiters_max=7";
         let arguments = serve(&words.split_whitespace().collect::<Vec<_>>());
@@ -555,6 +633,7 @@ mod tests {
         assert_eq!(config.server.pollers, 3);
         assert_ne!(config.log.level, defaults.log.level);
         assert_ne!(config.log.format, defaults.log.format);
+        assert_eq!(config.server.pid_file, Some("/run/x".into()));
         assert_ne!(config.log.access, defaults.log.access);
         assert!(!config.upstream.url.is_empty());
         assert_eq!(config.memcached.servers.len(), 2);
@@ -584,6 +663,33 @@ mod tests {
             of(&demo.flags()).listen,
             of(&serve(&["--tls-self-signed"]).flags()).listen
         );
+    }
+
+    #[test]
+    fn more_and_less_is_logged() {
+        let level = |words: &[&str]| {
+            let config = parse("dwell.toml", "log.level = \"off\"", &serve(words).flags());
+            format!("{:?}", config.expect("the flags are right").log.level)
+        };
+        for (words, expected) in [
+            (&[][..], "Off"),
+            (&["-v"], "Debug"),
+            (&["-vv"], "Trace"),
+            (&["--verbose", "-v", "-v"], "Trace"),
+            (&["-q"], "Warn"),
+            (&["--quiet", "--quiet"], "Error"),
+            (&["-qqq"], "Error"),
+        ] {
+            assert_eq!(level(words), expected, "{words:?}");
+        }
+        for words in [
+            ["-q", "-v"],
+            ["-q", "--log-level=info"],
+            ["-v", "--log-level=info"],
+        ] {
+            let all = ["dwell", "serve"].iter().chain(&words);
+            assert!(CommandLine::try_parse_from(all).is_err(), "{words:?}");
+        }
     }
 
     #[test]

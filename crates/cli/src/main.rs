@@ -5,6 +5,7 @@ mod admin;
 mod check;
 mod cli;
 mod config;
+mod control;
 mod demo;
 mod environment;
 mod explain;
@@ -65,6 +66,9 @@ fn main() -> ExitCode {
         Command::Config(arguments) => match arguments.command {
             ConfigCommand::Print(arguments) => config::print(&arguments),
         },
+        Command::Reload(arguments) => control::reload(&arguments),
+        Command::Stop(arguments) => control::stop(&arguments),
+        Command::Upgrade(arguments) => control::upgrade(&arguments),
         Command::Man(arguments) => match pages::man(&arguments) {
             Ok(page) => write(&mut io::stdout(), &page),
             Err(error) => failed("man", &error),

@@ -1,7 +1,8 @@
 //! Output of the program, and the exit status.
 
 use dwell_edge::config::ConfigError;
-use std::io::{self, IsTerminal, Write};
+use dwell_edge::log::has_colors;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Prints every mistake in the configuration.
@@ -11,7 +12,7 @@ pub(crate) fn wrong(error: &ConfigError) -> ExitCode {
         1 => "1 mistake".to_owned(),
         count => format!("{count} mistakes"),
     };
-    let shown = error.render(out.is_terminal());
+    let shown = error.render(has_colors(&out));
     say(
         &mut out,
         &format!("{shown}\n\ndwell: {count} in the configuration\n"),

@@ -27,6 +27,8 @@ pub(crate) const LONG: &str = concat!(
     env!("DWELL_BUILT_FROM"),
     "\ntarget: ",
     env!("DWELL_BUILT_FOR"),
+    "\nrustc: ",
+    env!("DWELL_BUILT_BY"),
     "\nfeatures: http/2, websocket, embedded store, memcached, redis, jwt, io_uring",
     "\nallocator: ",
     allocator!(),

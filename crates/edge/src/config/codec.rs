@@ -14,6 +14,7 @@ pub(super) use request::{
 };
 
 use super::units::{duration, show_duration, show_size, size};
+use serde_json::{Value as Json, json};
 use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
@@ -69,6 +70,10 @@ pub(super) trait Codec<T> {
     fn show(&self, value: &T) -> String;
     /// Describes the accepted values for the reference.
     fn describe(&self) -> String;
+    /// A JSON schema of the accepted values, which may allow more than is accepted.
+    fn schema(&self) -> Json {
+        json!({ "type": "string" })
+    }
 }
 
 /// A whole number.
@@ -102,6 +107,10 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Codec<T> for Count {
     fn describe(&self) -> String {
         format!("number, {} to {}", self.0, self.1)
     }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "integer", "minimum": self.0, "maximum": self.1 })
+    }
 }
 
 /// A number of bytes.
@@ -132,6 +141,12 @@ impl<T: Copy + TryFrom<u64> + TryInto<u64>> Codec<T> for Size {
 
     fn describe(&self) -> String {
         format!("size, {} to {}", show_size(self.0), show_size(self.1))
+    }
+
+    fn schema(&self) -> Json {
+        let bytes = json!({ "type": "integer", "minimum": self.0, "maximum": self.1 });
+        let pattern = "^[0-9]+([bB]|[kKmMgG]([iI]?[bB])?)?$";
+        json!({ "anyOf": [bytes, { "type": "string", "pattern": pattern }] })
     }
 }
 
@@ -166,6 +181,10 @@ impl Codec<Duration> for TimeSpan {
             show_duration(self.1)
         )
     }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$" })
+    }
 }
 
 /// `true` or `false`.
@@ -188,6 +207,10 @@ impl Codec<bool> for Truth {
 
     fn describe(&self) -> String {
         "`true` or `false`".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "boolean" })
     }
 }
 
@@ -212,6 +235,10 @@ impl<T, C: Codec<T>> Codec<Option<T>> for OrOff<C> {
 
     fn describe(&self) -> String {
         format!("{}, or `\"off\"`", self.0.describe())
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "anyOf": [self.0.schema(), { "const": "off" }] })
     }
 }
 
@@ -245,6 +272,11 @@ impl<T, C: Codec<T>> Codec<Vec<T>> for OneOrMany<C> {
     fn describe(&self) -> String {
         format!("{}, one or a list", self.0.describe())
     }
+
+    fn schema(&self) -> Json {
+        let one = self.0.schema();
+        json!({ "anyOf": [one, { "type": "array", "minItems": self.1, "items": one }] })
+    }
 }
 
 /// One value or several, or `"off"` for none.
@@ -276,6 +308,11 @@ impl<T, C: Codec<T>> Codec<Vec<T>> for ManyOrOff<C> {
     fn describe(&self) -> String {
         format!("{}, one or a list, or `\"off\"`", self.0.describe())
     }
+
+    fn schema(&self) -> Json {
+        let one = json!({ "anyOf": [self.0.schema(), { "const": "off" }] });
+        json!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }] })
+    }
 }
 
 impl<T, C: Codec<T>> Codec<T> for &C {
@@ -292,6 +329,10 @@ impl<T, C: Codec<T>> Codec<T> for &C {
 
     fn describe(&self) -> String {
         (**self).describe()
+    }
+
+    fn schema(&self) -> Json {
+        (**self).schema()
     }
 }
 
@@ -321,6 +362,11 @@ impl<T: Copy + PartialEq> Codec<T> for Choice<T> {
             .map(|(word, _)| format!("`\"{word}\"`"))
             .collect();
         words.join(", ")
+    }
+
+    fn schema(&self) -> Json {
+        let words: Vec<&str> = self.0.iter().map(|(word, _)| *word).collect();
+        json!({ "enum": words })
     }
 }
 

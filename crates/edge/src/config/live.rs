@@ -10,6 +10,7 @@ pub(super) const NEEDS_RESTART: &[&str] = &[
     "server.io_uring",
     "server.user",
     "server.h2c",
+    "server.pid_file",
     "tls.client_ca",
     "tls.client_auth",
     "tls.self_signed",

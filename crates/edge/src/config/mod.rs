@@ -20,6 +20,7 @@ mod reference;
 mod report;
 mod route;
 mod routes;
+mod schema;
 mod template;
 mod tls;
 mod units;
@@ -37,6 +38,7 @@ pub use reference::{example_file, reference_page, settings_file};
 pub use report::{ConfigError, Mistake, SourceFile};
 pub use route::{EmptyAnswer, Methods, OnDelete, RouteConfig};
 pub(crate) use routes::{Ambiguous, Route, RouteId, Routes, Rules};
+pub use schema::schema;
 pub(crate) use template::{ClientPart, Requested, check_key, cookie_value, query_value};
 pub use template::{KeyError, KeyTemplate, TemplateError};
 pub use tls::{ClientAuth, ClientTlsFiles, TlsConfig};
@@ -200,6 +202,8 @@ pub struct ServerConfig {
     pub proxy_protocol: Vec<Network>,
     /// Clients without TLS may speak HTTP/2, if they begin with its preface.
     pub h2c: bool,
+    /// File with the process id while the process serves; `None` is `"off"`.
+    pub pid_file: Option<PathBuf>,
 }
 
 impl ServerConfig {
@@ -238,6 +242,7 @@ impl Default for ServerConfig {
             trusted_proxies: Vec::new(),
             proxy_protocol: Vec::new(),
             h2c: false,
+            pid_file: None,
         }
     }
 }

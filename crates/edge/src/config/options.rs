@@ -4,6 +4,7 @@
 
 use super::codec::{Codec, Fault, Shape, Value};
 use super::{Config, RouteConfig};
+use serde_json::Value as Json;
 
 /// One option of a `T`: a [`Config`] or one of its routes.
 pub(super) struct OptionSpec<T> {
@@ -25,6 +26,8 @@ pub(super) struct OptionSpec<T> {
     pub(super) show: fn(&T) -> String,
     /// Describes the accepted values.
     pub(super) describe: fn() -> String,
+    /// A JSON schema of the accepted values.
+    pub(super) schema: fn() -> Json,
     /// Returns true if both targets have the same value.
     pub(super) is_same: fn(&T, &T) -> bool,
     /// Copies the value from the second target to the first.
@@ -69,6 +72,10 @@ macro_rules! options {
                 },
                 show: |target| $crate::config::codec::Codec::show(&$codec, &target.$($field).+),
                 describe: || $crate::config::options::describe(
+                    &$codec,
+                    |target: &$target| &target.$($field).+,
+                ),
+                schema: || $crate::config::options::schema(
                     &$codec,
                     |target: &$target| &target.$($field).+,
                 ),
@@ -130,6 +137,10 @@ const fn is_secret<S, T, C: Codec<T>>(_: &C, _: fn(&S) -> &T) -> bool {
 
 fn describe<S, T, C: Codec<T>>(codec: &C, _: fn(&S) -> &T) -> String {
     codec.describe()
+}
+
+fn schema<S, T, C: Codec<T>>(codec: &C, _: fn(&S) -> &T) -> Json {
+    codec.schema()
 }
 
 /// The sections in the order of the reference.

@@ -25,6 +25,7 @@ use events::{EventLine, JsonEvents};
 use recent::RecentLayer;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
+use std::env;
 use std::io::{self, IsTerminal};
 use std::sync::OnceLock;
 use tracing_subscriber::filter::LevelFilter;
@@ -48,8 +49,9 @@ pub fn start(config: &LogConfig) {
     // The process has one subscriber: the first that is set.
     let started = match config.format {
         LogFormat::Text => {
-            let is_terminal = io::stderr().is_terminal();
-            let events = events.with_target(false).with_ansi(is_terminal);
+            let events = events
+                .with_target(false)
+                .with_ansi(has_colors(&io::stderr()));
             registry.with(events.with_filter(level)).try_init()
         }
         LogFormat::Json => {
@@ -64,6 +66,13 @@ pub fn start(config: &LogConfig) {
         // Fails only if the subscriber is gone.
         let _ = CHANGE_LEVEL.set(Box::new(move |level| drop(handle.reload(level))));
     }
+}
+
+/// Returns true if text for `out` may have colours: it is a terminal, and `NO_COLOR` is not set.
+///
+/// Source: <https://no-color.org>.
+pub fn has_colors(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Changes the lowest severity that is logged; has no effect before [`start`].

@@ -12,6 +12,7 @@ mod notify;
 mod outward;
 mod parts;
 mod peers;
+mod pid_file;
 mod plans;
 mod preflight;
 mod privileges;
@@ -28,6 +29,7 @@ pub use crate::descriptors::raise_limit as raise_descriptor_limit;
 pub use error::RunError;
 pub use inherited::InheritedError;
 pub use live::{LiveFinding, Severity, live};
+pub use pid_file::holder as pid_file_holder;
 pub use preflight::{descriptor_warning, preflight, preflight_warnings};
 pub use reload::ConfigSource;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::lookups::LookupTime;
 use super::names::Names;
 use super::plans::{looked_up, resolve};
 use super::redis::redis_server;
-use super::{outward, privileges, store, tls};
+use super::{outward, pid_file, privileges, store, tls};
 use crate::access::Access;
 use crate::config::{AccessTarget, Config, PeerAddress};
 use crate::descriptors::Descriptors;
@@ -43,6 +43,10 @@ pub fn preflight(config: &Config) -> Vec<RunError> {
             resolve(&of_lookup, option)
         });
         found.extend(address.err());
+    }
+    if let Some(path) = &config.server.pid_file {
+        let named = |error| pid_file::named("cannot write", path, &error);
+        found.extend(appendable(path).err().map(named).map(RunError::PidFile));
     }
     if let Some(name) = &config.server.user {
         found.extend(privileges::user(name).err().map(RunError::Privileges));

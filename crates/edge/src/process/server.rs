@@ -1,11 +1,11 @@
 //! Start and end of the process: listeners, loops, signals.
 
-use super::daemon::PidFile;
 use super::error::RunError;
 use super::inherited::Inherited;
 use super::listeners::Bound;
 use super::parts::LoopParts;
 use super::peers::Peers;
+use super::pid_file::PidFile;
 use super::reload::ConfigSource;
 use super::run_lines::RunLines;
 use super::tls::Certificates;
@@ -61,7 +61,7 @@ pub struct RunOptions {
     pub source: Option<ConfigSource>,
     /// Pages of the demonstration, if the process is one.
     pub demo: Option<Arc<dyn MakePages>>,
-    /// A file for the process id while the process serves.
+    /// A file for the process id while the process serves, instead of that of the configuration.
     pub pid_file: Option<PathBuf>,
     /// A file for the port of the store, if the system chooses it.
     pub port_file: Option<PathBuf>,
@@ -121,7 +121,8 @@ impl EdgeServer {
         let limits = store::limits(&config)?;
         let gate = Arc::new(Access::load(&config, None).map_err(RunError::Access)?);
         let (predecessor, mut bound) = bind(&config, loops, demo.is_some())?;
-        let mut pid_file = options.pid_file.map(PidFile::new);
+        let pid_file = options.pid_file.or_else(|| config.server.pid_file.clone());
+        let mut pid_file = pid_file.map(PidFile::new);
         let first = pid_file.as_mut().filter(|_| predecessor.is_none());
         use_rights(&config, &bound, first)?;
         store::tell_port(options.port_file.as_deref(), &bound.store_at)?;

@@ -2,6 +2,7 @@
 
 use super::{Codec, Count, Fault, Value, quoted, text, wrong_type};
 use crate::config::{MemcachedServer, PeerAddress, RedisUrl, UpstreamUrl};
+use serde_json::{Value as Json, json};
 use std::net::SocketAddr;
 use toml::de::DeValue;
 
@@ -46,6 +47,10 @@ impl Codec<SocketAddr> for SocketAddress {
     fn describe(&self) -> String {
         "IP address and port".to_owned()
     }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "string", "pattern": ":[0-9]+$" })
+    }
 }
 
 /// A memcached server: `host:port`, `host:port=weight` or a table of `address` and `weight`.
@@ -78,6 +83,19 @@ impl Codec<MemcachedServer> for MemcachedPeer {
 
     fn describe(&self) -> String {
         "`\"host:port\"` or `{ address = \"host:port\", weight = 2 }`".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        let weight = json!({
+            "type": "integer", "minimum": WEIGHTS.start(), "maximum": WEIGHTS.end(),
+        });
+        let table = json!({
+            "type": "object",
+            "required": ["address"],
+            "additionalProperties": false,
+            "properties": { "address": { "type": "string" }, "weight": weight },
+        });
+        json!({ "anyOf": [{ "type": "string" }, table] })
     }
 }
 

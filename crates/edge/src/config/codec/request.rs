@@ -2,6 +2,7 @@
 
 use super::{Codec, Fault, Shape, Value, quoted, text, wrong_type};
 use crate::config::{AccessTarget, KeyTemplate, Methods};
+use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 
 /// The start of a request path.
@@ -33,6 +34,10 @@ impl Codec<String> for Prefix {
 
     fn describe(&self) -> String {
         "path that starts with `/`".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "string", "pattern": "^/" })
     }
 }
 
@@ -158,6 +163,11 @@ impl Codec<Methods> for MethodList {
     fn describe(&self) -> String {
         "list of `\"GET\"`, `\"HEAD\"`, `\"POST\"`, `\"QUERY\"`".to_owned()
     }
+
+    fn schema(&self) -> Json {
+        let method = json!({ "enum": ["GET", "HEAD", "POST", "QUERY"] });
+        json!({ "type": "array", "minItems": 1, "items": method })
+    }
 }
 
 /// The target of the access log.
@@ -246,5 +256,9 @@ impl Codec<u32> for Permissions {
 
     fn describe(&self) -> String {
         "octal permissions, `\"000\"` to `\"777\"`".to_owned()
+    }
+
+    fn schema(&self) -> Json {
+        json!({ "type": "string", "pattern": "^\\+?[0-7]+$" })
     }
 }

@@ -1,7 +1,7 @@
 //! Options of `[server]`.
 
 use crate::config::codec::{
-    Choice, Count, Name, OneOrMany, OrOff, SocketAddress, Truth, UserName, Written,
+    Choice, Count, FilePath, Name, OneOrMany, OrOff, SocketAddress, Truth, UserName, Written,
 };
 use crate::config::{Config, IoUring};
 
@@ -35,6 +35,10 @@ options! {
     "server".server.h2c = Truth;
     "Clients of `server.listen` may speak HTTP/2 without TLS, if they know that Dwell does (prior \
      knowledge): their connections begin with the preface of HTTP/2. `Upgrade: h2c` is ignored."
+    "server".server.pid_file ["--pid-file"] = OrOff(FilePath);
+    "File with the id of the process while it serves. `dwell reload`, `dwell stop` and \
+     `dwell upgrade` find the process by it. Dwell locks the file, so that one that was left \
+     behind names no process."
 }
 
 const IO_URING: &[(&str, IoUring)] = &[("auto", IoUring::Auto), ("off", IoUring::Off)];

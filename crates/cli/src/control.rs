@@ -1,0 +1,232 @@
+//! `dwell reload`, `dwell stop` and `dwell upgrade`: signals to a process that serves.
+//!
+//! The process is found by its pid file, and only as long as it holds the lock on that file. The
+//! signal goes through a descriptor of the process, so that a process that gets the id later is
+//! never reached.
+
+use crate::environment;
+use crate::output::{STATUS_WRONG_CONFIGURATION, say, wrong};
+use clap::Args;
+use dwell_edge::config::load;
+use dwell_edge::process::pid_file_holder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+/// Flags that find a process.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProcessArguments {
+    /// The file with the process id [default: `server.pid_file` of the configuration]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+    /// The configuration file of the process [default: `DWELL_CONFIG`, or none]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Flags of `dwell stop` and `dwell upgrade`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WaitArguments {
+    /// The flags that find the process.
+    #[command(flatten)]
+    pub(crate) process: ProcessArguments,
+    /// Seconds to wait for the result; 0 does not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u64).range(0..=86400))]
+    pub(crate) timeout: u64,
+}
+
+/// Has the process read its configuration again.
+pub(crate) fn reload(arguments: &ProcessArguments) -> ExitCode {
+    act("reload", arguments, |process| {
+        process.send(Signal::HUP)?;
+        let id = process.id;
+        Ok(format!(
+            "process {id} reads its configuration again; its log has the result"
+        ))
+    })
+}
+
+/// Ends the process after a drain.
+pub(crate) fn stop(arguments: &WaitArguments) -> ExitCode {
+    let timeout = Duration::from_secs(arguments.timeout);
+    act(STOP, &arguments.process, |process| {
+        process.send(Signal::TERM)?;
+        let id = process.id;
+        if timeout.is_zero() {
+            return Ok(format!("process {id} drains"));
+        }
+        if process.ends_within(timeout)? {
+            return Ok(format!("process {id} has ended"));
+        }
+        let seconds = timeout.as_secs();
+        Err(ControlError::Late(format!(
+            "process {id} still drains after {seconds} s"
+        )))
+    })
+}
+
+/// Has the process replaced by the program that is installed.
+pub(crate) fn upgrade(arguments: &WaitArguments) -> ExitCode {
+    let timeout = Duration::from_secs(arguments.timeout);
+    act("upgrade", &arguments.process, |process| {
+        process.send(Signal::USR2)?;
+        let id = process.id;
+        if timeout.is_zero() {
+            return Ok(format!(
+                "process {id} starts its successor; its log has the result"
+            ));
+        }
+        let until = Instant::now() + timeout;
+        while Instant::now() < until {
+            match pid_file_holder(&process.file).map_err(ControlError::File)? {
+                Some(successor) if successor != id => {
+                    return Ok(format!("process {successor} serves in the place of {id}"));
+                }
+                _ if process.ends_within(CHECK_INTERVAL)? => break,
+                _ => {}
+            }
+        }
+        // It may have ended a moment after the last check.
+        match pid_file_holder(&process.file).map_err(ControlError::File)? {
+            Some(successor) if successor != id => {
+                Ok(format!("process {successor} serves in the place of {id}"))
+            }
+            Some(_) => Err(ControlError::Late(format!(
+                "process {id} still serves after {} s: its log has the reason",
+                timeout.as_secs()
+            ))),
+            None => Err(ControlError::Late(format!(
+                "process {id} has ended, and no other has written {}: the log has the reason",
+                process.file.display()
+            ))),
+        }
+    })
+}
+
+/// Finds the process, and prints the result of `action` on it.
+fn act(
+    command: &str,
+    arguments: &ProcessArguments,
+    action: impl FnOnce(&Process) -> Result<String, ControlError>,
+) -> ExitCode {
+    let config = environment::config_file(arguments.config.clone());
+    // A process can be stopped whatever its configuration has become.
+    let is_enough = config.is_none() || command == STOP;
+    let file = match &arguments.pid_file {
+        Some(file) if is_enough => Some(file.clone()),
+        named => match load(config.as_deref(), &environment::options().flags) {
+            Ok(config) => named.clone().or(config.server.pid_file),
+            Err(error) => return wrong(&error),
+        },
+    };
+    let Some(file) = file else {
+        let text = format!(
+            "dwell {command}: no pid file: name it in --pid-file, or the configuration that has \
+             server.pid_file in --config\n"
+        );
+        say(&mut io::stderr(), &text);
+        return ExitCode::from(STATUS_WRONG_CONFIGURATION);
+    };
+    match Process::find(&file).and_then(|process| action(&process)) {
+        Ok(text) => say(&mut io::stdout(), &format!("{text}\n")),
+        Err(error) => {
+            say(&mut io::stderr(), &format!("dwell {command}: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A process that serves with a pid file.
+struct Process {
+    file: PathBuf,
+    id: u32,
+    /// A descriptor of the process itself, whatever becomes of its id.
+    handle: OwnedFd,
+}
+
+impl Process {
+    /// Finds the process that holds the lock on a pid file.
+    fn find(file: &Path) -> Result<Self, ControlError> {
+        let none = || ControlError::None(file.to_owned());
+        let holder = || pid_file_holder(file).map_err(ControlError::File);
+        let id = holder()?.ok_or_else(none)?;
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+        let handle = match pidfd_open(pid.ok_or_else(none)?, PidfdFlags::empty()) {
+            Ok(handle) => handle,
+            Err(Errno::SRCH) => return Err(none()),
+            Err(error) => return Err(ControlError::System("open", id, error)),
+        };
+        // Only the process that was opened can have the lock now: it is alive, and has this id.
+        if holder()? != Some(id) {
+            return Err(none());
+        }
+        let file = file.to_owned();
+        Ok(Self { file, id, handle })
+    }
+
+    fn send(&self, signal: Signal) -> Result<(), ControlError> {
+        match pidfd_send_signal(&self.handle, signal) {
+            Ok(()) => Ok(()),
+            Err(Errno::SRCH) => Err(ControlError::None(self.file.clone())),
+            Err(error) => Err(ControlError::System("signal", self.id, error)),
+        }
+    }
+
+    /// Waits for the end of the process; false if it is alive after `timeout`.
+    fn ends_within(&self, timeout: Duration) -> Result<bool, ControlError> {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).unwrap_or_default();
+            let mut end = [PollFd::new(&self.handle, PollFlags::IN)];
+            match poll(&mut end, Some(&left)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(ControlError::System("wait for", self.id, error)),
+            }
+        }
+    }
+}
+
+/// Reason why a command fails.
+#[derive(Debug)]
+enum ControlError {
+    /// The pid file cannot be used.
+    File(io::Error),
+    /// No process has the lock on the pid file.
+    None(PathBuf),
+    /// The system refuses an action on the process.
+    System(&'static str, u32, Errno),
+    /// The process has not done in time what it was to do.
+    Late(String),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::None(file) => write!(f, "no process serves with {}", file.display()),
+            Self::System("open", id, Errno::NOSYS) => {
+                write!(
+                    f,
+                    "cannot open process {id}: the kernel is older than Linux 5.3"
+                )
+            }
+            Self::System(action, id, error) => write!(f, "cannot {action} process {id}: {error}"),
+            Self::Late(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+const STOP: &str = "stop";
+
+/// Interval of checks of the pid file.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
