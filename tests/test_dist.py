@@ -20,7 +20,8 @@ SCRIPTS = sorted(
     for path in DIST.rglob("*")
     if path.is_file() and (path.suffix in ("", ".sh", ".py")) and path.name != "artefacts"
 )
-INSTALL = (ROOT / "docs" / "install.md").read_text()
+PAGES = ("install", "containers", "kubernetes")
+INSTALL = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 # Each line: the name of a file, and the script that makes it.
 ARTEFACTS = dict(
     line.replace("VERSION", VERSION).split()
