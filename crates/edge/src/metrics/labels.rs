@@ -60,6 +60,8 @@ labels! {
     Refused = "refused",
     /// The request has no valid key: 400 or 414.
     BadKey = "bad_key",
+    /// A method that the route does not accept: 405. A wait that is not valid: 400.
+    BadRequest = "bad_request",
     /// The client left before the response.
     Abandoned = "abandoned",
     /// The request became an event stream or a WebSocket.

@@ -2,7 +2,7 @@
 
 use super::ask::Admitted;
 use super::misses::Misses;
-use super::spread::Spread;
+use super::refusals::Refusals;
 use super::waiters::Waiters;
 use crate::access::{
     CertificateRefusal, CorsGrant, Denial, Gate, Identity, Limited, Refused, RequestTime,
@@ -26,7 +26,7 @@ pub(super) struct AccessChecks<'a> {
     pub(super) gate: &'a mut Gate,
     pub(super) misses: &'a mut Misses,
     pub(super) waiters: &'a mut Waiters,
-    pub(super) spread: &'a mut Spread,
+    pub(super) refusals: &'a mut Refusals,
 }
 
 impl AccessChecks<'_> {
@@ -58,7 +58,7 @@ impl AccessChecks<'_> {
             .gate
             .admit(rules, request.head, peer, asked, client, &mut identity);
         if let Err(denial) = admitted {
-            return Err(deny(context, &denial, self.spread, to));
+            return Err(deny(context, &denial, self.refusals, to));
         }
         self.ask_application(context, route, request, identity, to)
     }
@@ -102,7 +102,7 @@ impl AccessChecks<'_> {
         let rules = self.routes.get(route);
         let counted = self.gate.count_key(context.now(), rules, name);
         if let Err(limited) = counted {
-            deny(context, &Denial::Limited(limited), self.spread, to);
+            deny(context, &Denial::Limited(limited), self.refusals, to);
         }
         counted.is_ok()
     }
@@ -126,12 +126,15 @@ impl AccessChecks<'_> {
 pub(super) fn deny(
     context: &mut Context,
     denial: &Denial,
-    spread: &mut Spread,
+    refusals: &mut Refusals,
     to: &mut Responder<'_, '_>,
 ) -> Outcome {
+    if let Denial::Certificate(refusal @ CertificateRefusal::Unknown) = denial {
+        to.close_after();
+        return refusals.unavailable(context, to, PollOutcome::Refused, refusal.text());
+    }
     to.ends(match denial {
         Denial::Limited(_) => PollOutcome::Limited,
-        Denial::Certificate(CertificateRefusal::Unknown) => PollOutcome::Refused,
         Denial::Certificate(_) | Denial::Token(_) | Denial::Refused(_) => PollOutcome::Denied,
     });
     match denial {
@@ -140,10 +143,6 @@ pub(super) fn deny(
             let (challenge, text) = challenge(*refusal);
             let fields = [("WWW-Authenticate", challenge.as_bytes())];
             to.text_with(context, 401, &text, &fields);
-        }
-        Denial::Certificate(refusal @ CertificateRefusal::Unknown) => {
-            to.close_after();
-            spread.refuse(context, to, refusal.text());
         }
         Denial::Certificate(refusal) => to.text(context, 403, refusal.text()),
         Denial::Refused(refused) => pass_on(context, refused, to),

@@ -16,6 +16,7 @@ use super::lookups::seconds;
 use super::owed::OVERDUE;
 use super::poll_error::{AMBIGUOUS, PollError};
 use super::publishing::{is_publish, may_publish};
+use super::refusals::Refusal;
 use super::sockets::NotOpened;
 use super::tables::Poll;
 use crate::access::{
@@ -298,7 +299,7 @@ impl Polls {
                 let tag = stream.to_bits();
                 Outcome::Detach { tag }
             }
-            Err(NotOpened::NoRoom(reason)) => self.spread.refused(context, to, reason),
+            Err(NotOpened::NoRoom(refusal)) => self.refusals.refuse(context, to, refusal),
             Err(NotOpened::Answered) => Outcome::Answered,
         }
     }
@@ -440,7 +441,7 @@ impl Polls {
     ) -> Outcome {
         // A client that is told to come back must not have been forwarded.
         if self.waiters.polls().is_full() {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         }
         let Arrival {
             ask, route, name, ..
@@ -455,7 +456,7 @@ impl Polls {
             client: &|| to.client_names().cloned(),
         };
         let Some(fetch) = self.fetching().fetch_for(context.now(), &missed) else {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         };
         // What is sent as it came is never sent a second time; but a stream takes its key from it
         // once more, and one that waits may be held on.
@@ -515,7 +516,7 @@ impl Polls {
                 let text = "the application says neither yes nor no";
                 return to.text(context, 502, text);
             }
-            Err(error) => return tell_failure(&mut self.spread, context, error, &mut to),
+            Err(error) => return tell_failure(&mut self.refusals, context, error, &mut to),
         };
         self.arrives_again(context, poll, decision, &mut to);
     }
@@ -528,10 +529,8 @@ impl Polls {
         decision: AuthDecision,
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
-        // A reload has removed the route, and with it the rules for its clients.
         if !self.routes.is_current(poll.route) {
-            self.spread.refuse(context, to, "the route is gone");
-            return Outcome::Answered;
+            return self.refusals.refuse(context, to, Refusal::RouteGone);
         }
         let mut storage = FieldStorage::new();
         let kept = poll.request.as_deref();
@@ -555,7 +554,7 @@ impl Polls {
         let client = || to.client(request.is_secure);
         let verified = self.gate.verify(rules, &head, now, client, &mut identity);
         if let Err(denial) = verified.and_then(|()| identity.decided(decision)) {
-            return deny(context, &denial, &mut self.spread, to);
+            return deny(context, &denial, &mut self.refusals, to);
         }
         let admitted = Admitted {
             route: poll.route,

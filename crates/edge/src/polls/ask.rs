@@ -83,12 +83,12 @@ pub(super) struct Admitted<'a> {
     pub(super) identity: Option<&'a Identity>,
 }
 
-/// A request that asks for one key, or is no poll.
+/// A request that asks for one key, or writes it.
 #[derive(Clone, Copy)]
 pub(super) struct Arrival<'a> {
     pub(super) ask: Ask,
     pub(super) route: RouteId,
-    /// Its key; empty for a request that is no poll.
+    /// Its key; empty while it is not known whether its client may read it.
     pub(super) name: &'a [u8],
     pub(super) request: &'a Request<'a>,
     pub(super) origin: Option<CorsGrant>,
@@ -291,14 +291,15 @@ impl Ask {
     }
 
     /// The rest of that time at `now`, if the request has `arrived` before: access to it may have
-    /// been asked for meanwhile.
+    /// been asked for meanwhile, or the store for its value.
     pub(super) fn rest_of_wait(&self, arrived: Instant, now: Instant) -> Duration {
         self.wait()
             .saturating_sub(now.saturating_duration_since(arrived))
     }
 }
 
-/// The question of a request that is no poll: what its framing needs to know.
+/// The question of a request that is not read as a poll yet, as its client may have no access, or
+/// that publishes: what its framing needs to know.
 pub(super) fn plain_ask(head: &RequestHead<'_, '_>) -> Ask {
     let method = match head.method {
         "HEAD" => Method::Head,

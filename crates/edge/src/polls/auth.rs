@@ -52,7 +52,7 @@ impl AccessChecks<'_> {
             self.metrics.auth.increment(AuthOutcome::Known);
             return match identity.decided(decision) {
                 Ok(()) => Ok(identity),
-                Err(denial) => Err(deny(context, &denial, self.spread, to)),
+                Err(denial) => Err(deny(context, &denial, self.refusals, to)),
             };
         }
         let admitted = Admitted {
@@ -62,10 +62,10 @@ impl AccessChecks<'_> {
             identity: Some(&identity),
         };
         if self.waiters.polls().is_full() {
-            return Err(self.spread.refuse_busy(context, to));
+            return Err(self.refusals.refuse_busy(context, to));
         }
         let Some(subrequest) = self.auth_subrequest(admitted, path, credential, to) else {
-            return Err(self.spread.refuse_busy(context, to));
+            return Err(self.refusals.refuse_busy(context, to));
         };
         let mut ask = plain_ask(request.head);
         ask.form.set_secure(request.is_secure);
@@ -73,7 +73,7 @@ impl AccessChecks<'_> {
         let mut poll = record(self.config, log, to.arrived(), &arrival, Keep::Request);
         poll.place.moves(Event::AccessUnknown, subrequest);
         let Ok(poll) = self.waiters.insert(poll) else {
-            return Err(self.spread.refuse_busy(context, to));
+            return Err(self.refusals.refuse_busy(context, to));
         };
         self.gate.subrequests.join(subrequest, poll);
         Err(to.hold(context, poll.to_bits(), owed_time(self.config)))

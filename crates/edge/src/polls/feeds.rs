@@ -12,9 +12,10 @@ use super::delivery::{Delivery, Telling};
 use super::events::{self, SharedEvent};
 use super::lookups::Lookups;
 use super::parts::Parts;
+use super::refusals::{Refusal, Refusals};
 use super::spread::Spread;
 use super::tables::{Feed, News, Poll, Sink};
-use super::waiters::{BUSY, Waiters, Watch};
+use super::waiters::{Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes, Rules};
 use crate::cursor::Condition;
 use crate::ids::{FeedId, FeedOrSet, SetId, StreamId};
@@ -82,6 +83,7 @@ pub(crate) struct EventStreams<'a> {
     pub(super) waiters: &'a mut Waiters,
     pub(super) delivery: &'a mut Delivery,
     pub(super) spread: &'a mut Spread,
+    pub(super) refusals: &'a mut Refusals,
 }
 
 impl EventStreams<'_> {
@@ -92,12 +94,12 @@ impl EventStreams<'_> {
         opening: &Opening<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Option<FeedId> {
-        if let Some(reason) = self.waiters.no_records(1) {
-            self.spread.refused(context, to, reason);
+        if let Some(refusal) = self.waiters.no_records(1) {
+            self.refusals.refuse(context, to, refusal);
             return None;
         }
         let Some(key) = self.waiters.keys.enter(opening.name) else {
-            self.spread.refused(context, to, BUSY);
+            self.refusals.refuse(context, to, Refusal::Busy);
             return None;
         };
         let now = Now::of(context);

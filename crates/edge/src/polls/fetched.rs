@@ -11,7 +11,7 @@ use super::lookups::seconds;
 use super::misses::{CachedOutcome, Fetch, FetchedValue, StaleValue, SubFetch, UpstreamResult};
 use super::places::Event;
 use super::queued::left_to_ask;
-use super::spread::Spread;
+use super::refusals::Refusals;
 use super::tables::Poll;
 use crate::cursor::{Cursor, CursorText};
 use crate::ids::{FetchId, FetchMember, KeyId, Packed, SubFetchAsker};
@@ -113,7 +113,7 @@ impl Polls {
         );
         let Some(fetch) = fetch else {
             let mut to = Responder::held(http, &poll, &self.responses);
-            self.spread.refuse_busy(context, &mut to);
+            self.refusals.refuse_busy(context, &mut to);
             return;
         };
         let exchange = Exchange::Held(http, poll.exchange);
@@ -137,7 +137,7 @@ impl Polls {
             // There is room: it was looked for, or the poll was taken out a moment ago.
             Err(poll) => {
                 let mut to = Responder::of(exchange, &poll, &self.responses);
-                self.spread.refuse_busy(context, &mut to)
+                self.refusals.refuse_busy(context, &mut to)
             }
         }
     }
@@ -203,7 +203,7 @@ impl Polls {
                 }
                 Err(error) => {
                     let mut to = Responder::held(http, &poll, &self.responses);
-                    tell_failure(&mut self.spread, context, error, &mut to);
+                    tell_failure(&mut self.refusals, context, error, &mut to);
                 }
             }
         }
@@ -361,7 +361,7 @@ impl Polls {
             match self.take_member(member) {
                 Some(Member::Poll(poll)) => {
                     let mut to = Responder::held(http, &poll, &self.responses);
-                    self.spread.refuse_busy(context, &mut to);
+                    self.refusals.refuse_busy(context, &mut to);
                 }
                 Some(Member::Key(sub_fetch)) => {
                     self.tell_asker(context, http, sub_fetch.asker(), FetchedValue::Unknown);
@@ -429,7 +429,7 @@ impl Polls {
     ) {
         if let Some(poll) = &large.poll {
             let mut to = Responder::held(http, poll, &self.responses);
-            self.spread.refuse_busy(context, &mut to);
+            self.refusals.refuse_busy(context, &mut to);
         }
     }
 
@@ -515,16 +515,16 @@ fn pass_on(
 
 /// Tells one client that the application gave no answer.
 pub(super) fn tell_failure(
-    spread: &mut Spread,
+    refusals: &mut Refusals,
     context: &mut Context,
     error: &UpstreamError,
     to: &mut Responder<'_, '_>,
 ) {
-    to.ends(PollOutcome::Failed);
     let (status, text) = (error.status(), format!("upstream: {error}"));
     if status == 503 {
-        spread.refuse(context, to, &text);
+        refusals.unavailable(context, to, PollOutcome::Failed, &text);
     } else {
+        to.ends(PollOutcome::Failed);
         to.text(context, status, &text);
     }
 }

@@ -12,7 +12,6 @@ use super::feeds::{EventStreams, RETRY};
 use super::parts::Parts;
 use super::poll_error::PollError;
 use super::tables::{Feed, Member, News, Sink};
-use super::waiters::BUSY;
 use crate::config::{RouteId, Routes};
 use crate::cursor::Condition;
 use crate::ids::{FeedId, SetId};
@@ -109,11 +108,11 @@ impl EventStreams<'_> {
             PollError::Label.refuse(context, to);
             return Err(Outcome::Answered);
         }
-        if let Some(reason) = self.waiters.no_records(keys.len()) {
-            return Err(self.spread.refused(context, to, reason));
+        if let Some(refusal) = self.waiters.no_records(keys.len()) {
+            return Err(self.refusals.refuse(context, to, refusal));
         }
         let Some(set) = self.waiters.feeds.open_set(None) else {
-            return Err(self.spread.refused(context, to, BUSY));
+            return Err(self.refusals.refuse_busy(context, to));
         };
         let left = admitted.time_left(context.unix_seconds());
         let lifetime = self.config.limits.stream_lifetime;

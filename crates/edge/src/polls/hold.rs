@@ -7,9 +7,10 @@ use super::kept_request::KeptRequest;
 use super::lookups::{Lookups, seconds};
 use super::owed::owed_time;
 use super::places::{Event, PollPlace};
+use super::refusals::Refusals;
 use super::spread::Spread;
 use super::tables::Poll;
-use super::waiters::{BUSY, Waiters, Watch};
+use super::waiters::{Waiters, Watch};
 use crate::config::{Config, OnDelete, RouteId, Routes};
 use crate::cursor::Condition;
 use crate::held::hold;
@@ -39,6 +40,7 @@ pub(super) struct Holding<'a> {
     pub(super) lookups: &'a mut Lookups,
     pub(super) waiters: &'a mut Waiters,
     pub(super) spread: &'a mut Spread,
+    pub(super) refusals: &'a mut Refusals,
 }
 
 impl Holding<'_> {
@@ -96,7 +98,7 @@ impl Holding<'_> {
         }
         let key = self.waiters.keys.enter(name);
         if key.is_none() {
-            self.spread.refuse_busy(context, to);
+            self.refusals.refuse_busy(context, to);
         }
         key
     }
@@ -108,11 +110,11 @@ impl Holding<'_> {
         count: usize,
         to: &mut Responder<'_, '_>,
     ) -> bool {
-        let reason = self.waiters.no_records(count);
-        let Some(reason) = reason else {
+        let refusal = self.waiters.no_records(count);
+        let Some(refusal) = refusal else {
             return true;
         };
-        self.spread.refused(context, to, reason);
+        self.refusals.refuse(context, to, refusal);
         false
     }
 
@@ -125,16 +127,13 @@ impl Holding<'_> {
         mut exchange: Exchange<'_, '_>,
     ) -> Outcome {
         poll.waits_from_now(key);
-        let timeout = self
-            .spread
-            .beyond(poll.ask.rest_of_wait(poll.arrived, context.now()));
+        let timeout = self.spread.beyond(poll.time_left(context.now()));
         match self.waiters.insert(poll) {
             Ok(token) => exchange.hold(context, token.to_bits(), timeout),
             // There is room, as was made sure of before the key was entered.
             Err(poll) => {
                 let mut to = Responder::of(exchange, &poll, self.responses);
-                self.spread.refuse(context, &mut to, BUSY);
-                Outcome::Answered
+                self.refusals.refuse_busy(context, &mut to)
             }
         }
     }
@@ -182,15 +181,15 @@ impl Holding<'_> {
         let Some(poll) = self.waiters.polls().get(token) else {
             return;
         };
-        let (exchange, wait) = (poll.exchange, poll.ask.wait());
+        let (exchange, wait) = (poll.exchange, poll.time_left(context.now()));
         let keep = self.keep_while_waiting(&poll.ask, poll.route);
         let is_logged = self.responses.log.is_written();
-        if let Some(reason) = self.waiters.no_waits(1) {
+        if let Some(refusal) = self.waiters.no_waits(1) {
             let Some(poll) = self.waiters.remove(token) else {
                 return;
             };
             let mut to = Responder::held(http, &poll, self.responses);
-            self.spread.refused(context, &mut to, reason);
+            self.refusals.refuse(context, &mut to, refusal);
             return;
         }
         if keep == Keep::Line
@@ -213,16 +212,16 @@ impl Holding<'_> {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         if self.waiters.polls().is_full() {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         }
         let Some(key) = self.waiters.keys.enter(arrival.name) else {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         };
         let may_wait = arrival.ask.waits() || arrival.ask.is_stream;
         let lookup = (self.lookups).ask_for(&mut self.waiters.keys, key, may_wait);
         let Some(lookup) = lookup else {
             self.waiters.keys.release(key);
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         };
         let log = &self.responses.log;
         let mut poll = record(self.config, log, to.arrived(), &arrival, Keep::Request);
@@ -233,7 +232,7 @@ impl Holding<'_> {
         }
         match token {
             Some(token) => to.hold(context, token.to_bits(), owed_time(self.config)),
-            None => self.spread.refuse_busy(context, to),
+            None => self.refusals.refuse_busy(context, to),
         }
     }
 }

@@ -132,7 +132,7 @@ impl Polls {
         let (key, is_of_sweep) = (lookup.key, lookup.is_of_sweep());
         // Redis reads what is waited for on a connection of its own. A read on the other one may be
         // older than what those who wait have been told.
-        let is_in_order = !self.lookups.is_told() || lookup.may_wait();
+        let is_in_order = !self.lookups.reads_waits_apart() || lookup.may_wait();
         let end = if is_in_order {
             self.lookups.ended(&self.waiters.keys, &lookup, has_failed)
         } else {
@@ -228,10 +228,9 @@ impl Polls {
         let mut to = Responder::held(http, &poll, &self.responses);
         if failed && decision == Decision::NotFound {
             // It is unknown whether the key is there, so 404 would be a guess.
-            to.ends(PollOutcome::Failed);
-            return self
-                .spread
-                .refuse(context, &mut to, self.lookups.no_answer());
+            let (outcome, reason) = (PollOutcome::Failed, self.lookups.no_answer());
+            self.refusals.unavailable(context, &mut to, outcome, reason);
+            return;
         }
         answers::conclude(
             &mut to,

@@ -146,8 +146,9 @@ impl Lookups {
         }
     }
 
-    /// True if a change of what is waited for is announced, so that no other read is needed.
-    pub(super) fn is_told(&self) -> bool {
+    /// Returns true if keys that are waited for are read apart from requests, as with Redis: what a
+    /// request reads is no news for them.
+    pub(super) fn reads_waits_apart(&self) -> bool {
         matches!(self.source, Source::Redis)
     }
 
@@ -175,7 +176,9 @@ impl Lookups {
             let own = record.lookup.and_then(|lookup| self.table.get(lookup));
             let has_older = record.lookups > u32::from(own.is_some());
             // Redis also brings what was announced before, also while there is no room for its own.
-            if has_older || self.is_told() && (own.is_some() || self.reads.is_put_off(key)) {
+            if has_older
+                || self.reads_waits_apart() && (own.is_some() || self.reads.is_put_off(key))
+            {
                 let first = own.map_or(self.begun + 1, |lookup| lookup.number);
                 self.joined.add(key, feed, first);
             }
@@ -290,7 +293,7 @@ impl Lookups {
     /// compared with its value, of which others may have been told.
     pub(super) fn begin_uncompared(&mut self, keys: &mut Keys, key: KeyId) {
         keys.begin_uncompared(key);
-        if self.is_told() {
+        if self.reads_waits_apart() {
             self.read(keys, key);
         }
     }

@@ -9,9 +9,9 @@ use super::lookups::{Lookups, seconds};
 use super::misses::{Misses, OriginRequest};
 use super::missing::SubFetches;
 use super::publishing::Asker;
-use super::sockets::{Sockets, has};
-use super::spread::Spread;
-use super::waiters::{TOO_MANY_WAIT, Waiters};
+use super::refusals::{Refusal, Refusals};
+use super::sockets::{NotFollowed, Sockets, has};
+use super::waiters::Waiters;
 use crate::access::{Gate, RateKey};
 use crate::config::{Config, Rate, Routes};
 use crate::cursor::{Condition, Cursor};
@@ -35,7 +35,7 @@ pub(crate) struct Messages<'a> {
     pub(super) misses: &'a mut Misses,
     pub(super) waiters: &'a mut Waiters,
     pub(super) delivery: &'a mut Delivery,
-    pub(super) spread: &'a mut Spread,
+    pub(super) refusals: &'a mut Refusals,
     pub(super) publisher: &'a mut Publisher<Asker>,
 }
 
@@ -175,8 +175,10 @@ impl Messages<'_> {
             let stream = StreamId::from_bits(socket.tag());
             let has = has(since.get(key));
             if let Err(why) = self.subscribe(context, socket, stream, key, has) {
-                self.spread.log_refused(context, &why);
-                self.refuse_frame(socket, &why, Some(key));
+                if let NotFollowed::Refused(refusal) = why {
+                    self.refusals.note(context, refusal);
+                }
+                self.refuse_frame(socket, why.text(), Some(key));
             }
         }
     }
@@ -189,7 +191,7 @@ impl Messages<'_> {
         stream: StreamId,
         label: &str,
         has: Condition,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotFollowed> {
         let Some(key) = self.sockets().new_key(socket, stream, label)? else {
             return Ok(());
         };
@@ -204,7 +206,7 @@ impl Messages<'_> {
         let has = self.waiters.feeds.still_has(set, label, has);
         let mut sockets = self.sockets();
         let feed = sockets.subscribe(now, set, Some(label.into()), &key.name, has);
-        let feed = feed.ok_or_else(|| TOO_MANY_WAIT.to_owned())?;
+        let feed = feed.ok_or(NotFollowed::Refused(Refusal::TooManyWait))?;
         if self.config.has_upstream()
             && let Some(socket_set) = self.waiters.feeds.socket_set(set)
         {

@@ -54,7 +54,7 @@ pub(crate) struct Misses {
 pub(super) struct Fetch {
     /// The key whose misses share it, if they do.
     pub(super) key: Option<KeyId>,
-    /// The name of the key it is for; empty for a request that is no poll.
+    /// The name of the key it is for.
     pub(super) name: Box<[u8]>,
     /// The route of the poll that began it.
     pub(super) route: RouteId,

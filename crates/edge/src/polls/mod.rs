@@ -43,7 +43,7 @@ mod places;
 mod poll_error;
 mod publishing;
 mod queued;
-mod room_log;
+mod refusals;
 mod sharing;
 mod sockets;
 mod spread;
@@ -60,7 +60,7 @@ pub(crate) use large::TooLarge;
 pub(crate) use lookups::{Lookups, Source, seconds};
 pub(crate) use misses::{FetchRequest, FlightResult, LoopFetch, Memory, Misses, UpstreamResult};
 pub(crate) use publishing::Asker;
-pub(crate) use room_log::RoomLog;
+pub(crate) use refusals::LimitLog;
 pub(crate) use watchers::Watchers;
 
 use crate::access::{Access, AuthSubrequests, Gate};
@@ -84,8 +84,9 @@ use missing::SubFetches;
 use multi_poll::MultiPolls;
 use owed::owed_time;
 use publishing::Publications;
+use refusals::Refusals;
 use sockets::Sockets;
-use spread::{Rooms, Spread};
+use spread::Spread;
 use std::sync::Arc;
 use std::time::Duration;
 use waiters::Waiters;
@@ -94,7 +95,7 @@ use waiters::Waiters;
 #[derive(Clone, Debug)]
 pub(crate) struct LoopMember {
     pub(crate) memory: Arc<Memory>,
-    pub(crate) room_log: Arc<RoomLog>,
+    pub(crate) limit_log: Arc<LimitLog>,
     pub(crate) of_loop: usize,
     pub(crate) loops: usize,
     /// The keys of this loop that the change feed watches.
@@ -115,6 +116,7 @@ pub(crate) struct Polls {
     gate: Gate,
     pub(crate) publisher: Publisher<Asker>,
     spread: Spread,
+    refusals: Refusals,
     scratch: Scratch,
 }
 
@@ -138,7 +140,7 @@ impl Polls {
     ) -> Self {
         let LoopMember {
             memory,
-            room_log,
+            limit_log,
             of_loop,
             loops,
             waited,
@@ -155,12 +157,8 @@ impl Polls {
         let gate = Gate::new(Arc::clone(&config), access, subrequests);
         let routes = Routes::new(&config);
         let responses = Arc::new(Responses::new(log, &routes));
-        let spread_rooms = Rooms {
-            log: room_log,
-            config: Arc::clone(&config),
-            loops,
-        };
-        let spread = Spread::new(seed, spread_rooms);
+        let refusals_seed = seed.rotate_left(16);
+        let refusals = Refusals::new(refusals_seed, limit_log, Arc::clone(&config), loops);
         Self {
             config,
             routes,
@@ -172,7 +170,8 @@ impl Polls {
             delivery: Delivery::default(),
             gate,
             publisher: Publisher::new(),
-            spread,
+            spread: Spread::new(seed),
+            refusals,
             scratch: Scratch::default(),
         }
     }
@@ -191,7 +190,7 @@ impl Polls {
         self.responses.figures.tell_nobody(&log.metrics);
         self.waiters.by_route.tell_again();
         self.responses = Arc::new(self.responses.reconfigured(log, &self.routes));
-        self.spread.reconfigure(config);
+        self.refusals.reconfigure(config);
         let rooms = self.waiters.set_limits(&config.limits);
         self.lookups.set_lookups_max(rooms.held_max);
         self.misses.reconfigure(&self.config.routes, rooms);
@@ -363,6 +362,7 @@ impl Polls {
             waiters: &mut self.waiters,
             delivery: &mut self.delivery,
             spread: &mut self.spread,
+            refusals: &mut self.refusals,
         }
     }
 
@@ -386,6 +386,7 @@ impl Polls {
             lookups: &mut self.lookups,
             waiters: &mut self.waiters,
             spread: &mut self.spread,
+            refusals: &mut self.refusals,
         }
     }
 
@@ -399,7 +400,7 @@ impl Polls {
             gate: &mut self.gate,
             misses: &mut self.misses,
             waiters: &mut self.waiters,
-            spread: &mut self.spread,
+            refusals: &mut self.refusals,
         }
     }
 
@@ -435,6 +436,7 @@ impl Polls {
             waiters: &mut self.waiters,
             delivery: &mut self.delivery,
             spread: &mut self.spread,
+            refusals: &mut self.refusals,
         }
     }
 
@@ -449,7 +451,7 @@ impl Polls {
             misses: &mut self.misses,
             waiters: &mut self.waiters,
             delivery: &mut self.delivery,
-            spread: &mut self.spread,
+            refusals: &mut self.refusals,
             publisher: &mut self.publisher,
         }
     }

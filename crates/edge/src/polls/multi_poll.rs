@@ -18,8 +18,9 @@ use super::misses::{FetchedValue, Misses, OriginRequest};
 use super::missing::SubFetches;
 use super::owed::{OVERDUE, owed_time};
 use super::parts::Parts;
+use super::refusals::{Refusal, Refusals};
 use super::spread::Spread;
-use super::waiters::{TOO_MANY_WAIT, Waiters};
+use super::waiters::Waiters;
 use crate::access::Gate;
 use crate::config::{Config, Routes};
 use crate::cursor::Condition;
@@ -44,6 +45,7 @@ pub(crate) struct MultiPolls<'a> {
     pub(super) waiters: &'a mut Waiters,
     pub(super) delivery: &'a mut Delivery,
     pub(super) spread: &'a mut Spread,
+    pub(super) refusals: &'a mut Refusals,
 }
 
 impl MultiPolls<'_> {
@@ -122,12 +124,12 @@ impl MultiPolls<'_> {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let waits = poll.waits();
-        let reason = self.waiters.no_records(names.len()).filter(|_| waits);
-        if let Some(reason) = reason {
-            return self.spread.refused(context, to, reason);
+        let refusal = self.waiters.no_records(names.len()).filter(|_| waits);
+        if let Some(refusal) = refusal {
+            return self.refusals.refuse(context, to, refusal);
         }
         let Some(token) = self.waiters.insert_multi_poll(poll) else {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate().filter(|_| waits) {
             if let Some((key, _)) = self.waiters.enter(name, seconds(context)) {
@@ -198,7 +200,7 @@ impl MultiPolls<'_> {
         to: &mut Responder<'_, '_>,
     ) -> Outcome {
         let Some(token) = self.waiters.insert_multi_poll(poll) else {
-            return self.spread.refuse_busy(context, to);
+            return self.refusals.refuse_busy(context, to);
         };
         for (place, name) in names.iter().enumerate() {
             let lookup = self.waiters.keys.enter(name).and_then(|key| {
@@ -211,7 +213,7 @@ impl MultiPolls<'_> {
             let Some((key, lookup)) = lookup else {
                 // The lookups that were begun find no poll.
                 self.waiters.remove_multi_poll(token);
-                return self.spread.refuse_busy(context, to);
+                return self.refusals.refuse_busy(context, to);
             };
             if let Some(poll) = self.waiters.multi_poll_mut(token) {
                 poll.keys[place].key = Some(key);
@@ -273,19 +275,10 @@ impl MultiPolls<'_> {
         if poll.has_news() {
             return self.make_ready(token);
         }
-        let reason = if poll.has_failed && !poll.waits() {
-            let who = if poll.is_fetched {
-                "the application does not answer"
-            } else {
-                self.lookups.no_answer()
-            };
-            Some((PollOutcome::Failed, who))
-        } else {
-            let no_waits = no_waits.or_else(|| poll.lacks_room().then_some(TOO_MANY_WAIT));
-            let no_waits = no_waits.filter(|_| poll.waits());
-            no_waits.map(|reason| (PollOutcome::Refused, reason))
-        };
-        if reason.is_none() && poll.waits() {
+        let refusal = no_waits
+            .or_else(|| poll.lacks_room().then_some(Refusal::TooManyWait))
+            .filter(|_| poll.waits());
+        if refusal.is_none() && poll.waits() {
             let timeout = self.spread.beyond(poll.begin_wait(context.now()));
             held::hold(http, context, poll.exchange, token.to_bits(), timeout);
             return;
@@ -294,11 +287,19 @@ impl MultiPolls<'_> {
             return;
         };
         let mut to = Responder::held(http, &poll, self.responses);
-        if let Some((outcome, reason)) = reason {
-            to.ends(outcome);
-            return self.spread.refuse(context, &mut to, reason);
+        if let Some(refusal) = refusal {
+            self.refusals.refuse(context, &mut to, refusal);
+        } else if poll.has_failed && !poll.waits() {
+            let reason = if poll.is_fetched {
+                "the application does not answer"
+            } else {
+                self.lookups.no_answer()
+            };
+            self.refusals
+                .unavailable(context, &mut to, PollOutcome::Failed, reason);
+        } else {
+            answer(context, &poll, Moment::Arrived, &mut to);
         }
-        answer(context, &poll, Moment::Arrived, &mut to);
     }
 
     /// Takes in what a key of a poll has now; whether that is a change to it.

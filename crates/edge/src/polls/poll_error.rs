@@ -26,11 +26,15 @@ impl PollError {
     pub(super) fn refuse(&self, context: &mut Context, to: &mut Responder<'_, '_>) {
         match self {
             Self::Ask(AskError::Method(methods)) => {
+                to.ends(PollOutcome::BadRequest);
                 let allow = methods.allow_field();
                 let allow = [("Allow", allow.as_bytes())];
                 to.text_with(context, 405, "method not allowed", &allow);
             }
-            Self::Ask(error) => to.text(context, 400, &error.to_string()),
+            Self::Ask(error) => {
+                to.ends(PollOutcome::BadRequest);
+                to.text(context, 400, &error.to_string());
+            }
             Self::Keys => {
                 to.ends(PollOutcome::BadKey);
                 to.text(context, 400, &format!("more than {KEYS_MAX} keys"));

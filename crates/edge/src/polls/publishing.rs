@@ -235,7 +235,7 @@ impl Publications<'_> {
             finished.published,
             PublishResult::Created | PublishResult::Replaced | PublishResult::Deleted
         );
-        let is_news = has_changed && !self.lookups.is_told();
+        let is_news = has_changed && !self.lookups.reads_waits_apart();
         let key = self.keys.find(&finished.key).filter(|_| is_news);
         if let Some(key) = key.filter(|key| self.keys.waited_name(*key).is_some()) {
             self.lookups.read(self.keys, key);

@@ -12,8 +12,9 @@ use super::delivery::Delivery;
 use super::follow::{NamedKey, stays_below};
 use super::lookups::Lookups;
 use super::poll_error::PollError;
+use super::refusals::Refusal;
 use super::tables::{Feed, News, Sink, SocketSet};
-use super::waiters::{BUSY, Waiters};
+use super::waiters::Waiters;
 use crate::config::{RouteConfig, Routes, Rules, check_key};
 use crate::cursor::{Condition, Cursor};
 use crate::ids::{FeedId, SetId, StreamId};
@@ -49,7 +50,31 @@ pub(super) enum NotOpened {
     /// The client has been told why.
     Answered,
     /// There is no room, for this reason; its client is to be told.
-    NoRoom(&'static str),
+    NoRoom(Refusal),
+}
+
+/// The reason why a WebSocket does not follow one more key.
+#[derive(Debug)]
+pub(super) enum NotFollowed {
+    Refused(Refusal),
+    /// The words that the client gets.
+    Other(String),
+}
+
+impl NotFollowed {
+    /// The words that the client gets.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Refused(refusal) => refusal.text(),
+            Self::Other(text) => text,
+        }
+    }
+}
+
+impl From<String> for NotFollowed {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
 }
 
 /// A key that a WebSocket asks for.
@@ -95,12 +120,12 @@ impl Sockets<'_> {
                 return Err(NotOpened::Answered);
             }
         };
-        if let Some(reason) = self.waiters.no_records(keys.len()) {
-            return Err(NotOpened::NoRoom(reason));
+        if let Some(refusal) = self.waiters.no_records(keys.len()) {
+            return Err(NotOpened::NoRoom(refusal));
         }
         let sink = Sink::Leaving(upgrade.negotiated().to_bits());
         let stream = self.enter(Now::of(context), admitted, ask, keys, (sink, ends));
-        let stream = stream.ok_or(NotOpened::NoRoom(BUSY))?;
+        let stream = stream.ok_or(NotOpened::NoRoom(Refusal::Busy))?;
         let mut fields = Vec::new();
         upgrade.for_each_field(|name, value| fields.push((name, value.to_vec())));
         let fields: Vec<_> = fields
@@ -374,9 +399,9 @@ impl Sockets<'_> {
         socket: &mut WebSocketRef<'_>,
         stream: StreamId,
         label: &str,
-    ) -> Result<Option<NewKey>, String> {
+    ) -> Result<Option<NewKey>, NotFollowed> {
         let Some(set) = self.set_of(stream, socket) else {
-            return Err(BUSY.to_owned());
+            return Err(NotFollowed::Refused(Refusal::Busy));
         };
         let members = self
             .waiters
@@ -390,10 +415,10 @@ impl Sockets<'_> {
             return Ok(None);
         }
         if members.len() >= KEYS_MAX {
-            return Err(format!("more than {KEYS_MAX} keys"));
+            return Err(format!("more than {KEYS_MAX} keys").into());
         }
-        if let Some(reason) = self.waiters.no_waits(1) {
-            return Err(reason.to_owned());
+        if let Some(refusal) = self.waiters.no_waits(1) {
+            return Err(NotFollowed::Refused(refusal));
         }
         let name = self.key_named(set.into(), label)?;
         Ok(Some(NewKey { set, name }))

@@ -1,53 +1,21 @@
 //! Spread of times, so that clients that were held together do not return together.
 
-use super::room_log::RoomLog;
-use super::waiters::BUSY;
-use crate::config::Config;
-use crate::metrics::PollOutcome;
-use crate::responder::Responder;
-use crate::retry_after::RetryAfter;
-use dwell_engine::Outcome;
-use dwell_evloop::{Context, Random};
+use dwell_evloop::Random;
 use dwell_timers::{Tick, ticks_ceil};
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Random times of one loop.
 #[derive(Debug)]
 pub(super) struct Spread {
     random: Random,
-    retry_after: RetryAfter,
-    /// Refusals at a limit.
-    rooms: Rooms,
-}
-
-/// The limits of the process, as the log names them where one is reached.
-#[derive(Clone, Debug)]
-pub(super) struct Rooms {
-    pub(super) log: Arc<RoomLog>,
-    pub(super) config: Arc<Config>,
-    pub(super) loops: usize,
 }
 
 impl Spread {
-    pub(super) fn new(seed: u64, rooms: Rooms) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
-            retry_after: RetryAfter::new(seed.rotate_left(16)),
-            rooms,
         }
-    }
-
-    /// Goes by the limits of another configuration, which the log has.
-    pub(super) fn reconfigure(&mut self, config: &Arc<Config>) {
-        self.rooms.config = Arc::clone(config);
-    }
-
-    /// Counts a refusal, and logs the limit that is its reason if that is due.
-    pub(super) fn log_refused(&self, context: &Context, reason: &str) {
-        let Rooms { log, config, loops } = &self.rooms;
-        log.refused(context.now(), reason, &config.limits, *loops);
     }
 
     /// `wait` and up to a sixteenth more.
@@ -73,39 +41,6 @@ impl Spread {
     pub(super) fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.random.below(range.end - range.start)
     }
-
-    /// Answers that a limit is reached, with a time to come back at.
-    pub(super) fn refuse(
-        &mut self,
-        context: &mut Context,
-        to: &mut Responder<'_, '_>,
-        reason: &str,
-    ) {
-        let seconds = self.retry_after.next(context.now());
-        to.text_with(context, 503, reason, &[("Retry-After", seconds.as_bytes())]);
-        self.log_refused(context, reason);
-    }
-
-    /// As [`refuse`](Self::refuse), for a poll or stream that ends by it.
-    pub(super) fn refused(
-        &mut self,
-        context: &mut Context,
-        to: &mut Responder<'_, '_>,
-        reason: &str,
-    ) -> Outcome {
-        to.ends(PollOutcome::Refused);
-        self.refuse(context, to, reason);
-        Outcome::Answered
-    }
-
-    /// Answers that no further request can be taken on.
-    pub(super) fn refuse_busy(
-        &mut self,
-        context: &mut Context,
-        to: &mut Responder<'_, '_>,
-    ) -> Outcome {
-        self.refused(context, to, BUSY)
-    }
 }
 
 #[cfg(test)]
@@ -114,12 +49,7 @@ mod tests {
 
     #[test]
     fn times_stay_within_their_bounds_and_differ() {
-        let rooms = Rooms {
-            log: Arc::default(),
-            config: Arc::default(),
-            loops: 1,
-        };
-        let mut spread = Spread::new(1, rooms);
+        let mut spread = Spread::new(1);
         let time = Duration::from_secs(16);
         let (mut later, mut around) = (Vec::new(), Vec::new());
         for _ in 0..1000 {

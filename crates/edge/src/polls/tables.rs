@@ -17,7 +17,7 @@ use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use std::hash::BuildHasher;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ids::{FeedId, FetchId, KeyId, LookupId, ResponseSource, SetId, WaiterId};
 
@@ -37,6 +37,11 @@ pub(crate) struct Poll {
 }
 
 impl Poll {
+    /// The time for which it may be held from `now` on.
+    pub(super) fn time_left(&self, now: Instant) -> Duration {
+        self.ask.rest_of_wait(self.arrived, now)
+    }
+
     /// It is held for a change of a key from now on.
     pub(super) fn waits_from_now(&mut self, key: KeyId) {
         self.place.moves(Event::Current, key);

@@ -23,6 +23,7 @@ mod rough;
 mod slices;
 mod sockets;
 mod usual;
+mod waits;
 mod work;
 
 use dwell_testkit::Script;

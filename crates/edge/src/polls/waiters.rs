@@ -9,6 +9,7 @@ mod feeds;
 use super::decide::Content;
 use super::key_state::{KeyState, MultiPoll};
 use super::lookups::Source;
+use super::refusals::Refusal;
 use super::tables::{Feed, Group, Keys, Poll, Sink};
 use super::watchers::Watchers;
 use crate::config::{LimitsConfig, Rooms, RouteId};
@@ -99,9 +100,9 @@ impl Waiters {
     }
 
     /// The reason why so many more may not wait, if there is one.
-    pub(super) fn no_waits(&self, count: usize) -> Option<&'static str> {
+    pub(super) fn no_waits(&self, count: usize) -> Option<Refusal> {
         if self.draining {
-            return Some(SHUTTING_DOWN);
+            return Some(Refusal::ShuttingDown);
         }
         #[cfg(feature = "sim")]
         let count = if dwell_evloop::sim::Planted::ForgetBound.is_in() {
@@ -109,13 +110,14 @@ impl Waiters {
         } else {
             count
         };
-        (self.waiting + count > self.waiting_max).then_some(TOO_MANY_WAIT)
+        (self.waiting + count > self.waiting_max).then_some(Refusal::TooManyWait)
     }
 
     /// As [`no_waits`](Self::no_waits), for exchanges that have no record yet.
-    pub(super) fn no_records(&self, count: usize) -> Option<&'static str> {
+    pub(super) fn no_records(&self, count: usize) -> Option<Refusal> {
         let is_full = self.polls.is_full();
-        self.no_waits(count).or_else(|| is_full.then_some(BUSY))
+        self.no_waits(count)
+            .or_else(|| is_full.then_some(Refusal::Busy))
     }
 
     /// Waits for a change: one for each poll of a key, and for each key of the others.
@@ -578,14 +580,6 @@ impl Waiters {
             && self.waiting + self.keys.waited() == 0
     }
 }
-
-/// The reason given where `limits.waiters_max` is reached.
-pub(super) const TOO_MANY_WAIT: &str = "too many polls are waiting";
-/// The reason given when a table is full, whose bound is this loop's share of
-/// `limits.connections_max`.
-pub(super) const BUSY: &str = "too many requests are in progress";
-/// The reason given when the server ends.
-pub(super) const SHUTTING_DOWN: &str = "shutting down";
 
 #[cfg(test)]
 mod tests;

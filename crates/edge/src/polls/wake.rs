@@ -12,9 +12,9 @@ use super::feeds::{Known, Opening};
 use super::key_state::MultiPoll;
 use super::lookups::seconds;
 use super::owed::{OVERDUE, lost_polls};
+use super::refusals::Refusal;
 use super::sockets::Frames;
 use super::tables::{News, Poll, Sink};
-use super::waiters::SHUTTING_DOWN;
 use crate::ids::{FeedId, KeyId, PollId, Waiter, WaiterId};
 use crate::metrics::{PollOutcome, WakeOutcome};
 use crate::responder::Responder;
@@ -282,7 +282,12 @@ impl Polls {
             let _ = websockets.send(context, socket, MessageKind::Text, frame.as_bytes());
         }
         for socket in std::mem::take(&mut self.delivery.closing) {
-            websockets.close(context, socket, CloseCode::GOING_AWAY, SHUTTING_DOWN);
+            websockets.close(
+                context,
+                socket,
+                CloseCode::GOING_AWAY,
+                Refusal::ShuttingDown.text(),
+            );
         }
     }
 

@@ -23,7 +23,7 @@ use crate::log::AccessLog;
 use crate::metrics::{LoopMetrics, Metrics};
 use crate::ops::admin::Admin;
 use crate::pages::MakePages;
-use crate::polls::{LoopMember, Memory, Polls, RoomLog, Source};
+use crate::polls::{LimitLog, LoopMember, Memory, Polls, Source};
 use crate::presence::{Presence, WebhookPlan, Webhooks};
 use crate::proxy::{Proxy, Tunnels};
 use crate::published::Published;
@@ -64,7 +64,7 @@ pub(super) struct LoopParts {
     pub(super) access: Option<AccessLog>,
     pub(super) gate: Arc<Access>,
     pub(super) memory: Arc<Memory>,
-    pub(super) room_log: Arc<RoomLog>,
+    pub(super) limit_log: Arc<LimitLog>,
     pub(super) presence: Option<Arc<Presence>>,
     pub(super) waited: Option<Arc<WaitedKeys>>,
     pub(super) loops: usize,
@@ -241,7 +241,7 @@ impl LoopParts {
     fn member(&self, index: usize) -> LoopMember {
         LoopMember {
             memory: Arc::clone(&self.memory),
-            room_log: Arc::clone(&self.room_log),
+            limit_log: Arc::clone(&self.limit_log),
             of_loop: index,
             loops: self.loops,
             waited: self.waited.as_ref().map(|waited| waited.of_loop(index)),

@@ -143,7 +143,7 @@ impl EdgeServer {
         let settings = peers.settings(&config, &gate);
         let parts = LoopParts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
-            room_log: Arc::default(),
+            limit_log: Arc::default(),
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),

@@ -205,8 +205,8 @@ fn a_full_table_leaves_no_watch_behind() {
     let (mut waiters, store, has_told) = embedded();
     let held: Vec<PollId> = (0..HELD_MAX).map(|_| wait(&mut waiters, "a")).collect();
     assert_eq!(waiters.no_waits(1), None);
-    assert_eq!(waiters.no_waits(2), Some(TOO_MANY_WAIT));
-    assert_eq!(waiters.no_records(1), Some(BUSY), "no place");
+    assert_eq!(waiters.no_waits(2), Some(Refusal::TooManyWait));
+    assert_eq!(waiters.no_records(1), Some(Refusal::Busy), "no place");
     let (key, _) = waiters.enter(b"b", NOW).unwrap();
     let refused = waiters.insert(poll(Event::Current, key)).unwrap_err();
     assert_eq!(refused.waits_for(), Some(key));
@@ -222,10 +222,10 @@ fn a_full_table_leaves_no_watch_behind() {
     assert_eq!((rooms.held_max, rooms.waiting_max), (1, 1));
     assert_eq!(waiters.waiting(), HELD_MAX);
     waiters.remove(held[0]).unwrap();
-    assert_eq!(waiters.no_waits(1), Some(TOO_MANY_WAIT));
+    assert_eq!(waiters.no_waits(1), Some(Refusal::TooManyWait));
     waiters.refuse_waits();
-    assert_eq!(waiters.no_waits(0), Some(SHUTTING_DOWN));
-    assert_eq!(waiters.no_records(0), Some(SHUTTING_DOWN));
+    assert_eq!(waiters.no_waits(0), Some(Refusal::ShuttingDown));
+    assert_eq!(waiters.no_records(0), Some(Refusal::ShuttingDown));
 }
 
 #[test]

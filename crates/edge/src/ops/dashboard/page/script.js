@@ -11,7 +11,8 @@ const GROUPS = [
   { name: "woken by a change", color: "woken", of: ["woken"] },
   { name: "wait ended", color: "ended", of: ["wait_ended"] },
   { name: "from the upstream", color: "missed", of: ["miss"] },
-  { name: "refused or failed", color: "failed", of: ["refused", "failed", "bad_key", "not_found"] },
+  { name: "refused or failed", color: "failed", of: ["refused", "failed", "bad_key", "bad_request",
+    "not_found"] },
   { name: "other", color: "other", of: null },
 ];
 const STATUSES = [
