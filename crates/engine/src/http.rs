@@ -79,7 +79,7 @@ struct Accounts {
     gathered: Budget,
 }
 
-/// An HTTP/1.1 server on one loop.
+/// A server of HTTP/1.1 and HTTP/2 on one loop.
 ///
 /// ```
 /// use dwell_engine::{App, BodyPlan, ExchangeId, Http, Kinds, Limits, Outcome, Reply, Request};

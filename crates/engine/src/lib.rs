@@ -1,4 +1,4 @@
-//! HTTP/1.1 on the event loop for very many mostly idle connections.
+//! HTTP/1.1 and HTTP/2 on the event loop for very many mostly idle connections.
 //!
 //! [`Http`] is a component of a driver: it owns listeners and connections, reads and frames
 //! requests, keeps answers in order, and bounds everything a client can hold. An [`App`] gives the

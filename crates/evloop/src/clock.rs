@@ -14,8 +14,8 @@ pub fn steady_seconds() -> u64 {
     Origin::of_process().seconds_at(now())
 }
 
-/// The monotonic clock, for what runs between turns: in one, the time is
-/// [`Context::now`](crate::Context::now).
+/// The monotonic clock, for what has no context at hand. Within a turn the time is
+/// [`Context::now`](crate::Context::now), which costs nothing.
 pub fn now() -> Instant {
     #[cfg(feature = "sim")]
     if let Some(now) = crate::sim::now() {

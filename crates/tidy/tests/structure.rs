@@ -80,6 +80,12 @@ const CRATES: &[Bounds] = &[
         wide: &[],
     },
     Bounds {
+        name: "redis",
+        ring: 3,
+        banned: 0,
+        wide: &[],
+    },
+    Bounds {
         name: "store",
         ring: 2,
         banned: 0,
