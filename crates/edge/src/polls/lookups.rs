@@ -147,7 +147,7 @@ impl Lookups {
     }
 
     /// Returns true if keys that are waited for are read apart from requests, as with Redis: what a
-    /// request reads is no news for them.
+    /// request reads is no change for them.
     pub(super) fn reads_waits_apart(&self) -> bool {
         matches!(self.source, Source::Redis)
     }
