@@ -253,6 +253,19 @@ def test_routes_and_listeners_have_their_figures(start_dwell, browser, cleanup, 
     until(lambda: cells(page, "listeners", address)[0] == str(int(opened)), "they are shown")
     # What was refused, and what is held, came by this listener.
     assert int(cells(page, "listeners", address)[-1]) >= 7
+    with dwell.connect() as client:
+        client.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.answer().status == 400
+    until(
+        lambda: page.text("#listeners-note").startswith("So far 1 request rejected"),
+        "what was rejected is shown",
+    )
+    assert cells(page, "listeners", address)[2] != "0/s"
+    assert cells(page, "listeners", address)[3] == "0/s"
+    refused = dwell.metric("dwell_listener_bad_requests_total", listener=address)
+    assert refused == dwell.metric("dwell_bad_requests_total") == 1
+    by_class = {"listener": address, "status_class": "4xx"}
+    assert dwell.metric("dwell_listener_responses_total", **by_class) == 3
     # Rates are of what comes while the page is open.
     until(
         lambda: dwell.get(KEY).status == 200 and cells(page, "routes", "/poll/")[2] == "100 %",

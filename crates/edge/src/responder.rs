@@ -127,6 +127,14 @@ impl<'r> Exchange<'_, 'r> {
         }
     }
 
+    /// The label of the listener of its connection.
+    fn listener_label(&self) -> Option<u8> {
+        match self {
+            Self::Now(reply) => reply.listener_label(),
+            Self::Held(http, exchange) => http.listener_label(*exchange),
+        }
+    }
+
     fn reborrow(&mut self) -> Exchange<'_, 'r> {
         match self {
             Self::Now(reply) => Exchange::Now(reply),
@@ -400,7 +408,8 @@ impl<'a, 'r> Responder<'a, 'r> {
     fn note(&self, context: &Context, status: u16, body: &Body<'_>) {
         let log = &self.responses.log;
         let arrived = (!self.was_held).then_some(self.arrived);
-        log.count(context, self.route_cells(), status, arrived);
+        let places = (self.exchange.listener_label(), self.route_cells());
+        log.count(context, places, status, arrived);
         if log.is_written() {
             self.write_line(context, status, body);
         }

@@ -1,7 +1,7 @@
 //! The places of the figures of routes.
 
 use crate::config::{RouteId, Routes};
-use crate::metrics::{LoopMetrics, RouteCells, StatusClass};
+use crate::metrics::{ListenerCells, LoopMetrics, RouteCells, StatusClass};
 
 /// The places of the figures of routes, by the places of these, with their prefixes.
 #[derive(Debug)]
@@ -59,6 +59,11 @@ impl LoopMetrics {
     /// The figures of the route at a place, if it has one.
     pub(crate) fn route_cells(&self, place: Option<usize>) -> Option<&RouteCells> {
         self.routes.get(place?)
+    }
+
+    /// The figures of the listener with a label, if it has one.
+    pub(crate) fn listener_cells(&self, label: Option<u8>) -> Option<&ListenerCells> {
+        self.listeners.get(usize::from(label?))
     }
 }
 

@@ -297,7 +297,7 @@ pub enum Outcome {
 ///     }
 ///
 ///     fn event(&mut self, event: HttpEvent) {
-///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected(_)));
+///         self.rejected += usize::from(matches!(event, HttpEvent::Rejected { .. }));
 ///         if let HttpEvent::ProxyHeaderFailed { why: ProxyHeaderFailure::Invalid, from } = event {
 ///             println!("{from:?} is no balancer");
 ///         }

@@ -6,8 +6,9 @@ mod connections;
 mod driver;
 mod exchange;
 mod http2;
+mod listener_labels;
 mod moving;
-mod open_counts;
+mod origins;
 mod peers;
 mod preface;
 mod requests;
@@ -22,13 +23,11 @@ use crate::date::DateCache;
 use crate::fan_out;
 use crate::limits::{Limits, Waits};
 use crate::reply::{Reply, Response};
-use dwell_evloop::{
-    ClientNames, Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token,
-};
+use dwell_evloop::{Context, INPUT_BYTES, Listeners, LoopOutput, Readiness, Slab, Token};
 use dwell_proto::http2::ErrorCode;
+use listener_labels::ListenerLabels;
 use moving::Leaving;
 use shedding::Overload;
-use std::net::SocketAddr;
 use std::time::Duration;
 use visit::{Fate, Visit};
 
@@ -37,7 +36,8 @@ pub use driver::HttpDriver;
 pub use http2::Http2Load;
 pub use http2::{CodeCounts, Http2Figures, StreamRefusals, UnderWay};
 pub(crate) use http2::{Outflow, Work};
-pub(crate) use peers::Peers;
+pub(crate) use origins::Origins;
+use peers::Peers;
 
 /// The token kinds a component uses; no other component of the loop may use them.
 ///
@@ -62,10 +62,17 @@ pub struct Kinds {
 struct Beside {
     /// The addresses of the clients, if they are kept.
     peers: Option<Peers>,
-    /// Open connections by listener, if these have labels.
-    open: Option<open_counts::OpenCounts>,
+    /// The labels of listeners, if these have some.
+    labels: Option<ListenerLabels>,
     /// Sessions and streams, if HTTP/2 is spoken.
     http2: Option<Box<http2::Http2>>,
+}
+
+impl Beside {
+    /// Where connections have come from.
+    fn origins(&self) -> Origins<'_> {
+        Origins::new(self.peers.as_ref(), self.labels.as_ref())
+    }
 }
 
 /// The accounts of what all connections hold.
@@ -421,6 +428,7 @@ impl Http {
     /// fn prolong(http: &mut Http, context: &mut Context, exchange: ExchangeId, tag: u64) {
     ///     let from = http.peer_address(exchange);
     ///     assert!(http.client_names(exchange).is_none(), "it is not under TLS");
+    ///     assert!(http.listener_label(exchange).is_none(), "its listener has no label");
     ///     if http.hold(context, exchange, tag, Some(Duration::from_secs(25))) {
     ///         println!("{from:?} waits on");
     ///     }
@@ -452,25 +460,6 @@ impl Http {
             }
         }
         true
-    }
-
-    /// The client's address of a held exchange.
-    pub fn peer_address(&self, exchange: ExchangeId) -> Option<SocketAddr> {
-        if let Some(stream) = self.held_stream(exchange) {
-            return self.peer_address_of(stream.connection);
-        }
-        self.held(exchange)?;
-        self.peer_address_of(exchange.token)
-    }
-
-    /// The names of the client of a held exchange, as
-    /// [`Reply::client_names`](crate::Reply::client_names) has them.
-    pub fn client_names(&self, exchange: ExchangeId) -> Option<&ClientNames> {
-        let entry = match self.held_stream(exchange) {
-            Some(stream) => self.connections.get(stream.connection)?,
-            None => self.held(exchange)?,
-        };
-        entry.peer.stream.client_names()
     }
 
     /// Closes every connection that is left.
@@ -514,7 +503,7 @@ impl Http {
             stalled,
             scanned: 0,
             accounts: &self.accounts,
-            peers: self.beside.peers.as_ref(),
+            origins: self.beside.origins(),
             ways: self.beside.ways(),
         })
     }
@@ -561,8 +550,8 @@ impl Http {
         if let Some(peers) = &mut self.beside.peers {
             peers.forget(token);
         }
-        if let Some(open) = &mut self.beside.open {
-            open.forget(token);
+        if let Some(labels) = &mut self.beside.labels {
+            labels.forget(token);
         }
         self.connections.remove(token)
     }

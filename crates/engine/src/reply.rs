@@ -9,7 +9,7 @@ mod streaming;
 
 use crate::connection::Unread;
 use crate::date::Start;
-use crate::http::{Peers, UnderWay};
+use crate::http::{Origins, UnderWay};
 use bytes::Bytes;
 use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, TlsFacts, Token};
 use dwell_proto::http1::{Version, encode};
@@ -107,6 +107,7 @@ impl Framing {
 ///     assert!(reply.peer_address().is_some() && reply.local_address().is_some());
 ///     assert_eq!(reply.suite_number(), None, "the client is not under TLS");
 ///     assert!(reply.peer_certificates().is_none() && reply.client_names().is_none());
+///     assert_eq!(reply.listener_label(), None, "the listener has no label");
 ///     reply.write(b"by and ").expect("it is open and not full");
 ///     reply.write_shared(&"by".into()).expect("as before");
 ///     assert!(reply.queued_bytes() > 0);
@@ -129,8 +130,10 @@ impl Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
-    /// The addresses of clients, if they are kept, and the name of this one's connection.
-    pub(crate) peers: Option<(&'a Peers, Token)>,
+    /// Where the connections have come from.
+    pub(crate) origins: Origins<'a>,
+    /// The connection that it goes to, or that of its stream.
+    pub(crate) connection: Token,
     pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -162,15 +165,13 @@ impl Reply<'_> {
     /// Returns the client's address, asked of the system at each call unless it is
     /// [kept](crate::Http::keep_peers); `None` over a unix socket, or when it is gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        match self.peers {
-            Some((peers, connection)) => peers.find(connection, self.stream),
-            None => self.stream.peer_address().ok().flatten(),
-        }
+        self.origins.address(self.connection, self.stream)
     }
 
-    /// Returns the connection that the answer goes to, where addresses are kept.
-    pub(crate) fn connection(&self) -> Option<Token> {
-        self.peers.map(|(_, connection)| connection)
+    /// Returns the [label](crate::Http::label) of the listener that has accepted the connection, if
+    /// it has one.
+    pub fn listener_label(&self) -> Option<u8> {
+        self.origins.label(self.connection)
     }
 
     /// Returns true if the answer goes to a stream of HTTP/2.

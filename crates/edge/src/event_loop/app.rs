@@ -2,8 +2,7 @@
 
 use super::admission::Admission;
 use super::challenges;
-use super::listener_figures::ListenerFigures;
-use super::tokens::kind;
+use super::listener_figures;
 use crate::config::Config;
 use crate::held::held;
 use crate::ids::{Held, ProxiedId, Requested, StreamId};
@@ -25,6 +24,7 @@ use dwell_evloop::{Context, Id, Stream, Token};
 use dwell_proto::http1::{RequestHead, Trailers};
 use dwell_store::{Expiry, Store};
 use dwell_upstream::{FaultReport, Unsent, UpstreamError, UpstreamEvent, Upstreams};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The application of the clients' server. It chooses the component that serves a request, and
@@ -36,7 +36,6 @@ pub(crate) struct Front {
     pub(crate) polls: Polls,
     pub(crate) proxy: Proxy,
     pub(crate) admission: Admission,
-    pub(crate) listeners: ListenerFigures,
     /// Pages that are served before any route, and the store that they set keys in.
     pages: Option<(Box<dyn Pages>, Arc<Store>)>,
     /// Clients that began TLS without there being any.
@@ -55,7 +54,6 @@ impl Front {
     ) -> Self {
         Self {
             config,
-            listeners: ListenerFigures::new(Arc::clone(&log.metrics)),
             log,
             polls,
             proxy,
@@ -69,6 +67,17 @@ impl Front {
     /// Serves these pages before any route.
     pub(crate) fn serve_pages(&mut self, pages: Box<dyn Pages>, store: Arc<Store>) {
         self.pages = Some((pages, store));
+    }
+
+    /// Has what comes by a listener counted under its address.
+    pub(crate) fn name_listener(
+        &self,
+        http: &mut Http,
+        listener: Token,
+        address: SocketAddr,
+        is_secure: bool,
+    ) {
+        listener_figures::name(&self.log.metrics, http, listener, address, is_secure);
     }
 
     /// Applies a configuration; returns the one before.
@@ -251,9 +260,10 @@ impl App for Front {
         request: &Request<'_>,
         reply: &mut Reply<'_>,
     ) -> Outcome {
-        let connection = request.exchange.connection();
-        let is_stream = connection.kind() == kind::CLIENT_STREAM;
-        self.listeners.requested(connection, is_stream);
+        let listener = reply.listener_label();
+        if let Some(cells) = self.log.metrics.listener_cells(listener) {
+            cells.requests.increment();
+        }
         if self.pages.is_some() && self.serve_page(context, request, reply) {
             return Outcome::Answered;
         }
@@ -269,26 +279,6 @@ impl App for Front {
             Ok(None) => self.proxy.request(context, request, reply),
             Err(_) => self.polls.refuse_ambiguous(context, request, reply),
         }
-    }
-
-    fn opened(
-        &mut self,
-        _context: &mut Context,
-        connection: Token,
-        _stream: &Stream,
-        listener: Option<Token>,
-    ) {
-        self.listeners.opened(connection, listener);
-    }
-
-    fn stream_opened(
-        &mut self,
-        _context: &mut Context,
-        connection: Token,
-        stream: Token,
-        _socket: &Stream,
-    ) {
-        self.listeners.stream_opened(connection, stream);
     }
 
     fn puts_off(&mut self, context: &Context, head: &RequestHead<'_, '_>) -> bool {
@@ -426,12 +416,15 @@ impl App for Front {
                 }
             }
             HttpEvent::BodyTimeout => timeouts.increment(ClientTimeout::Request),
-            HttpEvent::Rejected(status) => {
+            HttpEvent::Rejected { status, listener } => {
                 if status == 408 {
                     timeouts.increment(ClientTimeout::Request);
                 }
                 metrics.bad_requests.increment(RefusedStatus::of(status));
-                self.log.count_status(status);
+                if let Some(cells) = metrics.listener_cells(listener) {
+                    cells.rejected.increment();
+                }
+                self.log.count_status(listener, status);
             }
             _ => {}
         }

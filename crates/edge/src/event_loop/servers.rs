@@ -167,8 +167,7 @@ impl Servers {
             let (shown, is_secure) = shown_address(config, address, &listener);
             match self.http.listen_as(context, listener) {
                 Ok(token) => {
-                    let label = front.listeners.name(token, shown, is_secure);
-                    self.http.label(token, label);
+                    front.name_listener(&mut self.http, token, shown, is_secure);
                     self.listening.push((address, token));
                 }
                 Err(error) => tracing::error!(%address, %error, "cannot listen"),

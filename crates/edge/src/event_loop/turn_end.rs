@@ -5,7 +5,7 @@ use super::ending::DrainStep;
 use super::queries::QueryContext;
 use super::settings::Settings;
 use super::tokens::{DRAIN, ENCODINGS, FOLLOW, LEFT, OWED, RECHECK};
-use super::{EdgeLoop, Message, http2_figures, upstream_figures};
+use super::{EdgeLoop, Message, http2_figures, listener_figures, upstream_figures};
 use crate::ids::Requested;
 use crate::metrics::{Histogram, UpstreamCells, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
@@ -335,7 +335,7 @@ impl EdgeLoop {
         let (servers, cells) = (&self.servers, metrics);
         cells.connections_open.set(figure(servers.connections()));
         http2_figures::keep(&servers.http, cells);
-        self.front.listeners.keep(&servers.http);
+        listener_figures::keep(&servers.http, cells);
         let websockets = servers.websockets.connections();
         cells.websocket_connections.set(figure(websockets));
         cells.tunnels_open.set(figure(servers.tunnels.len()));

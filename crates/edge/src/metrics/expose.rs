@@ -236,22 +236,22 @@ impl OpenLabel for Name {
     const NAME: &'static str = "name";
 }
 
-/// The counters of a set for each route.
-pub(super) struct SetByRoute<L>(PhantomData<L>);
+/// The counters of a set for each value of another label.
+pub(super) struct SetBy<O, L>(PhantomData<(O, L)>);
 
-impl<L: Label> Kind for SetByRoute<L> {
+impl<O: OpenLabel, L: Label> Kind for SetBy<O, L> {
     type Total = Vec<(String, Vec<(&'static str, u64)>)>;
     const TYPE: MetricType = Counter::TYPE;
-    const OUTER_LABEL: Option<&'static str> = Some(Route::NAME);
+    const OUTER_LABEL: Option<&'static str> = Some(O::NAME);
 
     fn label() -> Option<LabelInfo> {
         Some(LabelInfo::of::<L>())
     }
 
     fn encode(totals: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        for (route, totals) in totals {
+        for (outer, totals) in totals {
             for (value, total) in totals {
-                let labels = [(Route::NAME, route.as_str()), (L::NAME, *value)];
+                let labels = [(O::NAME, outer.as_str()), (L::NAME, *value)];
                 Counter::encode(total, &mut encoder.encode_family(&labels)?)?;
             }
         }

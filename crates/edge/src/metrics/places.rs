@@ -64,6 +64,10 @@ pub(crate) struct ListenerCells {
     pub(crate) connections: Counter,
     /// Requests on them.
     pub(crate) requests: Counter,
+    /// Responses by status class.
+    pub(crate) responses: CounterSet<StatusClass>,
+    /// Requests that the server has rejected before they were read to the end.
+    pub(crate) rejected: Counter,
 }
 
 /// Figures of one of the application's servers on one loop.

@@ -6,7 +6,7 @@
 //! labels, and the unit in brackets becomes a part of the name.
 
 use super::expose::{
-    By, ByProtocol, Family, Info, Kind, Listener, Name, Route, Scrape, Server, SetByRoute, Time,
+    By, ByProtocol, Family, Info, Kind, Listener, Name, Route, Scrape, Server, SetBy, Time,
 };
 use super::labels::{
     AdminRefusal, AuthOutcome, ClientTimeout, ConnectionRefusal, HandshakeKind, HandshakeOutcome,
@@ -166,6 +166,13 @@ metrics! {
     "dwell_listener_requests": By<Listener, Counter> =
         "Requests by the address of the listener that has accepted their connection"
         => |of| of.metrics.by_listener(|cells| &cells.requests);
+    "dwell_listener_responses": SetBy<Listener, StatusClass> =
+        "Responses by the address of the listener and status class, those to rejected requests \
+        among them"
+        => |of| of.metrics.by_listener(|cells| &cells.responses);
+    "dwell_listener_bad_requests": By<Listener, Counter> =
+        "Requests refused for their syntax, size or a limit, by the address of the listener"
+        => |of| of.metrics.by_listener(|cells| &cells.rejected);
     "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
         => |of| figure(of.metrics.process.output.bytes());
     "dwell_gathered_bytes": Gauge =
@@ -198,7 +205,7 @@ metrics! {
     http2_goaways_received: CounterSet<Http2Code> = "GOAWAY frames of clients, by error code";
 
     http_requests: CounterSet<StatusClass> = "Responses by status class";
-    "dwell_route_responses": SetByRoute<StatusClass> =
+    "dwell_route_responses": SetBy<Route, StatusClass> =
         "Responses to requests of a route by its prefix and status class"
         => |of| of.metrics.by_route(|cells| &cells.responses);
     bad_requests: CounterSet<RefusedStatus> =
@@ -214,7 +221,7 @@ metrics! {
     polls: CounterSet<PollOutcome> = "Polls by outcome";
     waits_held: Gauge = "Polls held now, and keys of event streams and WebSockets";
     polls_held: Gauge = "Polls held now";
-    "dwell_route_polls": SetByRoute<PollOutcome> = "Polls by the prefix of their route and outcome"
+    "dwell_route_polls": SetBy<Route, PollOutcome> = "Polls by the prefix of their route and outcome"
         => |of| of.metrics.by_route(|cells| &cells.polls);
     "dwell_route_waits_held": By<Route, Gauge> =
         "Polls held now, and keys of event streams and WebSockets, by the prefix of their route"

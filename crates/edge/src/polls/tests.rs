@@ -9,6 +9,7 @@ mod guards;
 mod harness;
 mod hints;
 mod identity;
+mod listeners;
 mod missing;
 mod model;
 mod multi_poll;

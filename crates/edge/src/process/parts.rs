@@ -253,7 +253,7 @@ impl LoopParts {
         &self,
         context: &mut Context,
         listeners: Listening,
-        front: &mut Front,
+        front: &Front,
     ) -> Result<(Http, Vec<(SocketAddr, Token)>), RunError> {
         // A connection that was reset has no address that the system knows, and its requests are
         // still served.
@@ -271,7 +271,7 @@ impl LoopParts {
         for (address, listener) in listeners {
             let (shown, is_secure) = shown_address(&self.config, address, &listener);
             let token = http.listen_as(context, listener).map_err(RunError::Loop)?;
-            http.label(token, front.listeners.name(token, shown, is_secure));
+            front.name_listener(&mut http, token, shown, is_secure);
             listening.push((address, token));
         }
         Ok((http, listening))

@@ -136,12 +136,16 @@ impl Proxy {
         } = record;
         let exchange = client.exchange;
         let had_begun = response.has_begun();
+        // A connection that ends with its response has no label any more.
+        let listener = (!had_begun)
+            .then(|| http.listener_label(exchange))
+            .flatten();
         let passed = http.with_reply(context, exchange, |reply| {
             response.pass_on(parts, upload, window, reply)
         });
         let status = response.status();
         if response.has_begun() && !had_begun {
-            client.count(context, &self.log, status);
+            client.count(context, &self.log, listener, status);
         }
         match passed {
             Some(passed) if passed.is_broken => {
@@ -212,10 +216,10 @@ impl Proxy {
             let fields = refusal.fields();
             let sent = http.with_reply(context, exchange, |reply| {
                 reply.send(&refusal.response(&fields));
+                reply.listener_label()
             });
-            let record = self.records.get(id).filter(|_| sent.is_some());
-            if let Some(record) = record {
-                record.client.count(context, &self.log, status);
+            if let Some((record, listener)) = self.records.get(id).zip(sent) {
+                record.client.count(context, &self.log, listener, status);
             }
         }
         self.metrics().upstream_requests.increment(outcome);
@@ -235,9 +239,12 @@ impl Proxy {
             return;
         };
         record.response.begin(head.status);
+        let listener = http.listener_label(record.client.exchange);
         let detached = http.detach(context, record.client.exchange);
         if detached.is_some() {
-            record.client.count(context, &self.log, head.status);
+            record
+                .client
+                .count(context, &self.log, listener, head.status);
         }
         self.end(context, id);
         let Some(client) = detached else {

@@ -104,11 +104,17 @@ impl Client {
         self
     }
 
-    /// Counts the response, whose head is written.
-    pub(super) fn count(&self, context: &Context, log: &ResponseLog, status: u16) {
+    /// Counts the response, whose head is written, for the listener with this label.
+    pub(super) fn count(
+        &self,
+        context: &Context,
+        log: &ResponseLog,
+        listener: Option<u8>,
+        status: u16,
+    ) {
         let arrived = (!self.was_held).then_some(self.arrived);
         let route = log.metrics.route_cells(self.route_place);
-        log.count(context, route, status, arrived);
+        log.count(context, (listener, route), status, arrived);
     }
 }
 

@@ -124,15 +124,16 @@ impl ResponseLog {
     /// Counts a response by its status, and the time since its request arrived; `arrived` is
     /// absent of a request that was held for a change.
     ///
-    /// Shape: every response is counted here, once, when its head is written.
+    /// Shape: every response is counted here, once, when its head is written. `listener` is the
+    /// label of the listener of its connection.
     pub(crate) fn count(
         &self,
         context: &Context,
-        route: Option<&RouteCells>,
+        (listener, route): (Option<u8>, Option<&RouteCells>),
         status: u16,
         arrived: Option<Instant>,
     ) {
-        self.count_status(status);
+        self.count_status(listener, status);
         if let Some(cells) = route {
             count_response(cells, status);
         }
@@ -145,8 +146,12 @@ impl ResponseLog {
     }
 
     /// Counts a response by its status alone: its request could not be read.
-    pub(crate) fn count_status(&self, status: u16) {
-        self.metrics.http_requests.increment(class_of(status));
+    pub(crate) fn count_status(&self, listener: Option<u8>, status: u16) {
+        let class = class_of(status);
+        self.metrics.http_requests.increment(class);
+        if let Some(cells) = self.metrics.listener_cells(listener) {
+            cells.responses.increment(class);
+        }
     }
 
     /// Sends and logs a response to the request at hand, which is neither a poll nor proxied.
@@ -157,7 +162,8 @@ impl ResponseLog {
         reply: &mut Reply<'_>,
         response: &Response<'_>,
     ) {
-        self.count(context, None, response.status, Some(context.now()));
+        let places = (reply.listener_label(), None);
+        self.count(context, places, response.status, Some(context.now()));
         if self.is_written() {
             let has_body = request.head.method != "HEAD";
             let logged = Logged {

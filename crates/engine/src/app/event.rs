@@ -13,8 +13,13 @@ pub enum HttpEvent {
     Refused,
     /// No descriptor was left to accept with.
     Exhausted,
-    /// The engine answered a request without the app, with this status.
-    Rejected(u16),
+    /// The engine answered a request without the app.
+    Rejected {
+        /// The status of the answer.
+        status: u16,
+        /// The [label](crate::Http::label) of the listener, if it has one.
+        listener: Option<u8>,
+    },
     /// A client took nothing of its answer for too long.
     WriteTimeout,
     /// The handshake of a client under TLS is complete.

@@ -134,7 +134,7 @@ impl App for State {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         self.statistics.requests += 1;
-        let connection = reply.connection().unwrap_or(request.exchange.connection());
+        let connection = reply.connection;
         let entry = Held {
             exchange: request.exchange,
             connection,
@@ -260,7 +260,7 @@ impl App for State {
         let figure = match event {
             HttpEvent::Accepted => &mut self.statistics.accepted,
             HttpEvent::Refused | HttpEvent::Exhausted => &mut self.statistics.refused,
-            HttpEvent::Rejected(_)
+            HttpEvent::Rejected { .. }
             | HttpEvent::BodyTimeout
             | HttpEvent::TlsOnPlain
             | HttpEvent::ProxyHeaderFailed { .. }

@@ -143,8 +143,9 @@ impl Http {
         listener.map(|listener| listener.secure(acceptor)).is_some()
     }
 
-    /// Labels the connections that a listener accepts from now on, so that those that are open can
-    /// be [counted](Self::open_of).
+    /// Labels the connections that a listener accepts from now on. Those that are open are
+    /// [counted](Self::open_of) by label, and the app can ask for that of a
+    /// [request](crate::Reply::listener_label).
     ///
     /// Shape: a label stands for any number of listeners; 255 stands for none.
     ///
@@ -173,19 +174,26 @@ impl Http {
     ///
     /// // Nobody has connected yet.
     /// assert_eq!([CLIENTS, ADMIN].map(|label| http.open_of(label)), [0, 0]);
+    /// assert_eq!([CLIENTS, ADMIN].map(|label| http.accepted_of(label)), [0, 0]);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn label(&mut self, listener: Token, label: u8) {
-        let counts = self.beside.open.get_or_insert_default();
-        counts.label(listener, label);
+        let labels = self.beside.labels.get_or_insert_default();
+        labels.label(listener, label);
     }
 
     /// Open connections of the listeners with this [label](Self::label).
     ///
     /// Shape: a connection that has left HTTP counts no more.
     pub fn open_of(&self, label: u8) -> usize {
-        let counts = self.beside.open.as_ref();
-        counts.map_or(0, |counts| counts.of(label))
+        let labels = self.beside.labels.as_ref();
+        labels.map_or(0, |labels| labels.open(label))
+    }
+
+    /// Connections that the listeners with this [label](Self::label) have accepted.
+    pub fn accepted_of(&self, label: u8) -> u64 {
+        let labels = self.beside.labels.as_ref();
+        labels.map_or(0, |labels| labels.accepted(label))
     }
 
     /// Stops listening there; the connections accepted before live on. False where there is no
@@ -303,7 +311,7 @@ impl Http {
         let mut unread = std::mem::take(&mut self.unread);
         let connections = &mut self.connections;
         let mut peers = self.beside.peers.as_mut();
-        let mut open_counts = self.beside.open.as_mut();
+        let mut labels = self.beside.labels.as_mut();
         let idle_timeout = self.limits.idle_timeout;
         let accept = |context: &mut Context, stream, address| {
             let open = connections.len();
@@ -322,8 +330,8 @@ impl Http {
                 admit(context, connections, connection, idle_timeout)
             };
             if let Some((connection, _)) = &admitted {
-                if let Some(counts) = &mut open_counts {
-                    counts.accepted(*connection, token);
+                if let Some(labels) = &mut labels {
+                    labels.accept(*connection, token);
                 }
                 // That of a balancer is not the client's.
                 if let Some(peers) = peers.as_mut().filter(|_| !has_header) {

@@ -6,7 +6,7 @@ use crate::app::{App, ExchangeId};
 use crate::connection::Phase;
 use crate::fan_out::{self, FanOut};
 use crate::reply::Outgoing;
-use dwell_evloop::{Context, PeerCertificates, Stream, TlsFacts, Token};
+use dwell_evloop::{ClientNames, Context, PeerCertificates, Stream, TlsFacts, Token};
 use std::net::SocketAddr;
 
 impl Http {
@@ -108,14 +108,42 @@ impl Http {
             .is_none_or(|entry| entry.peer.stream.is_flushed())
     }
 
+    /// The client's address of a held exchange.
+    pub fn peer_address(&self, exchange: ExchangeId) -> Option<SocketAddr> {
+        self.peer_address_of(self.held_connection(exchange)?)
+    }
+
+    /// The [label](Self::label) of the listener that has accepted the connection of a held
+    /// exchange, if it has one.
+    pub fn listener_label(&self, exchange: ExchangeId) -> Option<u8> {
+        let labels = self.beside.labels.as_ref()?;
+        labels.find(self.held_connection(exchange)?)
+    }
+
+    /// The names of the client of a held exchange, as
+    /// [`Reply::client_names`](crate::Reply::client_names) has them.
+    pub fn client_names(&self, exchange: ExchangeId) -> Option<&ClientNames> {
+        let entry = match self.held_stream(exchange) {
+            Some(stream) => self.connections.get(stream.connection)?,
+            None => self.held(exchange)?,
+        };
+        entry.peer.stream.client_names()
+    }
+
+    /// The connection of a held exchange, which may be one of a stream.
+    fn held_connection(&self, exchange: ExchangeId) -> Option<Token> {
+        if let Some(stream) = self.held_stream(exchange) {
+            return Some(stream.connection);
+        }
+        self.held(exchange).map(|_| exchange.token)
+    }
+
     /// Returns the client's address, as [`Reply::peer_address`](crate::Reply::peer_address) does.
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let connection = self.connection_of(connection);
         let entry = self.connections.get(connection)?;
-        match &self.beside.peers {
-            Some(peers) => peers.find(connection, &entry.peer.stream),
-            None => entry.peer.stream.peer_address().ok().flatten(),
-        }
+        let origins = self.beside.origins();
+        origins.address(connection, &entry.peer.stream)
     }
 
     /// Returns the certificates that the client has shown, as

@@ -64,7 +64,8 @@ impl<A> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.peer.stream,
-            peers: self.peers.map(|peers| (peers, self.token)),
+            origins: self.origins,
+            connection: self.token,
             start: self.start,
             framing: connection.exchange.framing,
             outgoing: &mut connection.exchange.outgoing,
@@ -302,7 +303,8 @@ impl<A: App> Visit<'_, A> {
 
     /// Writes an answer of the engine's own, the last one of the connection.
     pub(super) fn reject(&mut self, status: u16, output: &mut Vec<u8>) {
-        self.app.event(HttpEvent::Rejected(status));
+        let listener = self.origins.label(self.token);
+        self.app.event(HttpEvent::Rejected { status, listener });
         let connection = &mut *self.connection;
         connection.incoming = None;
         connection.peer.drop_tail();

@@ -28,7 +28,7 @@ mod writing;
 
 use super::moving::Leaving;
 use super::visit;
-use super::{Beside, Http};
+use super::{Beside, Http, Origins};
 use crate::Detached;
 use crate::app::{App, ExchangeId, Outcome, Request};
 use crate::connection::Phase;
@@ -284,6 +284,7 @@ impl Http {
         let connection = self.connections.get_mut(token)?;
         let session = http2.sessions.get_mut(token.index() as usize)?;
         let session = session.as_deref_mut()?;
+        let origins = Origins::new(self.beside.peers.as_ref(), self.beside.labels.as_ref());
         let start = self.date.at(context.unix_seconds(), context.wall());
         let ends = match self.leaving {
             Leaving::No if self.draining => Ends::Here,
@@ -302,7 +303,7 @@ impl Http {
             waits: self.waits,
             ends,
             accounts: &self.accounts,
-            peers: self.beside.peers.as_ref(),
+            origins,
             begun: false,
             written: 0,
             served: false,

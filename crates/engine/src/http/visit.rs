@@ -18,7 +18,7 @@ use super::preface::{HANDSHAKE_TIMEOUT, NOT_TLS, take_header};
 use crate::app::{App, ExchangeId, HttpEvent, ProxyHeaderFailure};
 use crate::connection::{Connection, Phase, Taking};
 use crate::date::Start;
-use crate::http::{Accounts, Leaving, Peers};
+use crate::http::{Accounts, Leaving, Origins};
 use crate::limits::{Limits, Waits};
 use crate::reply::Framing;
 use dwell_evloop::{
@@ -69,7 +69,7 @@ pub(super) struct Visit<'v, A> {
     pub(super) scanned: usize,
     pub(super) accounts: &'v Accounts,
     /// The addresses of the clients, if they are kept.
-    pub(super) peers: Option<&'v Peers>,
+    pub(super) origins: Origins<'v>,
     /// The ways in which clients may come to speak HTTP/2.
     pub(super) ways: Ways,
 }

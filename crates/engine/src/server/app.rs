@@ -177,7 +177,7 @@ impl<H: Handler> Face for ServerApp<H> {
                 HttpEvent::Accepted => &figures.accepted,
                 HttpEvent::Refused => &figures.refused,
                 HttpEvent::Exhausted => &figures.exhausted,
-                HttpEvent::Rejected(_)
+                HttpEvent::Rejected { .. }
                 | HttpEvent::BodyTimeout
                 | HttpEvent::TlsOnPlain
                 | HttpEvent::ProxyHeaderFailed { .. }

@@ -1,8 +1,7 @@
 //! How an answer is framed, and what an app may do wrong.
 
-use crate::support::{Client, End, Fixture, get};
+use crate::support::{Client, End, Fixture, get, rejected};
 use bytes::Bytes;
-use dwell_engine::HttpEvent;
 use dwell_testkit::Rig;
 
 #[test]
@@ -170,7 +169,7 @@ fn an_app_that_forgets_to_answer_costs_its_client_one_connection() {
     client.finish_sending();
     assert_eq!(fixture.end(&mut client), End::InOrder);
     assert_eq!(fixture.server.app.seen, ["GET /a", "GET /forgotten"]);
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(500)), 1);
+    assert_eq!(fixture.server.app.count(rejected(500)), 1);
     // The body of an error to HEAD would be taken for the next answer.
     let mut client = fixture.connect();
     let answer = fixture.ask(&mut client, "HEAD /forgotten HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -1,6 +1,6 @@
 //! Time: what is too slow is ended, never early, and waiting costs nothing.
 
-use crate::support::{Client, End, Fixture, get};
+use crate::support::{Client, End, Fixture, get, rejected};
 use dwell_engine::{Body, HttpEvent, Limits, Response};
 use dwell_testkit::Rig;
 #[cfg(feature = "sim")]
@@ -60,7 +60,7 @@ fn a_slow_head_is_answered_408_however_it_drips() {
         client.finish_sending();
         assert_eq!(fixture.end(&mut client), End::InOrder);
     }
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 2);
+    assert_eq!(fixture.server.app.count(rejected(408)), 2);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_slow_streamed_body_is_408_however_it_drips() {
         client.finish_sending();
         assert_eq!(fixture.end(&mut client), End::InOrder);
     }
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 2);
+    assert_eq!(fixture.server.app.count(rejected(408)), 2);
     assert_eq!(fixture.server.app.abandoned, [0, 1]);
 }
 
@@ -160,7 +160,7 @@ fn a_body_at_the_lowest_rate_has_the_time_it_takes() {
         assert!(received.starts_with(b"HTTP/1.1 200 OK\r\n"), "{target}");
         assert!(network.elapsed() > begun + 4 * AMPLE);
     }
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(408)), 0);
+    assert_eq!(fixture.server.app.count(rejected(408)), 0);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn waiting_takes_no_turns() {
     }
     let before = fixture.turns;
     fixture.turn_until("all are too slow", |server| {
-        server.app.count(HttpEvent::Rejected(408)) == 20
+        server.app.count(rejected(408)) == 20
     });
     let turns = fixture.turns - before;
     assert!(turns <= 20, "{turns} turns while nobody said anything");

@@ -6,9 +6,10 @@ mod peer;
 mod sockets;
 mod uploads;
 
-use crate::support::Fixture;
+use crate::support::{Fixture, Server, rejected};
 use bytes::Bytes;
 use dwell_engine::{Budget, CodeCounts, HttpEvent, Limits};
+use dwell_evloop::Token;
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::{ErrorCode, encode};
 use dwell_testkit::Rig;
@@ -374,6 +375,33 @@ fn figures_tell_what_connections_do_and_have_done() {
 }
 
 #[test]
+fn a_stream_has_the_label_of_its_connection() {
+    let network = SimNet::new(1);
+    let mut fixture = fixture(limits());
+    let listener = Token::new(Server::KINDS.listener, 0, 0);
+    fixture.server.http.label(listener, 5);
+    let mut peer = Peer::connect(&network, &fixture, WIDE, WIDE);
+    peer.send(request(1, "GET", "/hold", true));
+    pass(&network, &mut fixture, Duration::from_millis(1));
+    let exchange = fixture.server.app.held[0].0;
+    assert_eq!(fixture.server.http.listener_label(exchange), Some(5));
+    let replied = fixture.reply(0, |reply| {
+        reply.text(200, "held");
+        reply.listener_label()
+    });
+    assert_eq!(replied, Some(5));
+    assert_eq!(peer.answer(&mut fixture, 1).status, "200");
+    fixture.server.app.streams_max = Some(0);
+    peer.send(request(3, "GET", "/", true));
+    assert_eq!(peer.answer(&mut fixture, 3).status, "429");
+    let rejected = HttpEvent::Rejected {
+        status: 429,
+        listener: Some(5),
+    };
+    assert_eq!(fixture.server.app.count(rejected), 1);
+}
+
+#[test]
 fn the_app_bounds_the_requests_of_a_connection() {
     let network = SimNet::new(1);
     let mut fixture = fixture(limits());
@@ -386,7 +414,7 @@ fn the_app_bounds_the_requests_of_a_connection() {
         peer.send(request(stream, "POST", "/", false));
         assert_eq!(peer.answer(&mut fixture, stream).status, "429");
     }
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(429)), 2);
+    assert_eq!(fixture.server.app.count(rejected(429)), 2);
     assert_eq!(fixture.server.app.seen.len(), 2);
     // One that is answered, expires or is reset makes room for another.
     fixture.reply(0, |reply| reply.text(200, "answered"));

@@ -1,6 +1,6 @@
 //! What the component refuses to be made with, and what it counts.
 
-use crate::support::{Fixture, get};
+use crate::support::{Fixture, get, rejected};
 use dwell_engine::{Http, HttpEvent, Kinds, Limits};
 use dwell_evloop::INPUT_BYTES;
 use dwell_proto::http1::HeadLimits;
@@ -59,6 +59,6 @@ fn what_happens_is_told() {
     fixture.ask(&mut client, "nonsense\r\n\r\n");
     assert_eq!(
         fixture.server.app.events,
-        [HttpEvent::Accepted, HttpEvent::Rejected(400)]
+        [HttpEvent::Accepted, rejected(400)]
     );
 }

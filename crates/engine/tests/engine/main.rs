@@ -11,6 +11,7 @@ mod gathering;
 mod holds;
 #[cfg(feature = "sim")]
 mod http2;
+mod labels;
 mod lifecycle;
 mod limits;
 mod moving;

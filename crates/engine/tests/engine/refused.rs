@@ -1,6 +1,6 @@
 //! Requests that are refused with a status, after which the connection ends.
 
-use crate::support::{End, Fixture, get};
+use crate::support::{End, Fixture, get, rejected};
 use dwell_engine::HttpEvent;
 
 /// Sends `bytes` behind a good request; the good one is answered, the others with `status`.
@@ -19,7 +19,7 @@ fn check(fixture: &mut Fixture, bytes: &str, status: u16) {
     assert_eq!(fixture.end(&mut client), End::InOrder, "{bytes:?}");
     assert!(client.received.is_empty(), "{bytes:?}");
     assert_eq!(fixture.server.app.seen, ["GET /good"], "{bytes:?}");
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(status)), 1);
+    assert_eq!(fixture.server.app.count(rejected(status)), 1);
     assert_eq!(fixture.connections_left(), 0);
 }
 

@@ -53,6 +53,14 @@ impl Script {
     }
 }
 
+/// The report of a request that was rejected, on a listener without a label.
+pub(crate) fn rejected(status: u16) -> HttpEvent {
+    HttpEvent::Rejected {
+        status,
+        listener: None,
+    }
+}
+
 /// What a query such as `a=1&b=2` says of `name`.
 fn parameter<'t>(target: &'t str, name: &str) -> Option<&'t str> {
     let (_, query) = target.split_once('?')?;

@@ -1,7 +1,7 @@
 //! Bodies of requests: in pieces as they are granted, gathered, and left unread.
 
-use crate::support::{End, Fixture, get};
-use dwell_engine::{Budget, HttpEvent, Limits};
+use crate::support::{End, Fixture, get, rejected};
+use dwell_engine::{Budget, Limits};
 use dwell_testkit::Rig;
 use std::time::{Duration, Instant};
 
@@ -220,7 +220,7 @@ fn bodies_that_are_gathered_have_a_bound_together() {
         chunked("/gather?first=9000") + "7d0\r\n" + &"b".repeat(2000),
     );
     assert_eq!(server.answer(&mut second).status, 503);
-    assert_eq!(server.server.app.count(HttpEvent::Rejected(503)), 1);
+    assert_eq!(server.server.app.count(rejected(503)), 1);
     assert!((8000..9000).contains(&gathered.bytes()));
     server.send(&mut first, "b".repeat(1000));
     assert_eq!(server.answer(&mut first).status, 200);

@@ -43,6 +43,9 @@ fn sample() -> String {
         .unwrap();
     metrics.of_loop(1).listeners[place].connections.add(3);
     metrics.of_loop(0).listeners[place].requests.add(7);
+    let responses = &metrics.of_loop(0).listeners[place].responses;
+    responses.increment(StatusClass::ServerError);
+    metrics.of_loop(1).listeners[place].rejected.add(2);
     metrics.of_loop(1).servers[1].set(ServerState::Up);
     metrics.of_process().access_log_dropped.add(3);
     metrics.of_process().log_dropped.add(5);
@@ -74,6 +77,8 @@ fn loops_are_added_up() {
         "dwell_route_request_duration_seconds_count{route=\"/poll/\"} 2",
         "dwell_route_request_duration_seconds_bucket{le=\"0.005\",route=\"/poll/\"} 2",
         "dwell_listener_requests_total{listener=\"127.0.0.1:80\"} 7",
+        "dwell_listener_responses_total{listener=\"127.0.0.1:80\",status_class=\"5xx\"} 1",
+        "dwell_listener_bad_requests_total{listener=\"127.0.0.1:80\"} 2",
         "dwell_memcached_server_up{server=\"b:11211\"} 1",
         "dwell_store_items 5",
         "dwell_store_evictions_total 7",

@@ -173,6 +173,9 @@ struct ListenerSample {
     open: i64,
     connections: u64,
     requests: u64,
+    responses: Counts,
+    /// Requests rejected before they were read to the end.
+    rejected: u64,
 }
 
 /// A reading that is kept for an hour: the figures of the curves alone.
@@ -372,11 +375,16 @@ fn routes(metrics: &Metrics) -> Vec<RouteSample> {
 
 fn listeners(metrics: &Metrics) -> Vec<ListenerSample> {
     let listeners = metrics.places(|of| &of.listener_names, |of| &of.listeners);
-    let samples = listeners.into_iter().map(|(name, cells)| ListenerSample {
-        name,
-        open: cells.iter().map(|of| of.open.value()).sum(),
-        connections: cells.iter().map(|of| of.connections.value()).sum(),
-        requests: cells.iter().map(|of| of.requests.value()).sum(),
+    let samples = listeners.into_iter().map(|(name, cells)| {
+        let responses: Vec<_> = cells.iter().map(|of| &of.responses).collect();
+        ListenerSample {
+            name,
+            open: cells.iter().map(|of| of.open.value()).sum(),
+            connections: cells.iter().map(|of| of.connections.value()).sum(),
+            requests: cells.iter().map(|of| of.requests.value()).sum(),
+            responses: without_zeros(&CounterSet::total(&responses).into_iter().collect()),
+            rejected: cells.iter().map(|of| of.rejected.value()).sum(),
+        }
     });
     samples.collect()
 }

@@ -43,7 +43,8 @@ impl<A> Serve<'_, A> {
         let mut reply = Reply {
             output: &mut output,
             stream: &mut self.connection.peer.stream,
-            peers: self.peers.map(|peers| (peers, self.token)),
+            origins: self.origins,
+            connection: self.token,
             start: self.start,
             framing: stream.exchange.framing,
             outgoing: &mut stream.exchange.outgoing,
@@ -226,10 +227,7 @@ impl<A> Serve<'_, A> {
     pub(super) fn switch(&mut self, token: Token) -> Option<Detached> {
         let stream = self.tables.streams.get_mut(token)?;
         let connection = &self.connection.peer.stream;
-        let peer = match self.peers {
-            Some(peers) => peers.find(self.token, connection),
-            None => connection.peer_address().ok().flatten(),
-        };
+        let peer = self.origins.address(self.token, connection);
         let local = connection.local_address().ok().flatten();
         let carried = stream.carrier.as_ref()?.stream([peer, local])?;
         stream.exchange.phase = Phase::Writing;
@@ -318,9 +316,15 @@ impl<A: App> Serve<'_, A> {
         }
     }
 
+    /// Reports a request that is rejected with this status.
+    pub(super) fn tell_rejected(&mut self, status: u16) {
+        let listener = self.origins.label(self.token);
+        self.app.event(HttpEvent::Rejected { status, listener });
+    }
+
     /// Sends an answer of the engine's own.
     pub(super) fn reject(&mut self, token: Token, status: u16) {
-        self.app.event(HttpEvent::Rejected(status));
+        self.tell_rejected(status);
         self.with_reply(token, |_, _, reply| reply.reject(token, status));
         self.complete(token);
     }

@@ -7,7 +7,7 @@ use super::waiting::Wait;
 use crate::app::{App, HttpEvent};
 use crate::connection::{Connection, Note};
 use crate::date::Start;
-use crate::http::{Accounts, Peers};
+use crate::http::{Accounts, Origins};
 use crate::limits::{Limits, Waits};
 use dwell_evloop::{Context, Flushed, Readiness, Token};
 use dwell_proto::http2::ErrorCode;
@@ -49,7 +49,7 @@ pub(super) struct Serve<'v, A> {
     pub(super) waits: Waits,
     pub(super) ends: Ends,
     pub(super) accounts: &'v Accounts,
-    pub(super) peers: Option<&'v Peers>,
+    pub(super) origins: Origins<'v>,
     /// A request was handed over in this visit.
     pub(super) begun: bool,
     /// Bytes that were written in this visit.
@@ -230,7 +230,7 @@ impl<A: App> Serve<'_, A> {
             Wait::Streams => Fate::Keep,
             Wait::Idle => self.fail(ErrorCode::NO_ERROR),
             Wait::Block => {
-                self.app.event(HttpEvent::Rejected(408));
+                self.tell_rejected(408);
                 self.fail(ErrorCode::ENHANCE_YOUR_CALM)
             }
             Wait::Write => {

@@ -1,7 +1,7 @@
 //! Memory that streams hold, and the turns that their requests wait for, over loopback.
 
-use crate::support::{Client, Fixture, Server};
-use dwell_engine::{Budget, Http, HttpEvent, Limits};
+use crate::support::{Client, Fixture, Server, rejected};
+use dwell_engine::{Budget, Http, Limits};
 use dwell_evloop::{LoopOutput, OutputLedger};
 use dwell_proto::http2::{
     BlockLimits, ErrorCode, FieldSection, Frame, FrameDecoder, HpackDecoder, PREFACE,
@@ -156,7 +156,7 @@ fn old_bodies_make_room_for_others() {
         Seen::Reset(1, ErrorCode::NO_ERROR),
     ];
     assert_eq!(seen, expected);
-    assert_eq!(fixture.server.app.count(HttpEvent::Rejected(503)), 2);
+    assert_eq!(fixture.server.app.count(rejected(503)), 2);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Bodies on streams: what is kept of those that nobody reads, and what goes on beside them.
 
 use super::peer::{Peer, WIDE, data, fixture, head, pass, request};
-use crate::support::Fixture;
-use dwell_engine::{Budget, HttpEvent, Limits};
+use crate::support::{Fixture, rejected};
+use dwell_engine::{Budget, Limits};
 use dwell_evloop::sim::SimNet;
 use dwell_proto::http2::{ErrorCode, encode};
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn many_bodies_that_nobody_reads_are_bounded_for_all_and_give_way() {
     }
     assert!(kept.bytes() > bytes_max - WINDOW_BYTES);
     // Eight times as much was sent, and what there is no room for is refused.
-    let refused = fixture.server.app.count(HttpEvent::Rejected(503));
+    let refused = fixture.server.app.count(rejected(503));
     assert_eq!(refused, 20 * 100 - kept.bytes() / WINDOW_BYTES);
     // A body that is read goes on beside them, and so do other requests.
     for (place, peer) in attackers.iter_mut().enumerate() {

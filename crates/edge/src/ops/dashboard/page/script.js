@@ -323,9 +323,14 @@ function showPlaces(now) {
   const refused = (kind) => now.routes.reduce((all, route) => all + route[kind], 0);
   at("routes-note").textContent = `So far ${count(refused("denied"))} responses with 401 or 403, ${count(refused("limited"))} with 429.`;
   columns("listeners", now.listeners.map(({ name, open, connections }) => {
-    const rateFor = (kind) => perSecond(smooth((p) => named("listeners", name)(p)?.[kind] ?? 0));
-    return [name, count(open), rateFor("requests"), rateFor("connections"), count(connections)];
-  }), 3);
+    const listener = named("listeners", name);
+    const rateFor = (kind) => perSecond(smooth((p) => listener(p)?.[kind] ?? 0));
+    const responses = (kind) => perSecond(smooth((p) => listener(p)?.responses[kind] ?? 0));
+    return [name, count(open), rateFor("requests"), responses("4xx"), responses("5xx"),
+      rateFor("rejected"), rateFor("connections"), count(connections)];
+  }), 4);
+  const rejected = now.listeners.reduce((all, listener) => all + listener.rejected, 0);
+  at("listeners-note").textContent = `So far ${some(rejected, "request")} rejected for syntax, size or a limit.`;
 }
 let eventsShown = -1;
 /** The newest events of the process, the newest first. */

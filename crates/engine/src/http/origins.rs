@@ -1,0 +1,33 @@
+//! Where the connections of clients have come from.
+
+use super::listener_labels::ListenerLabels;
+use super::peers::Peers;
+use dwell_evloop::{Stream, Token};
+use std::net::SocketAddr;
+
+/// What is kept of where connections have come from, each by its token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origins<'a> {
+    peers: Option<&'a Peers>,
+    labels: Option<&'a ListenerLabels>,
+}
+
+impl<'a> Origins<'a> {
+    pub(super) fn new(peers: Option<&'a Peers>, labels: Option<&'a ListenerLabels>) -> Self {
+        Self { peers, labels }
+    }
+
+    /// The address of the client of `connection`, asked of the system unless it is kept; `None`
+    /// over a unix socket, or when it is gone.
+    pub(crate) fn address(self, connection: Token, stream: &Stream) -> Option<SocketAddr> {
+        match self.peers {
+            Some(peers) => peers.find(connection, stream),
+            None => stream.peer_address().ok().flatten(),
+        }
+    }
+
+    /// The label of the listener that has accepted `connection`, if it has one.
+    pub(crate) fn label(self, connection: Token) -> Option<u8> {
+        self.labels?.find(connection)
+    }
+}
