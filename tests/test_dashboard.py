@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 
 import pytest
 
@@ -205,7 +206,10 @@ def test_responses_are_shown_by_status_and_the_title_tells_processes_apart(
         "the two classes are shown",
     )
     assert page.run("document.querySelectorAll('#responses-chart path').length") > 0
-    page.wait_for(f"document.title === '0 waiting · {ports.text(edge.admin_address)} · Dwell'")
+    # Behind a tunnel, the dashboards of several machines have one address.
+    place = f"{socket.gethostname()} · {ports.text(edge.admin_address)}"
+    page.wait_for(f"document.title === '0 waiting · {place} · Dwell'")
+    assert page.text("#facts").startswith(f"{place} · version ")
     assert " of " in row(page, "process", "open files")
     # An hour has the same readings in steps of ten seconds.
     page.run("document.getElementById('range').click()")
@@ -273,6 +277,53 @@ def test_routes_and_listeners_have_their_figures(start_dwell, browser, cleanup, 
     )
     until(lambda: cells(page, "routes", "/poll/")[3].endswith("s"), "the response time is shown")
     assert cells(page, "routes", "/live/")[3] == "–"
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("window.faults ?? []") == []
+
+
+def facts(page, table):
+    """The rows of a table of names with texts."""
+    rows = page.run(
+        f"[...document.querySelectorAll('#{table} tr')]"
+        ".map((row) => [...row.children].map((cell) => cell.innerText))"
+    )
+    return dict(rows)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_configuration_and_its_reloads_are_shown(start_dwell, browser, cleanup, width):
+    secret = "0123456789abcdef"
+    dwell = start_dwell(publish={"token": secret}, limits={"waiters_max": 77})
+    page = open_page(browser, dwell, width=width)
+    cleanup.callback(page.close)
+    until(lambda: facts(page, "config").get("last reload") == "none", "no reload is shown")
+    assert facts(page, "config")["file"].endswith(".toml")
+    assert facts(page, "config")["generation"] == "1, that of the start"
+    assert "leaves room for" in facts(page, "config")["connections"]
+    assert "control group" in facts(page, "config")["memory"]
+    assert page.run("document.querySelectorAll('.mark').length") == 0
+
+    dwell.rewrite(server={"pollers": 7}, publish={"token": secret}, limits={"waiters_max": 78})
+    dwell.signal(signal.SIGHUP)
+    dwell.await_metric(2, "dwell_config_generation")
+    until(lambda: facts(page, "config")["generation"] == "2", "the new one is shown")
+    assert facts(page, "config")["last reload"].startswith("applied ")
+    assert facts(page, "config")["needs a restart"] == "server.pollers"
+    assert "waiters_max is 78" in page.text("#waiters-note")
+
+    dwell.rewrite(publish={"token": "hunter2"})
+    dwell.signal(signal.SIGHUP)
+    until(
+        lambda: facts(page, "config")["last reload"].startswith("refused "),
+        "the reload that was refused is shown",
+    )
+    assert "token = (hidden)" in facts(page, "config")["last reload"]
+    assert facts(page, "config")["generation"] == "2"
+    marks = "document.querySelectorAll('#polls-chart .mark.reload title').length"
+    until(lambda: page.run(marks) == 2, "both reloads are marked")
+    shown = page.run("document.body.innerText")
+    assert secret not in shown
+    assert "hunter2" not in shown
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run("window.faults ?? []") == []
 

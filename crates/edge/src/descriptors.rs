@@ -106,6 +106,12 @@ impl Descriptors {
         }
     }
 
+    /// The clients that the limit leaves room for, under a configuration.
+    pub(crate) fn clients_max(&self, config: &Config) -> u32 {
+        let bound = self.bounds(config).clients.unsigned_abs();
+        bound.saturating_sub(self.in_use)
+    }
+
     /// Logs a warning if the limit allows fewer connections than the configuration.
     pub(crate) fn warn_of_shortage(&self, config: &Config) {
         if let Some(shortage) = self.shortage(config) {

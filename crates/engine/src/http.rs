@@ -69,7 +69,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// Where connections have come from.
+    /// The origins of connections.
     fn origins(&self) -> Origins<'_> {
         Origins::new(self.peers.as_ref(), self.labels.as_ref())
     }

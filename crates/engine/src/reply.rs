@@ -130,7 +130,7 @@ impl Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
-    /// Where the connections have come from.
+    /// The origins of connections.
     pub(crate) origins: Origins<'a>,
     /// The connection that it goes to, or that of its stream.
     pub(crate) connection: Token,

@@ -1,5 +1,5 @@
-//! Figures of the listeners of clients. The clients' server labels each of them with its place among
-//! the figures, and knows the label of every connection.
+//! Figures of the listeners of clients. The clients' server labels each of them with its place
+//! among the figures, and knows the label of every connection.
 
 use crate::metrics::{LoopMetrics, figure};
 use dwell_engine::Http;

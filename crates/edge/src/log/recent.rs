@@ -30,6 +30,9 @@ pub(crate) struct RecentEvent {
     pub(crate) level: &'static str,
     /// The message, and the fields behind it.
     pub(crate) text: String,
+    /// The kind of an event that charts mark.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mark: Option<&'static str>,
     /// The number of times that it came within seconds, such as once for each event loop.
     pub(crate) times: u32,
     #[serde(skip)]
@@ -45,7 +48,13 @@ struct Ring {
 }
 
 impl Ring {
-    fn add(&mut self, at: SystemTime, level: &'static str, text: String) {
+    fn add(
+        &mut self,
+        at: SystemTime,
+        level: &'static str,
+        text: String,
+        mark: Option<&'static str>,
+    ) {
         self.number += 1;
         let number = self.number;
         let mut time = Vec::new();
@@ -68,11 +77,28 @@ impl Ring {
             time,
             level,
             text,
+            mark,
             times: 1,
             at,
         });
     }
 }
+
+/// Words of messages, and the marks that charts have for them.
+const MARKS: &[(&str, &str)] = &[
+    ("configuration read", "reload"),
+    (" is not taken, the configuration before it stays", "reload"),
+    ("starting another process", "upgrade"),
+    ("the upgrade is given up", "upgrade"),
+    ("the process before this one has ended", "upgrade"),
+    ("draining", "drain"),
+    ("memcached does not answer", "down"),
+    ("Redis does not answer", "down"),
+    ("upstream is left out", "down"),
+    ("memcached answers", "up"),
+    ("Redis answers", "up"),
+    ("upstream is back in use", "up"),
+];
 
 /// One per process, as is the subscriber.
 static RECENT: Mutex<Ring> = Mutex::new(Ring {
@@ -100,6 +126,7 @@ impl<S: Subscriber> Layer<S> for RecentLayer {
         let mut message = Message::default();
         event.record(&mut message);
         let mut text = message.0;
+        let mark = mark_of(&text);
         event.record(&mut Fields(&mut text));
         let level = match *event.metadata().level() {
             tracing::Level::ERROR => "error",
@@ -107,8 +134,15 @@ impl<S: Subscriber> Layer<S> for RecentLayer {
             _ => "info",
         };
         let mut ring = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.add(wall(), level, shown(&text));
+        ring.add(wall(), level, shown(&text), mark);
     }
+}
+
+/// The kind of an event that charts mark, by its message.
+fn mark_of(message: &str) -> Option<&'static str> {
+    let mut marks = MARKS.iter();
+    let found = marks.find(|(words, _)| message.contains(words));
+    found.map(|(_, mark)| *mark)
 }
 
 /// One line of bounded length.
@@ -143,13 +177,15 @@ impl Visit for Fields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::path::Path;
     use std::time::UNIX_EPOCH;
 
     #[test]
     fn the_newest_are_kept() {
         let mut ring = Ring::default();
         for number in 0..2 * EVENTS_MAX {
-            ring.add(UNIX_EPOCH, "info", format!("event {number}"));
+            ring.add(UNIX_EPOCH, "info", format!("event {number}"), None);
         }
         assert_eq!(ring.events.len(), EVENTS_MAX);
         let newest = ring.events.back().expect("some are kept");
@@ -162,8 +198,8 @@ mod tests {
         let mut ring = Ring::default();
         for of_loop in 0..4 {
             let at = UNIX_EPOCH + Duration::from_millis(of_loop);
-            ring.add(at, "warn", "down".to_owned());
-            ring.add(at, "info", "other".to_owned());
+            ring.add(at, "warn", "down".to_owned(), None);
+            ring.add(at, "info", "other".to_owned(), None);
         }
         let all: Vec<_> = ring
             .events
@@ -172,8 +208,34 @@ mod tests {
             .collect();
         assert_eq!(all, [("down", 4), ("other", 4)]);
         assert_eq!(ring.events[0].time, "1970-01-01T00:00:00.003Z");
-        ring.add(UNIX_EPOCH + SAME, "warn", "down".to_owned());
+        ring.add(UNIX_EPOCH + SAME, "warn", "down".to_owned(), None);
         assert_eq!(ring.events.len(), 3);
+    }
+
+    #[test]
+    fn marks_are_of_messages_that_are_logged() {
+        fn read(folder: &Path, all: &mut String) {
+            for entry in fs::read_dir(folder).expect("it is there").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    read(&path, all);
+                } else if !path.ends_with("recent.rs") {
+                    all.push_str(&fs::read_to_string(path).unwrap_or_default());
+                }
+            }
+        }
+        let mut sources = String::new();
+        for place in ["src/event_loop", "src/process", "../upstream/src"] {
+            read(
+                &Path::new(env!("CARGO_MANIFEST_DIR")).join(place),
+                &mut sources,
+            );
+        }
+        for (words, mark) in MARKS {
+            assert!(sources.contains(words), "nothing logs `{words}`");
+            assert_eq!(mark_of(words), Some(*mark));
+        }
+        assert_eq!(mark_of("certificate renewed"), None);
     }
 
     #[test]

@@ -142,15 +142,25 @@ impl Kind for Gauge {
     }
 }
 
-/// A label that describes the program.
+/// Labels that describe the program.
 pub(super) struct Info;
 
+impl Info {
+    /// The version, and the commit that `DWELL_COMMIT` has named to the compiler, if it has.
+    pub(super) fn of_build() -> Vec<(&'static str, &'static str)> {
+        let commit = option_env!("DWELL_COMMIT").filter(|commit| !commit.is_empty());
+        let version = ("version", env!("CARGO_PKG_VERSION"));
+        let commit = commit.map(|commit| ("commit", commit));
+        std::iter::once(version).chain(commit).collect()
+    }
+}
+
 impl Kind for Info {
-    type Total = (&'static str, &'static str);
+    type Total = Vec<(&'static str, &'static str)>;
     const TYPE: MetricType = MetricType::Info;
 
-    fn encode(label: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
-        encoder.encode_info(&[*label])
+    fn encode(labels: &Self::Total, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_info(&labels.as_slice())
     }
 }
 

@@ -9,6 +9,7 @@ mod labels;
 mod places;
 mod process;
 mod reference;
+mod reloads;
 mod server_states;
 mod table;
 mod upstream_outcome;
@@ -22,8 +23,9 @@ pub(crate) use labels::{
     add_handshakes,
 };
 pub(crate) use places::{ListenerCells, PLACES_MAX, Places, RouteCells, UpstreamCells};
-pub(crate) use process::ProcessFigures;
+pub(crate) use process::{ProcessFigures, host_name, memory_limit};
 pub use reference::metrics_page;
+pub(crate) use reloads::{ConfigState, Reloads};
 pub(crate) use server_states::{NamedServers, ServerCell, ServerState};
 pub(crate) use table::LoopMetrics;
 
@@ -33,12 +35,9 @@ use dwell_evloop::OutputLedger;
 use dwell_metrics::Cell;
 use dwell_store_server::{HostFigures, StoreMetrics, StoreService};
 use dwell_upstream::UPSTREAMS_MAX;
-use labels::ReloadOutcome;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `Content-Type` of [`Metrics::render`].
 ///
@@ -329,7 +328,7 @@ impl Metrics {
     }
 
     /// The oldest configuration that a loop has.
-    fn oldest_config(&self) -> i64 {
+    pub(crate) fn oldest_config(&self) -> i64 {
         let of_loops = self.loops.iter();
         let generations = of_loops.map(|cells| cells.config_generation.value().max(1));
         generations.min().unwrap_or(1)
@@ -389,47 +388,6 @@ pub(crate) struct ProcessMetrics {
     pub gathered: Budget,
     /// Expiry of each certificate by its name.
     certificates: Mutex<BTreeMap<String, i64>>,
-}
-
-/// Outcomes of reloads.
-#[derive(Debug, Default)]
-pub(crate) struct Reloads {
-    /// Configurations that were applied.
-    pub taken: SharedCounter,
-    /// Configurations that were rejected.
-    pub refused: SharedCounter,
-    /// Time of the last applied reload. Unix time, seconds; 0 if there was none.
-    pub last_taken: AtomicU64,
-    /// The last reload was rejected.
-    pub last_refused: AtomicBool,
-}
-
-impl Reloads {
-    /// Returns true if the last reload was rejected.
-    pub(crate) fn is_last_refused(&self) -> bool {
-        self.last_refused.load(Ordering::Relaxed)
-    }
-
-    /// The number of those that were taken, and of those that were refused.
-    fn totals(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            (ReloadOutcome::Taken.as_str(), self.taken.value()),
-            (ReloadOutcome::Refused.as_str(), self.refused.value()),
-        ]
-    }
-
-    /// Counts a reload that was applied or rejected.
-    pub(crate) fn count(&self, is_taken: bool) {
-        if is_taken {
-            self.taken.add(1);
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            let now = now.map_or(0, |now| now.as_secs());
-            self.last_taken.store(now, Ordering::Relaxed);
-        } else {
-            self.refused.add(1);
-        }
-        self.last_refused.store(!is_taken, Ordering::Relaxed);
-    }
 }
 
 /// The totals of places, each with its cells on every loop.

@@ -2,6 +2,7 @@
 
 use rustix::process::{Resource, getrlimit};
 use std::fs;
+use std::path::Path;
 
 /// Figures of the process, as far as the system has `/proc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -26,6 +27,32 @@ impl ProcessFigures {
             max_fds: getrlimit(Resource::Nofile).current,
         })
     }
+}
+
+/// The name of the machine, or of the container.
+pub(crate) fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The smallest limit on memory of the control groups of the process, if one has a limit. Units:
+/// bytes.
+///
+/// Source: the kernel's `admin-guide/cgroup-v2`, `memory.max`.
+pub(crate) fn memory_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    memory_limit_in(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+fn memory_limit_in(root: &Path, groups: &str) -> Option<u64> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let folder = root.join(group);
+    let folders = folder
+        .ancestors()
+        .take_while(|folder| folder.starts_with(root));
+    let limits = folders.filter_map(|folder| fs::read_to_string(folder.join("memory.max")).ok());
+    limits.filter_map(|limit| limit.trim().parse().ok()).min()
 }
 
 /// CPU time of the process in user and system mode. Units: seconds.

@@ -123,7 +123,8 @@ metrics! {
         pub listeners: Box<[ListenerCells]>,
     }
 
-    "dwell_build": Info = "Version of the program" => |_| ("version", env!("CARGO_PKG_VERSION"));
+    "dwell_build": Info = "Version of the program, and the commit if a release has one"
+        => |_| Info::of_build();
     "process_start_time": Gauge [Seconds] = "Unix time of the start"
         => |of| figure(of.metrics.started_unix_seconds);
     "process_cpu": Time [Seconds] = "User and system CPU time spent"
@@ -221,7 +222,8 @@ metrics! {
     polls: CounterSet<PollOutcome> = "Polls by outcome";
     waits_held: Gauge = "Polls held now, and keys of event streams and WebSockets";
     polls_held: Gauge = "Polls held now";
-    "dwell_route_polls": SetBy<Route, PollOutcome> = "Polls by the prefix of their route and outcome"
+    "dwell_route_polls": SetBy<Route, PollOutcome> =
+        "Polls by the prefix of their route and outcome"
         => |of| of.metrics.by_route(|cells| &cells.polls);
     "dwell_route_waits_held": By<Route, Gauge> =
         "Polls held now, and keys of event streams and WebSockets, by the prefix of their route"

@@ -5,6 +5,7 @@ mod guard;
 use crate::access::{Bearer, Tokens};
 use crate::config::Config;
 use crate::cursor::Cursor;
+use crate::descriptors::Descriptors;
 use crate::held::held;
 use crate::metrics::{self, AdminRefusal, Health, Metrics, PublishOutcome, StoreFigures};
 use crate::ops::dashboard::{self, Dashboard, Setting};
@@ -36,6 +37,7 @@ pub(crate) struct Admin {
 struct AdminApp {
     metrics: Arc<Metrics>,
     service: Option<Arc<StoreService>>,
+    descriptors: Arc<Descriptors>,
     dashboard: Dashboard,
     started: Instant,
     draining: bool,
@@ -67,8 +69,11 @@ impl Admin {
     /// Makes a server without listeners; its tokens have `kinds`.
     pub(crate) fn new(
         kinds: Kinds,
-        metrics: Arc<Metrics>,
-        service: Option<Arc<StoreService>>,
+        (metrics, service, descriptors): (
+            Arc<Metrics>,
+            Option<Arc<StoreService>>,
+            Arc<Descriptors>,
+        ),
         started: Instant,
         config: &Config,
         tokens: &Arc<Tokens>,
@@ -81,11 +86,12 @@ impl Admin {
             dashboard: Dashboard::new(
                 Arc::clone(&metrics),
                 service.clone(),
-                Setting::of(config),
+                Setting::of(config, &descriptors),
                 started,
             ),
             metrics,
             service,
+            descriptors,
             started,
             draining: false,
             guard: Guard::of(&config.server),
@@ -114,6 +120,8 @@ impl Admin {
         self.app.guard = Guard::of(&config.server);
         self.app.tokens = Arc::clone(tokens);
         self.app.value_bytes_max = config.publish.value_bytes_max;
+        let setting = Setting::of(config, &self.app.descriptors);
+        self.app.dashboard.reconfigure(setting);
     }
 
     /// Reports from now on that the process drains.

@@ -192,7 +192,9 @@ impl LoopParts {
         }
         let (metrics, service) = (Arc::clone(&self.metrics), self.service.clone());
         let (config, tokens) = (&self.config, &self.gate.tokens);
-        let mut admin = Admin::new(ADMIN_KINDS, metrics, service, context.now(), config, tokens);
+        let (started, descriptors) = (context.now(), Arc::clone(&self.descriptors));
+        let parts = (metrics, service, descriptors);
+        let mut admin = Admin::new(ADMIN_KINDS, parts, started, config, tokens);
         for listener in listeners {
             admin.listen(context, listener).map_err(RunError::Loop)?;
         }
@@ -310,6 +312,9 @@ impl LoopParts {
 
     /// Makes the reloader of the configuration.
     pub(super) fn reloader(&self, source: Option<ConfigSource>) -> Reloader {
+        if let Some(source) = &source {
+            self.metrics.reloads().name_file(&source.file.display());
+        }
         Reloader {
             source,
             servers: Mutex::new(self.peers.found.clone()),

@@ -107,7 +107,7 @@ impl Reloader {
         };
         if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
             self.asked.store(0, Ordering::Release);
-            self.metrics.reloads().count(false);
+            self.metrics.reloads().count_refused(&error);
             tracing::error!(%error, "the configuration is not read: no thread is left");
         }
     }
@@ -120,11 +120,11 @@ impl Reloader {
         match self.try_reload(source) {
             Ok(None) => tracing::warn!(%file, "not taken: another process serves"),
             Ok(Some(generation)) => {
-                self.metrics.reloads().count(true);
+                self.metrics.reloads().count_taken();
                 tracing::info!(%file, generation, "configuration read");
             }
             Err(error) => {
-                self.metrics.reloads().count(false);
+                self.metrics.reloads().count_refused(&error);
                 tracing::error!("{file} is not taken, the configuration before it stays:\n{error}");
             }
         }
@@ -159,12 +159,17 @@ impl Reloader {
     pub(super) fn take(&self, mut config: Config) -> Result<Option<u64>, RunError> {
         let running = Arc::clone(&self.settings.newest().config);
         tls::verifies_clients(&config, &running)?;
-        for option in config.keep_what_needs_a_restart(&running) {
+        let kept = config.keep_what_needs_a_restart(&running);
+        for option in &kept {
             tracing::warn!(%option, "needs a restart: the value before stays");
         }
         // These may take long. Nothing else waits for them, an upgrade least of all.
         let found = self.look_up(&config)?;
-        self.apply(config, found)
+        let generation = self.apply(config, found)?;
+        if generation.is_some() {
+            self.metrics.reloads().await_restart(kept);
+        }
+        Ok(generation)
     }
 
     /// Looks up the names of servers; returns the place of Redis with them.

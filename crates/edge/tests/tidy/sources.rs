@@ -90,7 +90,6 @@ const UNDECIDED: &[&str] = &[
     "crates/edge/src/access/expiring_cache.rs",
     "crates/edge/src/access/rate.rs",
     "crates/edge/src/handoff/",
-    "crates/edge/src/metrics/mod.rs",
     "crates/edge/src/polls/misses/memory.rs",
     "crates/edge/src/polls/tables.rs",
     "crates/edge/src/presence/webhooks.rs",

@@ -143,9 +143,9 @@ impl Http {
         listener.map(|listener| listener.secure(acceptor)).is_some()
     }
 
-    /// Labels the connections that a listener accepts from now on. Those that are open are
-    /// [counted](Self::open_of) by label, and the app can ask for that of a
-    /// [request](crate::Reply::listener_label).
+    /// Labels the connections that a listener accepts from now on. They are
+    /// [counted](Self::open_of) by label, and a [reply](crate::Reply::listener_label) has the label
+    /// of its connection.
     ///
     /// Shape: a label stands for any number of listeners; 255 stands for none.
     ///

@@ -1,11 +1,11 @@
-//! Where the connections of clients have come from.
+//! The origins of connections: the addresses of clients, and the labels of listeners.
 
 use super::listener_labels::ListenerLabels;
 use super::peers::Peers;
 use dwell_evloop::{Stream, Token};
 use std::net::SocketAddr;
 
-/// What is kept of where connections have come from, each by its token.
+/// The origins of connections, as far as they are kept, each by the token of its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origins<'a> {
     peers: Option<&'a Peers>,

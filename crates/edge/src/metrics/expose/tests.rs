@@ -297,7 +297,7 @@ fn figures_from_elsewhere_are_shown_once() {
         taken,
         refused,
         last_taken,
-        last_refused: _,
+        ..
     } = reloads;
     lines.add(70_001);
     lines_lost.add(70_002);

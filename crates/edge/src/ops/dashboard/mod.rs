@@ -110,6 +110,11 @@ impl Dashboard {
         )
     }
 
+    /// Shows these options from now on.
+    pub(crate) fn reconfigure(&mut self, setting: Setting) {
+        self.setting = setting;
+    }
+
     /// Reports from now on that the process drains.
     pub(crate) fn drain(&mut self) {
         self.draining = true;

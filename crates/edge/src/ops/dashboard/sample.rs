@@ -4,8 +4,12 @@
 //! depend on when other viewers began, or on readings that it missed.
 
 use crate::config::Config;
+use crate::descriptors::Descriptors;
 use crate::log::events_number;
-use crate::metrics::{Histogram, HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures};
+use crate::metrics::{
+    ConfigState, Histogram, HistogramSum, Metrics, ProcessFigures, ServerState, StoreFigures,
+    host_name, memory_limit,
+};
 use dwell_metrics::{Cell, CounterSet};
 use dwell_store::{HotKey, hottest};
 use serde::Serialize;
@@ -24,13 +28,22 @@ pub(crate) struct Setting {
     pub(crate) waiters_max: usize,
     /// `limits.connections_max`.
     pub(crate) connections_max: usize,
+    /// Clients that the limit on open files leaves room for.
+    pub(crate) clients_max: u32,
+    /// The limit on memory of the control group. Units: bytes.
+    pub(crate) memory_max: Option<u64>,
+    /// The name of the machine, or of the container.
+    pub(crate) host: Option<String>,
 }
 
 impl Setting {
-    pub(crate) fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config, descriptors: &Descriptors) -> Self {
         Self {
             waiters_max: config.limits.waiters_max,
             connections_max: config.limits.connections_max,
+            clients_max: descriptors.clients_max(config),
+            memory_max: memory_limit(),
+            host: host_name(),
         }
     }
 }
@@ -55,6 +68,9 @@ pub(super) struct Sample<'a> {
     loops: usize,
     draining: bool,
     setting: &'a Setting,
+    /// The oldest configuration that an event loop has.
+    generation: i64,
+    config: ConfigState,
     /// The place of the values: `store`, `memcached` or `redis`.
     values: &'static str,
     servers: Vec<ServerSample>,
@@ -214,6 +230,8 @@ impl<'a> Sample<'a> {
             loops: metrics.loops().len(),
             draining: now.draining,
             setting,
+            generation: metrics.oldest_config(),
+            config: metrics.reloads().state(),
             values,
             servers: (metrics.shown_servers().into_iter())
                 .map(ServerSample::from)
@@ -437,6 +455,9 @@ mod tests {
         Setting {
             waiters_max: 1,
             connections_max: 2,
+            clients_max: 3,
+            memory_max: None,
+            host: None,
         }
     }
 

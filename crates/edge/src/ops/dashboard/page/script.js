@@ -135,8 +135,22 @@ function drawStack(svg, series) {
     shape.style.fill = `var(--${color})`;
     return shape;
   });
-  svg.replaceChildren(...shapes);
+  svg.replaceChildren(...shapes, ...marks());
   return most;
+}
+/** Lines at the times of events, in the range that is drawn. */
+function marks() {
+  return events.filter(({ mark }) => mark).flatMap(({ mark, time, text }) => {
+    const since = Date.parse(time) - latest.started * 1000;
+    const after = points.findIndex((point) => point.at >= since);
+    if (after < 1) return [];
+    const part = (points[after].at - since) / (points[after].at - points[after - 1].at);
+    const x = across(after - part, 600), line = path(`mark ${mark}`, `M${x},0V140`);
+    const title = document.createElementNS(SVG, "title");
+    title.textContent = text;
+    line.append(title);
+    return [line];
+  });
 }
 function drawSpark(svg, values, most) {
   const top = most ?? roundUp(Math.max(0, ...values.filter((value) => value !== null)));
@@ -193,7 +207,8 @@ const FIGURES = [
   },
   {
     name: "Memory", curve: (i) => points[i].process?.resident_bytes ?? null,
-    show: (now) => [bytes(now.process?.resident_bytes ?? 0), "resident"],
+    show: (now, { setting: { memory_max: most } }) =>
+      [bytes(now.process?.resident_bytes ?? 0), most === null ? "resident" : `resident, of ${bytes(most)}`],
   },
 ];
 const ofErrors = (p) => p.requests["5xx"] ?? 0;
@@ -332,16 +347,17 @@ function showPlaces(now) {
   const rejected = now.listeners.reduce((all, listener) => all + listener.rejected, 0);
   at("listeners-note").textContent = `So far ${some(rejected, "request")} rejected for syntax, size or a limit.`;
 }
-let eventsShown = -1;
+const dateTime = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "medium" });
+let eventsShown = -1, events = [];
 /** The newest events of the process, the newest first. */
 async function showEvents(number) {
   if (number === eventsShown) return;
   eventsShown = number;
   const answer = await ask("/-/events", "events-note");
   if (!answer) return;
-  const time = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "medium" });
-  at("events").replaceChildren(...answer.events.toReversed().map((event) => element("li", { className: event.level },
-    element("time", { dateTime: event.time, textContent: time.format(new Date(event.time)) }),
+  events = answer.events;
+  at("events").replaceChildren(...events.toReversed().map((event) => element("li", { className: event.level },
+    element("time", { dateTime: event.time, textContent: dateTime.format(new Date(event.time)) }),
     element("span", { textContent: event.text + (event.times > 1 ? ` (${event.times} times)` : "") }))));
 }
 /** The hour before the page was opened. */
@@ -374,8 +390,8 @@ function showUpstream(sample, now) {
     ["connections open", count(now.upstream_connections_open)],
   ]);
   at("upstream-note").textContent = !hasNone
-    ? (servers[0].head !== null ? "The slowest first: 99 % of the answers of the last minute began within this time." : "")
-    : "No application is behind this edge: what the cache does not have waits, or gets 404.";
+    ? (servers[0].head !== null ? "The slowest first: 99 % of the responses of the last minute began within this time." : "")
+    : "No application is configured: a poll for a key without a value waits, or gets 404.";
 }
 function showWaiters(sample, now) {
   const sockets = now.websockets_open;
@@ -405,13 +421,13 @@ function showConnections(sample, now) {
     refused > 0 ? ["closed at the limit", perSecond(refused), null, "trouble"] : null,
   ]);
   at("connections-note").textContent = `limits.connections_max is ${count(sample.setting.connections_max)}` + (slowest === null ? "." :
-    `; 99 % of the answers within ${latency(slowest)}.`);
+    `; 99 % of the responses within ${latency(slowest)}.`);
 }
 function showHot(sample) {
   const all = sample.hot.reduce((sum, { samples }) => sum + samples, 0);
   fill("hot", sample.hot.map(({ key, samples }) =>
-    [key, percent(share(samples, all)), share(samples, sample.hot[0].samples)]));
-  at("hot-note").textContent = all === 0 ? "No key was read often enough to be noticed." : "Sampled: one read in 64.";
+    [key, count(samples), share(samples, sample.hot[0].samples)]));
+  at("hot-note").textContent = all === 0 ? "No key was read often enough to be noticed." : "Sampled reads: one read in 64 is sampled.";
 }
 /** The open files beside their limit: connections beyond it are refused. */
 function openFiles(process) {
@@ -438,6 +454,27 @@ function showProcess(sample, now) {
   at("process-note").textContent = `100 % is one core; ${some(sample.loops, "loop")}.`;
 }
 
+/** A table of names with texts: `[name, text, class]` in each row. */
+function texts(id, rows) {
+  at(id).replaceChildren(...rows.filter(Boolean).map(([name, text, kind = ""]) => element("tr", { className: kind },
+    element("th", { scope: "row", textContent: name }), element("td", { textContent: text }))));
+}
+function showConfig({ config, setting, generation }) {
+  const { file, reloaded, error, needs_restart: waiting } = config;
+  const room = setting.clients_max, isShort = room < setting.connections_max;
+  // Without the marks below a line of the file.
+  const why = error?.split("\n").filter((line) => !/^[\s|^]*$/.test(line)).join("\n");
+  const when = reloaded && dateTime.format(new Date(reloaded * 1000));
+  texts("config", [
+    ["file", file ?? "none: flags and environment variables"],
+    ["generation", generation === 1 ? "1, that of the start" : count(generation)],
+    ["last reload", error ? `refused ${when}: ${why}` : reloaded ? `applied ${when}` : "none", error ? "trouble" : ""],
+    waiting.length > 0 ? ["needs a restart", waiting.join(", "), "trouble"] : null,
+    ["connections", `limits.connections_max is ${count(setting.connections_max)}; the limit on open files leaves room for ${count(room)}`, isShort ? "trouble" : ""],
+    ["memory", setting.memory_max === null ? "no limit of a control group" : `at most ${bytes(setting.memory_max)}, the limit of the control group`],
+  ]);
+}
+
 /** The watched keys that begin with the prefix, the most watched first. */
 async function showWatched() {
   const prefix = at("prefix").value;
@@ -457,8 +494,7 @@ async function showWatched() {
 async function showExplained() {
   const query = new URLSearchParams({ target: at("prefix").value });
   const answer = await ask(`/-/explain?${query}`, "watched-note");
-  at("explained").replaceChildren(...(answer?.topics ?? []).map(({ name, says }) => element("tr", {},
-    element("th", { scope: "row", textContent: name }), element("td", { textContent: says.join("; ") }))));
+  texts("explained", (answer?.topics ?? []).map(({ name, says }) => [name, says.join("; ")]));
 }
 async function ask(target, note) {
   try {
@@ -486,9 +522,10 @@ let latest = null;
 function show() {
   const sample = latest, now = points.at(-1);
   const seconds = now.at / 1000, rateNow = smooth((p) => total(p.polls));
-  at("facts").textContent = `${location.host} · version ${sample.version} · up ${span(seconds)} · ` +
+  const place = [...new Set([sample.setting.host, location.host].filter(Boolean))].join(" · ");
+  at("facts").textContent = `${place} · version ${sample.version} · up ${span(seconds)} · ` +
     (now.store ? "embedded store" : some(sample.servers.length, serverName(sample)));
-  document.title = `${count(now.waits_held)} waiting · ${location.host} · Dwell`;
+  document.title = `${count(now.waits_held)} waiting · ${place} · Dwell`;
   number(at("polls-number"), rate(rateNow));
   const most = withRange(() => drawStack(at("polls-chart"), GROUPS.map((group) => ({
     color: group.color, values: curve((index) => rateOf(ofGroup(group), index)),
@@ -521,6 +558,7 @@ function show() {
   showUpstream(sample, now);
   showProcess(sample, now);
   showPlaces(now);
+  showConfig(sample);
   showEvents(sample.events);
   const down = (servers) => servers.filter((server) => server.state === "down").length;
   const [caches, upstreams] = [down(sample.servers), down(sample.upstreams)];
