@@ -2,13 +2,18 @@
 
 import fcntl
 import os
+import pathlib
+import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from support import ports
 from support.dwell import BINARY
+from support.process import Process
 from support.upgrade import Successor
 from support.wait import PATIENCE_S, until
 
@@ -28,6 +33,9 @@ def edge(start_dwell, tmp_path):
     """A process with a pid file."""
     edge = start_dwell(server={"pid_file": str(tmp_path / "dwell.pid")})
     edge.pid_file = tmp_path / "dwell.pid"
+    # It is written after the listeners are open.
+    own = f"{edge.pid}\n"
+    until(lambda: edge.pid_file.exists() and edge.pid_file.read_text() == own, "it is written")
     return edge
 
 
@@ -140,6 +148,30 @@ def test_an_upgrade_that_fails_is_told(edge):
     assert edge.pid_file.read_text() == f"{edge.pid}\n"
     edge.await_output("the upgrade is given up")
     assert run("stop", "--pid-file", edge.pid_file).returncode == 0
+
+
+def test_an_upgrade_writes_the_file_of_a_process_that_was_root(cleanup, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    nobody = pwd.getpwnam("nobody")
+    folder = pathlib.Path(cleanup.enter_context(tempfile.TemporaryDirectory()))
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    pid_file, address = folder / "dwell.pid", ports.free_address()
+    flags = ["--listen", ports.text(address), "--store", "off", "--admin", "off"]
+    flags += ["--set", "server.user=nobody", "--pid-file", pid_file]
+    edge = Process([BINARY, "serve", *flags], tmp_path / "log", folder=folder)
+    cleanup.callback(edge.stop)
+    edge.start_listening(address)
+    until(lambda: pathlib.Path(f"/proc/{edge.pid}").stat().st_uid == nobody.pw_uid, "it is nobody")
+    assert pid_file.stat().st_uid == 0
+    result = run("upgrade", "--pid-file", pid_file)
+    assert result.returncode == 0, result.stderr + edge.output()
+    successor = int(pid_file.read_text())
+    cleanup.callback(Successor(successor).stop)
+    assert (successor == edge.pid, pid_file.stat().st_uid) == (False, nobody.pw_uid)
+    assert edge.wait() == 0
+    assert run("stop", "--pid-file", pid_file).returncode == 0
+    assert not pid_file.exists()
 
 
 def test_a_pid_file_that_cannot_be_written_ends_the_start(tmp_path):

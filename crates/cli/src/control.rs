@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+use std::{fmt, io, thread};
 
 /// Flags that find a process.
 #[derive(Clone, Debug, Args)]
@@ -82,30 +82,31 @@ pub(crate) fn upgrade(arguments: &WaitArguments) -> ExitCode {
                 "process {id} starts its successor; its log has the result"
             ));
         }
-        let until = Instant::now() + timeout;
-        while Instant::now() < until {
-            match pid_file_holder(&process.file).map_err(ControlError::File)? {
-                Some(successor) if successor != id => {
-                    return Ok(format!("process {successor} serves in the place of {id}"));
-                }
-                _ if process.ends_within(CHECK_INTERVAL)? => break,
-                _ => {}
+        let mut until = Instant::now() + timeout;
+        let mut has_ended = false;
+        loop {
+            let holder = pid_file_holder(&process.file).map_err(ControlError::File)?;
+            if let Some(successor) = holder.filter(|holder| *holder != id) {
+                return Ok(format!("process {successor} serves in the place of {id}"));
+            }
+            if Instant::now() >= until {
+                break;
+            }
+            if has_ended {
+                thread::sleep(CHECK_INTERVAL);
+            } else if process.ends_within(CHECK_INTERVAL)? {
+                has_ended = true;
+                // The successor writes the file a moment after the last message of this one.
+                until = until.min(Instant::now() + WRITE_TIMEOUT);
             }
         }
-        // It may have ended a moment after the last check.
-        match pid_file_holder(&process.file).map_err(ControlError::File)? {
-            Some(successor) if successor != id => {
-                Ok(format!("process {successor} serves in the place of {id}"))
-            }
-            Some(_) => Err(ControlError::Late(format!(
-                "process {id} still serves after {} s: its log has the reason",
-                timeout.as_secs()
-            ))),
-            None => Err(ControlError::Late(format!(
-                "process {id} has ended, and no other has written {}: the log has the reason",
-                process.file.display()
-            ))),
-        }
+        Err(ControlError::Late(if has_ended {
+            let file = process.file.display();
+            format!("process {id} has ended, and no other has written {file}: see the log")
+        } else {
+            let seconds = timeout.as_secs();
+            format!("process {id} still serves after {seconds} s: its log has the reason")
+        }))
     })
 }
 
@@ -230,3 +231,6 @@ const STOP: &str = "stop";
 
 /// Interval of checks of the pid file.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time for a successor to write the pid file, once its predecessor has ended.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -113,15 +113,15 @@ impl PidFile {
     }
 
     fn try_write(&self) -> io::Result<File> {
-        // Root may write it in a folder where others can create files.
-        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(flags.bits())
-            .open(&self.path)?;
+        let mut file = match self.open(false) {
+            // A predecessor has written it as root, in a folder of the user that both became.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // The first error is that of the file; a folder of root refuses this, too.
+                fs::remove_file(&self.path).map_err(|_| error)?;
+                self.open(true)?
+            }
+            opened => opened?,
+        };
         let id = process::id();
         if file.metadata()?.is_file() {
             match fcntl(&file, FcntlArg::F_SETLK(&lock_of(id, libc::F_WRLCK)?)) {
@@ -135,6 +135,19 @@ impl PidFile {
         }
         writeln!(file, "{id}")?;
         Ok(file)
+    }
+
+    fn open(&self, is_new: bool) -> io::Result<File> {
+        // Root may write it in a folder where others can create files.
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .create_new(is_new)
+            .truncate(true)
+            .custom_flags(flags.bits())
+            .open(&self.path)
     }
 
     /// Leaves the file to another process, which writes its own id.
