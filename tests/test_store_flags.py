@@ -1,6 +1,5 @@
 """`dwell store` in the place of memcached: its flags, files and ways in."""
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -116,10 +115,10 @@ def test_root_becomes_the_user_who_is_named(cleanup, tmp_path):
     os.chown(folder, nobody.pw_uid, nobody.pw_gid)
     path = folder / "store.sock"
     flags = ["-u", "nobody", "-s", path, "-Y", secret, "--snapshot", folder / "items"]
-    store = Process([BINARY, "store", *flags], tmp_path / "log").start()
+    store = Process([BINARY, "store", *flags], tmp_path / "log")
     cleanup.callback(store.stop)
+    store.start_listening(path)
     login = b"set login 0 0 3\r\na b\r\n"
-    until(path.exists, "the socket is there")
     until(lambda: talk(str(path), login) == [b"STORED\r\n"], "it answers")
     for thread in pathlib.Path(f"/proc/{store.pid}/task").iterdir():
         status = (thread / "status").read_text().splitlines()
@@ -228,15 +227,10 @@ def test_a_unix_socket_is_instead_of_the_network(cleanup, tmp_path):
     path = tmp_path / "store.sock"
     port = ports.free_address()
     flags = ["-s", path, "-a", "600", "-p", port[1]]
-    store = Process([BINARY, "store", *flags], tmp_path / "log").start()
+    store = Process([BINARY, "store", *flags], tmp_path / "log")
     cleanup.callback(store.stop)
-
-    def answers():
-        # The file is there a moment before somebody listens.
-        with contextlib.suppress(ConnectionRefusedError):
-            return path.exists() and store_client(str(path)).set("k", b"1")
-
-    until(answers, "it answers")
+    store.start_listening(path)
+    assert store_client(str(path)).set("k", b"1")
     assert path.stat().st_mode & 0o777 == 0o600
     assert not accepts(port)
     conns = store_client(str(path)).stats("conns")
@@ -444,9 +438,9 @@ def test_top_shows_what_happens(start):
 def test_top_logs_in_and_finds_unix_sockets(cleanup, tmp_path):
     users, path = tmp_path / "users", tmp_path / "store.sock"
     users.write_text("alice:secret\n")
-    store = Process([BINARY, "store", "-s", path, "-Y", users], tmp_path / "log").start()
+    store = Process([BINARY, "store", "-s", path, "-Y", users], tmp_path / "log")
     cleanup.callback(store.stop)
-    until(path.exists, "the socket is there")
+    store.start_listening(path)
     top = (BINARY, "top")
     assert run(path, "--once", program=top).returncode == 1
     done = run(path, "--once", "--auth-file", users, program=top)

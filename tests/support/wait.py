@@ -1,5 +1,6 @@
 """Waiting for a condition, always with an end."""
 
+import os
 import socket
 import time
 
@@ -25,9 +26,15 @@ def until(condition, what, timeout_s=PATIENCE_S):
 
 
 def accepts(address):
-    """Whether something accepts connections at `address`."""
+    """Whether something accepts connections at `address`: host and port, or a path."""
     try:
-        socket.create_connection(address, timeout=PATIENCE_S).close()
+        if not isinstance(address, (str, os.PathLike)):
+            socket.create_connection(address, timeout=PATIENCE_S).close()
+        else:
+            # The file is there a moment before somebody listens.
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(PATIENCE_S)
+                client.connect(str(address))
     except OSError:
         return False
     return True
