@@ -143,7 +143,9 @@ def test_the_pid_file_may_be_one_that_only_root_writes(cleanup, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     pid = int(pid_file.read_text())
     cleanup.callback(lambda: pathlib.Path(f"/proc/{pid}").exists() and os.kill(pid, signal.SIGKILL))
-    assert pathlib.Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    # It listens a moment before it drops the rights of root.
+    process, user = pathlib.Path(f"/proc/{pid}"), pwd.getpwnam("nobody").pw_uid
+    until(lambda: process.stat().st_uid == user, "it is nobody")
     assert store_client(address).set("k", b"1") is True
     os.kill(pid, signal.SIGTERM)
     until(lambda: not accepts(address), "it ends")
