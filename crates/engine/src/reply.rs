@@ -130,10 +130,8 @@ impl Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
-    /// The origins of connections.
-    pub(crate) origins: Origins<'a>,
-    /// The connection that it goes to, or that of its stream.
-    pub(crate) connection: Token,
+    /// The origins of connections, and the connection that it goes to, or that of its stream.
+    pub(crate) origin: (Origins<'a>, Token),
     pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -165,13 +163,15 @@ impl Reply<'_> {
     /// Returns the client's address, asked of the system at each call unless it is
     /// [kept](crate::Http::keep_peers); `None` over a unix socket, or when it is gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.origins.address(self.connection, self.stream)
+        let (origins, connection) = self.origin;
+        origins.address(connection, self.stream)
     }
 
     /// Returns the [label](crate::Http::label) of the listener that has accepted the connection, if
     /// it has one.
     pub fn listener_label(&self) -> Option<u8> {
-        self.origins.label(self.connection)
+        let (origins, connection) = self.origin;
+        origins.label(connection)
     }
 
     /// Returns true if the answer goes to a stream of HTTP/2.

@@ -64,8 +64,7 @@ impl<A> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.peer.stream,
-            origins: self.origins,
-            connection: self.token,
+            origin: (self.origins, self.token),
             start: self.start,
             framing: connection.exchange.framing,
             outgoing: &mut connection.exchange.outgoing,

@@ -43,8 +43,7 @@ impl<A> Serve<'_, A> {
         let mut reply = Reply {
             output: &mut output,
             stream: &mut self.connection.peer.stream,
-            origins: self.origins,
-            connection: self.token,
+            origin: (self.origins, self.token),
             start: self.start,
             framing: stream.exchange.framing,
             outgoing: &mut stream.exchange.outgoing,
