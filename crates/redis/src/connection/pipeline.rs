@@ -55,7 +55,8 @@ impl Pipeline {
 
     pub(super) fn forget_own(&mut self) {
         for owed in &mut self.in_flight {
-            if owed.flight.tag().is_none() {
+            // A word for the command behind it goes with that, and its reply changes nothing.
+            if owed.flight.tag().is_none() && !owed.flight.is_of_next() {
                 owed.flight = Flight::Ended;
             }
         }
@@ -262,5 +263,24 @@ mod tests {
         assert_eq!(buffer[..length], *wire);
         let ends = connection.commands.in_flight.iter().map(|owed| owed.end);
         assert_eq!(ends.collect::<Vec<_>>(), [7, 13, 17]);
+    }
+
+    #[test]
+    fn a_word_for_a_command_goes_with_it_also_behind_a_place_that_was_left() {
+        let now = Instant::now();
+        let later = |seconds| now + Duration::from_secs(seconds);
+        let mut pipeline = Pipeline::default();
+        let get = Flight::Get {
+            tag: 1,
+            again: None,
+            end: Some(later(2)),
+            repeat: None,
+        };
+        pipeline.push(Flight::Asking, later(5), |wire| wire.extend(b"asking "));
+        pipeline.push(get, later(5), |wire| wire.extend(b"get "));
+        pipeline.push(Flight::Ping, later(5), |wire| wire.extend(b"ping"));
+        pipeline.forget_own();
+        assert_eq!(pipeline.take_unsent(later(2)).len(), 2);
+        assert_eq!(pipeline.unsent(), b"ping");
     }
 }
