@@ -200,7 +200,10 @@ pub(crate) struct Connection {
     peer: Peer,
     is_established: bool,
     greeting: Option<Step>,
-    greeting_deadline: Instant,
+    /// The end of the greeting, and of the attempt at another server that this one names.
+    attempt_deadline: Instant,
+    /// The end of its step that was sent, which is not later.
+    step_deadline: Instant,
     commands: Pipeline,
     decoder: Decoder,
     /// The largest value that a key may have.
@@ -226,7 +229,8 @@ impl Connection {
             peer: Peer::new(stream),
             is_established: false,
             greeting: Some(first),
-            greeting_deadline: deadline,
+            attempt_deadline: deadline,
+            step_deadline: deadline,
             commands: Pipeline::default(),
             decoder: Decoder::new(limits),
             value_bytes_max,
@@ -264,12 +268,12 @@ impl Connection {
     /// nothing is owed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         // A command may wait behind a greeting that has more time than it has.
-        let greeting = (!self.is_greeted()).then_some(self.greeting_deadline);
+        let greeting = (!self.is_greeted()).then_some(self.step_deadline);
         self.commands.deadline().into_iter().chain(greeting).min()
     }
 
-    pub(crate) fn greeting_deadline(&self) -> Instant {
-        self.greeting_deadline
+    pub(crate) fn attempt_deadline(&self) -> Instant {
+        self.attempt_deadline
     }
 
     /// Has the replies that no operation waits for change nothing.
@@ -356,20 +360,23 @@ impl Connection {
         self.commands.push(flight, deadline, encode);
     }
 
-    /// Goes on with the greeting by `step`, or ends it. The commands that waited for its end go out
-    /// with the next [`send`](Self::send): what the server has sent before is no reply to them.
+    /// Goes on with the greeting by `step`, whose reply has to come by `deadline`, or ends it. The
+    /// commands that waited for its end go out with the next [`send`](Self::send): what the server
+    /// has sent before is no reply to them.
     ///
     /// # Errors
     /// [`Failure::Closed`] when the connection has failed.
     pub(crate) fn greet(
         &mut self,
         step: Option<Step>,
+        deadline: Instant,
         encode: impl FnOnce(Step, &mut Vec<u8>),
     ) -> Result<(), Failure> {
         self.greeting = step;
         let Some(step) = step else {
             return Ok(());
         };
+        self.step_deadline = deadline.min(self.attempt_deadline);
         let mut wire = Vec::new();
         encode(step, &mut wire);
         self.peer.stream.write(&wire).map_err(|_| Failure::Closed)
@@ -514,7 +521,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let stream = Stream::connect_unix(&path).unwrap();
         let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
-        connection.greet(None, |_, _| ()).unwrap();
+        connection.greet(None, Instant::now(), |_, _| ()).unwrap();
         let get = || Flight::Get {
             tag: 1,
             again: None,
@@ -541,13 +548,37 @@ mod tests {
     }
 
     #[test]
+    fn each_step_of_a_greeting_has_its_time_within_that_of_the_attempt() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = Stream::connect_unix(&path).unwrap();
+        let now = Instant::now();
+        let later = |seconds| now + std::time::Duration::from_secs(seconds);
+        let mut connection = Connection::new(stream, Step::Hello, 1000, later(9));
+        assert_eq!(connection.deadline(), Some(later(9)), "it is not open");
+        for (step, by, deadline) in [
+            (Step::Hello, 2, 2),
+            (Step::Select, 4, 4),
+            (Step::Tracking, 10, 9),
+        ] {
+            let greeted = connection.greet(Some(step), later(by), |_, wire| wire.push(b'x'));
+            assert_eq!(greeted, Ok(()));
+            assert_eq!(connection.deadline(), Some(later(deadline)));
+            assert_eq!(connection.attempt_deadline(), later(9));
+        }
+        connection.greet(None, later(11), |_, _| ()).unwrap();
+        assert_eq!(connection.deadline(), None);
+    }
+
+    #[test]
     fn a_reply_to_no_command_that_was_sent_breaks_the_protocol() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
         let stream = Stream::connect_unix(&path).unwrap();
         let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
-        connection.greet(None, |_, _| ()).unwrap();
+        connection.greet(None, Instant::now(), |_, _| ()).unwrap();
         let take = |connection: &mut Connection| {
             connection.take_input(b"+PONG\r\n", &mut |_: &mut Connection, _: Received<'_>| {
                 Ok(())
@@ -575,7 +606,7 @@ mod tests {
         let stream = Stream::connect_unix(&path).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         let mut connection = Connection::new(stream, Step::Hello, 1000, Instant::now());
-        connection.greet(None, |_, _| ()).unwrap();
+        connection.greet(None, Instant::now(), |_, _| ()).unwrap();
         let take = |connection: &mut Connection| {
             let mut on = |_: &mut Connection, _: Received<'_>| Ok(());
             connection.take_input(b"+PONG\r\n", &mut on)

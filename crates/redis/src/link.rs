@@ -263,7 +263,7 @@ impl Link {
         if token != self.token {
             return;
         }
-        let mut result = self.go_on(readiness, options);
+        let mut result = self.go_on(context.now(), readiness, options);
         let is_up = self.connection.as_ref();
         let is_up = is_up.is_some_and(Connection::is_established);
         if result.is_ok() && readiness.is_readable() && is_up {
@@ -273,7 +273,12 @@ impl Link {
     }
 
     /// Finishes the attempt to connect, or writes what the socket has refused.
-    fn go_on(&mut self, readiness: Readiness, options: &ClientOptions) -> Result<(), Failure> {
+    fn go_on(
+        &mut self,
+        now: Instant,
+        readiness: Readiness,
+        options: &ClientOptions,
+    ) -> Result<(), Failure> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
@@ -285,8 +290,8 @@ impl Link {
             };
         }
         if connection.establish(readiness, &mut self.handshakes)? {
-            let first = connection.greeting();
-            connection.greet(first, |step, wire| match self.target.name() {
+            let (first, deadline) = (connection.greeting(), now + options.timeout);
+            connection.greet(first, deadline, |step, wire| match self.target.name() {
                 Some(name) if step == Step::Sentinel => ask(name, wire),
                 _ => step.encode(options, wire),
             })?;
@@ -311,7 +316,7 @@ impl Link {
         let before = self.connection.take();
         let (begun, bytes_max) = ((stream, Step::Hello), options.value_bytes_max);
         self.connection = before.map(|before| {
-            let deadline = before.greeting_deadline();
+            let deadline = before.attempt_deadline();
             before.turned_to(begun, bytes_max, deadline)
         });
         Ok(())
@@ -359,6 +364,7 @@ impl Link {
         let (breaker, connects) = (&mut self.breaker, &mut self.connects);
         let last_failure = &mut self.last_failure;
         let (name, mut found) = (self.target.name(), None);
+        let deadline = context.now() + options.timeout;
         connection.take_input(&input[..length], &mut |connection, received| {
             let (step, reply) = match received {
                 Received::Push(items) => return on(context, LinkEvent::Push(items)),
@@ -391,7 +397,7 @@ impl Link {
             if found.is_some() {
                 return Ok(());
             }
-            connection.greet(next, |step, wire| step.encode(options, wire))?;
+            connection.greet(next, deadline, |step, wire| step.encode(options, wire))?;
             if next.is_none() {
                 *connects += 1;
                 (*refusal, *last_failure) = (None, None);

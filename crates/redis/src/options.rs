@@ -68,7 +68,7 @@ pub struct ClientOptions {
     /// Default: 500 ms.
     pub timeout: Duration,
     /// From the start of a connection attempt to the last reply of the greeting, with the handshake
-    /// of TLS. Default: 500 ms.
+    /// of TLS. Each reply of the greeting has to come within `timeout`, too. Default: 500 ms.
     pub connect_timeout: Duration,
     /// Silence after which a connection is asked for a sign of life. Default: 1 s.
     pub probe: Duration,

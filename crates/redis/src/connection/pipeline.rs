@@ -252,7 +252,7 @@ mod tests {
         // The word that lets it in would let the next one in.
         assert_eq!(take(later(2)), (2, vec![2], later(3)));
         assert_eq!(connection.commands.kept_bytes, 4);
-        connection.greet(None, |_, _| ()).unwrap();
+        connection.greet(None, later(8), |_, _| ()).unwrap();
         assert!(
             connection.take_unsent(later(8)).is_empty(),
             "it may be sent"

@@ -2,7 +2,7 @@
 
 use crate::harness::{Harness, PATIENCE, options};
 use dwell_proto::resp::{Decoded, Decoder, Limits, Message, Value};
-use dwell_redis::{ClientOptions, Endpoint, SetOptions};
+use dwell_redis::{ClientOptions, Endpoint, Failure, SetOptions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -377,6 +377,28 @@ fn a_server_that_a_redirection_has_named_is_left_when_it_is_no_primary() {
     harness.turn_until(|_| other.open.load(Ordering::SeqCst) == 0);
     assert_eq!(harness.get("a"), "primary");
     assert_eq!(other.open.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_found_in_the_time_of_a_reply() {
+    // It accepts connections, which the kernel alone makes.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = ClientOptions {
+        timeout: Duration::from_millis(50),
+        connect_timeout: 10 * PATIENCE,
+        failures_max: 2,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Tcp(silent.local_addr().unwrap()), options);
+    harness.app.client.connect(harness.event_loop.context());
+    let late = Some(Failure::Timeout);
+    harness.turn_until(|app| app.client.status().last_failure == late);
+    // After failures in a row operations fail at once.
+    let end = Instant::now() + PATIENCE;
+    while harness.get("a") != "Failed(Timeout)" {
+        assert!(Instant::now() < end, "{:?}", harness.app.client.status());
+    }
+    assert_eq!(harness.app.client.status().connects, 0);
 }
 
 #[test]

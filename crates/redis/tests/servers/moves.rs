@@ -148,8 +148,9 @@ fn a_command_without_time_fails_alone_where_it_waits_for_the_new_place() {
         })
     });
     let endpoint = Endpoint::Tcp(silent.local_addr().unwrap());
+    let timeout = Duration::from_secs(2);
     let short = ClientOptions {
-        timeout: Duration::from_secs(1),
+        timeout,
         connect_timeout: PATIENCE,
         ..options()
     };
@@ -157,7 +158,9 @@ fn a_command_without_time_fails_alone_where_it_waits_for_the_new_place() {
     let (client, context) = (&mut harness.app.client, harness.event_loop.context());
     client.read(context, b"a", 1).unwrap();
     client.get(context, b"a", 2).unwrap();
-    harness.turn();
+    // The greeting of the other one has half of its time left when theirs is over.
+    let half = Instant::now() + timeout / 2;
+    harness.turn_until(|_| Instant::now() >= half);
     harness.turn_to(&Endpoint::Tcp(after.address));
     harness.turn_until(|app| app.last(1).is_some() && app.last(2).is_some());
     for tag in [1, 2] {
