@@ -305,7 +305,8 @@ impl Waits {
             }
             Flight::Read { .. } | Flight::Sweep { .. } | Flight::Get { .. } => {
                 let outcome = value_of(shared, message)?;
-                if let Some(tag) = self.followed(context, flight, &outcome, shared) {
+                let tags = self.followed(context, flight, &outcome, shared);
+                for tag in tags.into_iter().flatten() {
                     sink(context, Completion { tag, outcome });
                 }
             }
@@ -336,14 +337,15 @@ impl Waits {
         Ok(())
     }
 
-    /// Notes what a read has come to; returns the tag that is given it, if there is one.
+    /// Notes what a read has come to; returns the tags that are given it: of the operation, and of
+    /// waits.
     fn followed(
         &mut self,
         context: &mut Context,
         flight: Flight,
         outcome: &Outcome<'_>,
         shared: &mut Shared,
-    ) -> Option<u64> {
+    ) -> [Option<u64>; 2] {
         match flight {
             Flight::Read { key, by, .. } => {
                 let tag = by.operation().map(|operation| operation.tag);
@@ -354,29 +356,35 @@ impl Waits {
                     if tag.is_some() {
                         self.leave(flight, Redirect::Owner, shared);
                     }
-                    return None;
+                    return [None; 2];
                 }
                 #[cfg(feature = "sim")]
                 if dwell_evloop::sim::Planted::ForgetLifetime.is_in() {
                     self.lifetime = None;
                 }
                 self.follow_lifetime(context, key, outcome, shared);
-                let tag = tag.or(shared.waited.tag(key));
+                let of_waits = match (tag, outcome) {
+                    (None, _) => shared.waited.tag(key),
+                    // The key is read again for the waits.
+                    (Some(_), Outcome::Failed(failure)) if *failure != Failure::TooLarge => None,
+                    (Some(_), _) => shared.waited.owed(key).filter(|owed| tag != Some(*owed)),
+                };
                 self.follow_read(context, (key, by), outcome, shared);
-                tag
+                [tag, of_waits]
             }
             Flight::Sweep { key, is_asking } => {
                 self.follow_refusal_of_all(context, outcome);
                 let is_here = shared.waited.server(key) == Some(self.server);
                 // Where it has been read for its announcement since, this reply may be older.
                 let tag = shared.waited.tag(key);
-                tag.filter(|_| (is_here || is_asking) && !shared.waited.is_held(key))
+                let may_tell = (is_here || is_asking) && !shared.waited.is_held(key);
+                [None, tag.filter(|_| may_tell)]
             }
             Flight::Get {
                 tag, again, repeat, ..
             } => {
                 let Some(name) = again else {
-                    return Some(tag);
+                    return [Some(tag), None];
                 };
                 if let Some(repeat) = repeat.filter(|repeat| repeat.is_asking)
                     && let Some(key) = shared.waited.find(&name)
@@ -387,12 +395,12 @@ impl Waits {
                     let by = Reader::Operation(Operation { tag, deadline });
                     let flight = Flight::Read { key, name, by };
                     self.leave(flight, Redirect::Owner, shared);
-                    return None;
+                    return [None; 2];
                 }
                 shared.waited.invalidated(&name);
-                Some(tag)
+                [Some(tag), None]
             }
-            _ => None,
+            _ => [None; 2],
         }
     }
 

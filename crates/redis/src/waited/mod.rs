@@ -83,6 +83,8 @@ struct WaitedKey {
     is_due: bool,
     /// A change was announced that was not read yet.
     is_told: bool,
+    /// Nothing was read since it may have changed, or could not be read.
+    is_owed: bool,
     /// Refusals in a row.
     refusals: u8,
     /// Redirections in a row.
@@ -158,6 +160,7 @@ impl WaitedKeys {
             is_queued: false,
             is_due: false,
             is_told: false,
+            is_owed: true,
             refusals: 0,
             redirects: 0,
             digest: 0,
@@ -179,6 +182,10 @@ impl WaitedKeys {
             share.waited += usize::from(is_new);
             share.untold += usize::from(is_new && !self.announced.covers(name));
             key.tag = Some(tag);
+            if is_new && key.hold == Hold::PutOff {
+                // No deadline is armed for a read that was refused while nobody waited.
+                return self.happens(token, HoldEvent::Invalidated);
+            }
             self.touched.push(token);
         }
     }
@@ -210,6 +217,12 @@ impl WaitedKeys {
         self.keys.get(token)?.tag
     }
 
+    /// The tag of the waits for a key that lack what is read next, whoever it is read for.
+    pub(crate) fn owed(&self, token: Token) -> Option<u64> {
+        let key = self.keys.get(token)?;
+        key.tag.filter(|_| key.is_owed)
+    }
+
     /// Moves a key to its next state.
     pub(crate) fn happens(&mut self, token: Token, event: HoldEvent) {
         if let Some(key) = self.keys.get_mut(token) {
@@ -228,6 +241,15 @@ impl WaitedKeys {
                 | HoldEvent::Announced
                 | HoldEvent::Touched => {}
             }
+            key.is_owed = match event {
+                HoldEvent::Answered => false,
+                HoldEvent::Sent | HoldEvent::Touched => key.is_owed,
+                HoldEvent::Refused { .. }
+                | HoldEvent::Deferred
+                | HoldEvent::Invalidated
+                | HoldEvent::Announced
+                | HoldEvent::Lost => true,
+            };
             match event {
                 HoldEvent::Sent => return,
                 // Behind another refusal only a read for the waits shows that the time was short.

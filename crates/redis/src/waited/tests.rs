@@ -11,12 +11,14 @@ struct Model {
     /// The value in the server, which each write counts up.
     value: u64,
     is_registered: bool,
-    /// Commands that the server has not executed.
-    requests: VecDeque<Token>,
+    /// Commands that the server has not executed, and whether they are for those who wait.
+    requests: VecDeque<(Token, bool)>,
     /// Bytes of the server that the client has not read.
     stream: VecDeque<FromServer>,
-    /// The last value that came, with which polls that wait were compared.
+    /// The last value that came.
     known: Option<u64>,
+    /// The last value that those who wait were told, or that they had read before.
+    told: Option<u64>,
     /// Reads that were sent.
     reads: u64,
     /// The value of the last write of this client that has completed.
@@ -29,7 +31,7 @@ struct Model {
 
 #[derive(Debug)]
 enum FromServer {
-    Reply(Token, u64),
+    Reply((Token, bool), u64),
     Refusal(Token, HoldEvent),
     Invalidation,
     /// An invalidation of everything.
@@ -73,6 +75,7 @@ impl Model {
             requests: VecDeque::new(),
             stream: VecDeque::new(),
             known: None,
+            told: None,
             reads: 0,
             written: 0,
             is_connected: true,
@@ -103,9 +106,9 @@ impl Model {
     }
 
     fn execute(&mut self) {
-        if let Some(token) = self.requests.pop_front() {
+        if let Some(read) = self.requests.pop_front() {
             self.is_registered = true;
-            self.stream.push_back(FromServer::Reply(token, self.value));
+            self.stream.push_back(FromServer::Reply(read, self.value));
         }
     }
 
@@ -127,17 +130,19 @@ impl Model {
     }
 
     fn refuse(&mut self, event: HoldEvent) {
-        if let Some(token) = self.requests.pop_front() {
+        if let Some((token, _)) = self.requests.pop_front() {
             self.stream.push_back(FromServer::Refusal(token, event));
         }
     }
 
     fn deliver(&mut self) {
         match self.stream.pop_front() {
-            Some(FromServer::Reply(token, value)) => {
+            Some(FromServer::Reply((token, is_of_waits), value)) => {
                 let bytes = value.to_be_bytes();
+                let is_told = is_of_waits || self.table.owed(token).is_some();
                 self.table.answered(token, value, &Outcome::Value(&bytes));
                 self.known = Some(value);
+                self.told = if is_told { Some(value) } else { self.told };
             }
             Some(FromServer::Refusal(token, event)) => self.table.happens(token, event),
             Some(FromServer::Invalidation) => {
@@ -154,7 +159,7 @@ impl Model {
             && let Some((_, name)) = self.table.next(0, true)
         {
             let token = self.sends(&name);
-            self.requests.push_back(token);
+            self.requests.push_back((token, true));
             self.reads += 1;
         }
     }
@@ -173,11 +178,18 @@ impl Model {
             Act::Defer => self.refuse(HoldEvent::Deferred),
             Act::Deliver => self.deliver(),
             Act::EndOfTurn => self.end_of_turn(),
-            Act::Wait => self.table.wait(KEY, 7, 0),
+            Act::Wait => {
+                let token = self.table.find(KEY);
+                if token.is_none_or(|token| self.table.tag(token).is_none()) {
+                    // It decides by what it has read.
+                    self.told = self.known;
+                }
+                self.table.wait(KEY, 7, 0);
+            }
             Act::Unwait => self.table.unwait(KEY),
             Act::Lookup if self.is_connected => {
                 let token = self.sends(KEY);
-                self.requests.push_back(token);
+                self.requests.push_back((token, false));
                 self.reads += 1;
             }
             Act::Flush => {
@@ -276,7 +288,7 @@ proptest! {
         model.act(Act::Wait);
         model.settle();
         prop_assert!(model.kept().is_none_or(|kept| kept == model.value));
-        prop_assert_eq!(model.known, Some(model.value));
+        prop_assert_eq!((model.known, model.told), (Some(model.value), Some(model.value)));
         prop_assert_eq!((model.table.waited(0), model.table.armed()), (1, 1));
         // From here on each change is one read.
         for _ in 0..3 {
@@ -348,6 +360,33 @@ fn a_read_that_was_refused_waits_for_its_deadline() {
     }
     model.settle();
     assert_eq!((model.reads, model.known), (4, Some(0)));
+}
+
+#[test]
+fn a_wait_that_begins_behind_a_refusal_is_read_for() {
+    let mut model = Model::new();
+    model.act(Act::Lookup);
+    model.act(Act::Refuse);
+    model.deliver();
+    // Nobody has armed a deadline for the refusal.
+    model.act(Act::Wait);
+    model.end_of_turn();
+    assert_eq!(model.reads, 2);
+    model.execute();
+    model.deliver();
+    assert_eq!(model.told, Some(0));
+}
+
+#[test]
+fn what_a_request_reads_first_is_told_to_those_who_wait() {
+    let mut model = Model::new();
+    model.act(Act::Wait);
+    model.settle();
+    model.write();
+    model.deliver();
+    model.act(Act::Lookup);
+    model.settle();
+    assert_eq!((model.told, model.reads), (Some(1), 2));
 }
 
 #[test]

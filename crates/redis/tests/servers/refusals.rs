@@ -293,3 +293,25 @@ fn requests_for_a_key_that_is_refused_do_not_put_off_its_waits() {
     may_read.store(true, Ordering::SeqCst);
     harness.turn_until_last(7, "value");
 }
+
+#[test]
+fn what_a_request_can_read_is_told_to_waits_whose_own_read_was_refused() {
+    let may_read = Arc::new(AtomicBool::new(false));
+    let is_allowed = Arc::clone(&may_read);
+    let server = Fake::start(move |words, _| {
+        greeted(words, "master").unwrap_or_else(|| {
+            if is_allowed.load(Ordering::SeqCst) {
+                bulk("value")
+            } else {
+                "-NOPERM no\r\n".to_owned()
+            }
+        })
+    });
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+    harness.app.client.wait(b"a", 7);
+    harness.turn_until_last(7, "Failed(Denied)");
+    may_read.store(true, Ordering::SeqCst);
+    let ended = harness.end_of(1, |client, context| client.read(context, b"a", 1).unwrap());
+    assert_eq!(ended, "value");
+    assert_eq!(harness.app.last(7), Some("value"), "with the same reply");
+}
