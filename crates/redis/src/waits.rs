@@ -491,6 +491,10 @@ impl Waits {
         shared: &Shared,
     ) {
         let lifetime = self.lifetime.take();
+        if shared.waited.server(key).is_none() {
+            // Nobody waits for it any more, and nothing would end the deadline.
+            return;
+        }
         let lifetime = lifetime.filter(|_| matches!(outcome, Outcome::Value(_)));
         // One millisecond later it is over by the server's clock, too.
         let lifetime = lifetime.map(|it| it.min(LIFETIME_MAX) + Duration::from_millis(1));

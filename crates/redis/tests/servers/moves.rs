@@ -1,7 +1,7 @@
 //! Servers whose names lead elsewhere now.
 
 use crate::fakes::{Fake, Gate, all_slots, bulk, greeted};
-use crate::harness::{Harness, PATIENCE, Server, options, with_each};
+use crate::harness::{App, Harness, PATIENCE, Server, options, with_each};
 use dwell_redis::{Announced, ClientOptions, Endpoint, SetOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -425,4 +425,62 @@ fn other_sentinels_are_asked_from_the_next_connection_on() {
     harness.get("a");
     harness.turn_until(|app| app.client.status().primary == Some(second.address));
     assert_eq!(harness.get("a"), "second");
+}
+
+#[test]
+fn a_late_reply_leaves_no_deadline_of_a_key_that_has_moved() {
+    let (gate, asked) = (Gate::default(), Arc::new(AtomicBool::new(false)));
+    let has_moved = Arc::new(AtomicBool::new(false));
+    let places = Arc::<OnceLock<[SocketAddr; 2]>>::default();
+    let start = || {
+        let (may_reply, is_asked) = (gate.clone(), Arc::clone(&asked));
+        let (moved, places) = (Arc::clone(&has_moved), Arc::clone(&places));
+        Fake::start(move |words, _| {
+            let [before, after] = *places.get().unwrap();
+            let range = |first, last, of: SocketAddr| {
+                let (host, port) = (bulk(&of.ip().to_string()), of.port());
+                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n{host}:{port}\r\n")
+            };
+            match words {
+                "PTTL a" => {
+                    is_asked.store(true, Ordering::SeqCst);
+                    may_reply.wait();
+                    ":60000\r\n".to_owned()
+                }
+                // The slot of `a` is 15495.
+                "CLUSTER SLOTS" if moved.load(Ordering::SeqCst) => {
+                    let halves = range(0, 8191, before) + &range(8192, 16383, after);
+                    format!("*2\r\n{halves}")
+                }
+                "CLUSTER SLOTS" => all_slots(before),
+                _ if words.starts_with("CLUSTER") => "-ERR unknown\r\n".to_owned(),
+                _ => greeted(words, "master").unwrap_or_else(|| bulk("before")),
+            }
+        })
+    };
+    let addresses = [start(), start()].map(|server| server.address);
+    places.set(addresses).unwrap();
+    let quick = ClientOptions {
+        topology_interval: Duration::from_millis(20),
+        probe: PATIENCE,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Cluster(vec![addresses[0]]), quick);
+    let primaries = |count| move |app: &App| app.client.cluster().unwrap().primaries == count;
+    harness.app.client.connect(harness.event_loop.context());
+    harness.turn_until(primaries(1));
+    let (client, context) = (&mut harness.app.client, harness.event_loop.context());
+    client.read(context, b"a", 1).unwrap();
+    harness.turn_until(|_| asked.load(Ordering::SeqCst));
+    has_moved.store(true, Ordering::SeqCst);
+    harness.turn_until(primaries(2));
+    gate.open();
+    harness.turn_until(|app| app.count(1) > 0);
+    // Three connections, and the next question for the topology, which is there now and then.
+    let armed = (0..200).map(|_| {
+        harness.turn();
+        harness.event_loop.context().armed()
+    });
+    let armed = armed.max().unwrap();
+    assert!(armed <= 4, "{armed} deadlines");
 }
