@@ -342,12 +342,16 @@ impl Client {
     /// Shape: a sweep of very many keys takes long; this does nothing before it is over, nor while
     /// there is no connection, after which everything is read anyway.
     pub fn sweep(&mut self) {
-        self.servers.sweep(|_| true);
+        self.servers.sweep(None, |_| true);
     }
 
     /// As [`sweep`](Self::sweep), for the keys of servers that announce no changes now.
-    pub fn sweep_untold(&mut self) {
-        self.servers.sweep(|tracking| tracking != Tracking::On);
+    ///
+    /// Shape: meant to be called often. It does nothing for a server of which more than 20,000 keys
+    /// a second would be read.
+    pub fn sweep_untold(&mut self, context: &Context) {
+        let now = Some(context.now());
+        (self.servers).sweep(now, |tracking| tracking != Tracking::On);
     }
 
     /// Adds the reads of keys that have changed, as many as may be in progress;

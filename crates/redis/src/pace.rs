@@ -124,8 +124,13 @@ impl IdlePushes {
 /// The time after which a key is read again whose changes no announcement tells, where there are so
 /// many: no prefix covers them, or they are on no server, or on two.
 pub(crate) fn held_back(keys: usize) -> Duration {
-    let keys = u32::try_from(keys).unwrap_or(u32::MAX);
-    HELD_BACK_MIN.max(HELD_BACK_EACH.saturating_mul(keys))
+    HELD_BACK_MIN.max(sweep_pause(keys))
+}
+
+/// The time after a sweep of so many keys before which the next one does not begin, where nothing
+/// announces their changes.
+pub(crate) fn sweep_pause(keys: usize) -> Duration {
+    HELD_BACK_EACH.saturating_mul(u32::try_from(keys).unwrap_or(u32::MAX))
 }
 
 /// The shortest of those times.

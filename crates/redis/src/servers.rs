@@ -345,14 +345,15 @@ impl Servers {
         }
     }
 
-    /// Begins a sweep of the keys of each server whose announcements are in such a state.
-    pub(crate) fn sweep(&mut self, is_swept: impl Fn(Tracking) -> bool) {
+    /// Begins a sweep of the keys of each server whose announcements are in such a state; with the
+    /// time it is paced.
+    pub(crate) fn sweep(&mut self, now: Option<Instant>, is_swept: impl Fn(Tracking) -> bool) {
         let servers = (0..self.all.len()).map(|index| {
             let known = self.at(index);
             is_swept(known.status.tracking) && self.all[index].has_connection()
         });
         let servers: Vec<_> = servers.collect();
-        let begun = self.shared.waited.sweep(|server| servers[server]);
+        let begun = self.shared.waited.sweep(now, |server| servers[server]);
         self.shared.metrics.sweeps.add(begun as u64);
     }
 

@@ -188,7 +188,7 @@ impl Cache {
     /// Has all watched keys read again by the client of Redis.
     pub(super) fn sweep_waited(&mut self, context: &Context) {
         if let Some(redis) = &mut self.redis {
-            redis.sweep(context.now(), self.recheck_interval);
+            redis.sweep(context, self.recheck_interval);
         }
     }
 

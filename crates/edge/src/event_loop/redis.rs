@@ -150,9 +150,10 @@ impl RedisCache {
 
     /// Has all watched keys read again; more often than `interval` only those of servers that do
     /// not announce their changes.
-    pub(super) fn sweep(&mut self, now: Instant, interval: Duration) {
+    pub(super) fn sweep(&mut self, context: &Context, interval: Duration) {
+        let now = context.now();
         if self.swept_at.is_some_and(|at| now < at + interval) {
-            return self.client.sweep_untold();
+            return self.client.sweep_untold(context);
         }
         self.swept_at = Some(now);
         self.client.sweep();

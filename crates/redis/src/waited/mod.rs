@@ -19,10 +19,12 @@ pub(crate) use kept::{Kept, KeptBytes};
 
 use crate::cluster::slot_of;
 use crate::digest::MISSING;
+use crate::pace::sweep_pause;
 use crate::{Announced, Outcome};
 use dwell_evloop::{Slab, Token};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Entries of the queue whose keys have gone, beside as many as there are keys.
 const QUEUE_SPARE: usize = 64;
@@ -49,6 +51,8 @@ struct Share {
     waited: usize,
     /// Keys that the sweep in progress has still to read.
     due: usize,
+    /// No paced sweep begins before.
+    next_sweep: Option<Instant>,
     armed: usize,
     /// Keys that are read later.
     put_off: usize,
@@ -442,12 +446,24 @@ impl WaitedKeys {
     }
 
     /// Begins a sweep, which reads every key of each of these servers that is waited for. One whose
-    /// last sweep has keys left to read is passed over. Returns the number of sweeps.
-    pub(crate) fn sweep(&mut self, is_swept: impl Fn(usize) -> bool) -> usize {
-        let may_begin = |(server, share): (usize, &Share)| {
-            share.due == 0 && share.waited > 0 && is_swept(server)
+    /// last sweep has keys left to read is passed over, and so is one with so many keys that a
+    /// [paced](sweep_pause) sweep may not begin by `now`. Returns the number of sweeps.
+    pub(crate) fn sweep(
+        &mut self,
+        now: Option<Instant>,
+        is_swept: impl Fn(usize) -> bool,
+    ) -> usize {
+        let mut may_begin = |(server, share): (usize, &mut Share)| {
+            let is_due = now.is_none() || share.next_sweep <= now;
+            let begins = share.due == 0 && share.waited > 0 && is_due && is_swept(server);
+            if begins {
+                let next = now.map(|now| now + sweep_pause(share.waited));
+                share.next_sweep = next.or(share.next_sweep);
+            }
+            begins
         };
-        let swept: Vec<bool> = self.shares.iter().enumerate().map(may_begin).collect();
+        let shares = self.shares.iter_mut().enumerate();
+        let swept: Vec<bool> = shares.map(&mut may_begin).collect();
         let begun = swept.iter().filter(|is_swept| **is_swept).count();
         if begun == 0 {
             return 0;

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::time::Duration;
 
 const KEY: &[u8] = b"/poll/a";
 
@@ -209,7 +210,7 @@ impl Model {
             }
             Act::Connect => self.is_connected = true,
             Act::Retry => self.retry(),
-            Act::Sweep => _ = self.table.sweep(|_| true),
+            Act::Sweep => _ = self.table.sweep(None, |_| true),
             Act::Announce { is_behind } => self.announce(is_behind),
             Act::Lookup => {}
         }
@@ -412,17 +413,43 @@ fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
     }
     table.settle(|_| {});
     assert_eq!(table.next(0, true), None, "they are registered");
-    assert_eq!(table.sweep(|_| false), 0);
-    assert_eq!((table.sweep(|_| true), table.sweep(|_| true)), (1, 0));
+    assert_eq!(table.sweep(None, |_| false), 0);
+    assert_eq!(
+        (table.sweep(None, |_| true), table.sweep(None, |_| true)),
+        (1, 0)
+    );
     table.settle(|_| {});
     assert!(table.next(0, false).is_some());
-    assert_eq!(table.sweep(|_| true), 0, "one is left");
+    assert_eq!(table.sweep(None, |_| true), 0, "one is left");
     table.unwait(b"a");
     table.unwait(b"b");
     table.settle(|_| {});
     assert!(table.is_empty() && table.next(0, false).is_none());
     table.wait(b"a", 1, 0);
-    assert_eq!(table.sweep(|_| true), 1);
+    assert_eq!(table.sweep(None, |_| true), 1);
+}
+
+#[test]
+fn a_sweep_of_many_keys_makes_the_next_one_wait() {
+    let mut table = WaitedKeys::new(1, Announced::Nothing, 0);
+    table.add_server();
+    for number in 0_u32..10_000 {
+        table.wait(&number.to_be_bytes(), 1, 0);
+    }
+    table.wait(KEY, 1, 1);
+    let now = Instant::now();
+    let later = |milliseconds| now + Duration::from_millis(milliseconds);
+    let mut sweep = |at: Option<Instant>| {
+        let begun = table.sweep(at, |_| true);
+        table.settle(|_| {});
+        (0..2).for_each(|server| while table.next(server, false).is_some() {});
+        begun
+    };
+    assert_eq!(sweep(Some(now)), 2);
+    assert_eq!(sweep(Some(later(250))), 1, "one server has few");
+    assert_eq!(sweep(Some(later(499))), 1);
+    assert_eq!(sweep(Some(later(500))), 2);
+    assert_eq!(sweep(None), 2, "it is of another kind");
 }
 
 #[test]

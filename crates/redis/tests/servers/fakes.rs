@@ -309,7 +309,10 @@ fn a_key_that_a_redirection_alone_has_moved_is_swept_there() {
     let end = Instant::now() + PATIENCE;
     while harness.app.last(7) != Some("after") {
         assert!(Instant::now() < end, "{:?}", harness.app.ended);
-        harness.app.client.sweep_untold();
+        harness
+            .app
+            .client
+            .sweep_untold(harness.event_loop.context());
         harness.turn();
     }
 }
