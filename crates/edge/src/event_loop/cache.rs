@@ -16,7 +16,7 @@ use dwell_proto::memcache::StoreVerb;
 use dwell_proto::memcache::encode::request::StoreOptions;
 use dwell_store::{MetaGet, Store};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The source of values, and the loop's upkeep of it.
 #[derive(Debug)]
@@ -358,9 +358,9 @@ impl Cache {
     }
 
     /// Copies the states of the servers to the metrics, and logs changes.
-    pub(super) fn keep_states(&mut self) {
+    pub(super) fn keep_states(&mut self, now: Instant) {
         if let Some(redis) = &mut self.redis {
-            return redis.keep_states();
+            return redis.keep_states(now);
         }
         if let Some(client) = &mut self.memcached {
             let counts = client.take_handshakes();

@@ -27,10 +27,13 @@ pub(crate) struct RedisCache {
     primaries: Vec<(Endpoint, ServerState)>,
     /// The time of the last sweep over the keys of all servers.
     swept_at: Option<Instant>,
-    /// The code of the last error reply.
-    refused: Box<str>,
+    refused: LoggedCodes,
     metrics: Arc<LoopMetrics>,
 }
+
+/// The codes of error replies that were logged, and when.
+#[derive(Debug, Default)]
+struct LoggedCodes(Vec<(Box<str>, Instant)>);
 
 /// One server, and what was logged of it last.
 #[derive(Debug)]
@@ -60,6 +63,10 @@ struct Notices {
 
 /// Interval of sweeps while the server announces no changes, as of memcached.
 const UNTOLD_SWEEP: Duration = Duration::from_millis(250);
+/// The time for which error replies of a code that was logged are not logged again.
+const LOGGED_FOR: Duration = Duration::from_secs(60 * 60);
+/// Codes that are logged within that time. Servers have fewer, and scripts may have any.
+const LOGGED_CODES_MAX: usize = 16;
 
 impl RedisCache {
     pub(crate) fn new(client: Client, server: Endpoint, metrics: Arc<LoopMetrics>) -> Self {
@@ -70,7 +77,7 @@ impl RedisCache {
             cluster: ClusterNotices::default(),
             primaries: Vec::new(),
             swept_at: None,
-            refused: Box::default(),
+            refused: LoggedCodes::default(),
             metrics,
         }
     }
@@ -235,7 +242,7 @@ impl RedisCache {
     }
 
     /// Copies the state of the server to the metrics, and logs changes.
-    pub(super) fn keep_states(&mut self) {
+    pub(super) fn keep_states(&mut self, now: Instant) {
         let handshakes = self.client.take_handshakes();
         add_handshakes(&self.metrics.redis_handshakes, &handshakes);
         let mut state = ServerState::Up;
@@ -272,8 +279,7 @@ impl RedisCache {
         let reply = self.client.take_error_reply().unwrap_or_default();
         let code = reply.split(' ').next().unwrap_or_default();
         // Metrics count them: a log of every one would be as long as their list.
-        if !code.is_empty() && *code != *self.refused {
-            self.refused = code.into();
+        if !code.is_empty() && self.refused.enter(code, now) {
             let server = &self.server;
             tracing::warn!(%server, reply, "Redis refuses a command");
         }
@@ -320,6 +326,19 @@ impl RedisCache {
             polls.redis_completed(context, http, &completion);
         };
         self.client.flush(context, &mut sink);
+    }
+}
+
+impl LoggedCodes {
+    /// Returns true if a reply with this code is to be logged.
+    fn enter(&mut self, code: &str, now: Instant) -> bool {
+        self.0.retain(|(_, at)| now < *at + LOGGED_FOR);
+        let is_known = self.0.iter().any(|(logged, _)| **logged == *code);
+        let is_logged = !is_known && self.0.len() < LOGGED_CODES_MAX;
+        if is_logged {
+            self.0.push((code.into(), now));
+        }
+        is_logged
     }
 }
 
@@ -513,5 +532,20 @@ mod tests {
         assert!(notices.is_new("ERR other"));
         notices.follow_tracking(&server, &status(Tracking::On, None));
         assert!(notices.is_new("ERR other"));
+    }
+
+    #[test]
+    fn a_code_of_error_replies_is_logged_once_an_hour_whatever_comes_between() {
+        let (mut codes, now) = (LoggedCodes::default(), Instant::now());
+        let logged = |codes: &mut LoggedCodes, at| {
+            let replies = ["NOPERM", "OOM", "NOPERM", "OOM"].into_iter();
+            replies.filter(|code| codes.enter(code, at)).count()
+        };
+        assert_eq!(logged(&mut codes, now), 2);
+        assert_eq!(logged(&mut codes, now + LOGGED_FOR / 2), 0);
+        let again = now + LOGGED_FOR;
+        assert_eq!(logged(&mut codes, again), 2);
+        let any = (0..1000).filter(|number| codes.enter(&number.to_string(), again));
+        assert_eq!(any.count(), LOGGED_CODES_MAX - 2);
     }
 }

@@ -11,7 +11,7 @@ use crate::metrics::{Histogram, UpstreamCells, figure};
 use crate::polls::{self, FlightResult, LoopFetch};
 use dwell_evloop::{Context, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::{UpstreamEvent, UpstreamRequest};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval at which a loop checks the sources of held exchanges.
 const OWED_RECHECK: Duration = Duration::from_secs(15);
@@ -48,7 +48,7 @@ impl EdgeLoop {
         self.hand_over(context);
         self.end_when_done(context);
         self.metrics.loop_turns.increment();
-        self.keep_counts();
+        self.keep_counts(context.now());
     }
 
     /// Takes part in a round at the barrier; decisions made in a pause are followed next.
@@ -329,7 +329,7 @@ impl EdgeLoop {
 
     /// Copies gauges for scrapes: at the end of every turn, and before the first, which may answer
     /// one.
-    pub(crate) fn keep_counts(&mut self) {
+    pub(crate) fn keep_counts(&mut self, now: Instant) {
         self.front.polls.keep_waits_by_route();
         let (metrics, polls) = (&self.metrics, &self.front.polls);
         let (servers, cells) = (&self.servers, metrics);
@@ -343,7 +343,7 @@ impl EdgeLoop {
         cells.waits_held.set(figure(polls.waiting()));
         cells.polls_held.set(figure(polls.held()));
         cells.streams_open.set(figure(polls.streams()));
-        self.cache.keep_states();
+        self.cache.keep_states(now);
         upstream_figures::keep(&mut self.upstreams, &self.metrics);
         cells.watched_keys.set(figure(polls.watched_keys()));
     }

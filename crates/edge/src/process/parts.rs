@@ -135,7 +135,7 @@ impl LoopParts {
             supervisor: None,
             ending: Ending::new(self.config.limits.drain_timeout),
         };
-        edge_loop.keep_counts();
+        edge_loop.keep_counts(context.now());
         Ok(edge_loop)
     }
 
