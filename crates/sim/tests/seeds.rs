@@ -108,6 +108,14 @@ const FOUND_A_FAULT: &[(u64, &str)] = &[
         9_157_918,
         "with a cluster, requests for a key that was refused put its waits off by half a minute",
     ),
+    (
+        9_117_985,
+        "with a cluster, a late reply armed the lifetime of a key that had moved away and gone",
+    ),
+    (
+        9_160_314,
+        "the simulator did not know that lookups may fail behind a takeover that takes no time",
+    ),
 ];
 /// Seeds within which each planted bug is found.
 const FOUND: u64 = 1_000;

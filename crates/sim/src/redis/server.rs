@@ -386,8 +386,10 @@ impl RedisServer {
             node.process.drop_due(now);
         }
         if let Some(slots) = &mut self.slots {
+            // A takeover may begin and end in this moment.
+            let was_hindered = slots.is_hindered();
             slots.follow(keys, &self.nodes, now);
-            if slots.is_hindered() {
+            if was_hindered || slots.is_hindered() {
                 self.fails_until = self.fails_until.max(now + RECOVERY);
             }
         }
