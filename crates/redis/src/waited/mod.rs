@@ -54,6 +54,8 @@ struct Share {
     /// No paced sweep begins before.
     next_sweep: Option<Instant>,
     armed: usize,
+    /// No read has gone out or come back since all were announced to have changed.
+    is_flushed: bool,
     /// Keys that are read later.
     put_off: usize,
     /// Keys that are waited for and whose changes no announcement tells.
@@ -85,10 +87,7 @@ struct WaitedKey {
     is_queued: bool,
     /// The sweep has still to read it.
     is_due: bool,
-    /// A change was announced that was not read yet.
-    is_told: bool,
-    /// Nothing was read since it may have changed, or could not be read.
-    is_owed: bool,
+    unread: Unread,
     /// Refusals in a row.
     refusals: u8,
     /// Redirections in a row.
@@ -100,6 +99,16 @@ struct WaitedKey {
     /// Replies in progress that may be older than a write of this client's own, of which its caller
     /// knows already.
     old_reads: u32,
+}
+
+/// A change of a key that was not read yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Unread {
+    Nothing,
+    /// It may have changed, or could not be read.
+    Perhaps,
+    /// A change was announced.
+    Announced,
 }
 
 impl WaitedKeys {
@@ -163,8 +172,7 @@ impl WaitedKeys {
             hold: Hold::Unheld,
             is_queued: false,
             is_due: false,
-            is_told: false,
-            is_owed: true,
+            unread: Unread::Perhaps,
             refusals: 0,
             redirects: 0,
             digest: 0,
@@ -224,7 +232,7 @@ impl WaitedKeys {
     /// The tag of the waits for a key that lack what is read next, whoever it is read for.
     pub(crate) fn owed(&self, token: Token) -> Option<u64> {
         let key = self.keys.get(token)?;
-        key.tag.filter(|_| key.is_owed)
+        key.tag.filter(|_| key.unread != Unread::Nothing)
     }
 
     /// Moves a key to its next state.
@@ -234,6 +242,7 @@ impl WaitedKeys {
             share.leave(key.hold);
             key.hold = key.hold.after(event);
             share.enter(key.hold);
+            share.is_flushed &= !matches!(event, HoldEvent::Sent | HoldEvent::Answered);
             self.kept_bytes.forget(&mut key.kept);
             match event {
                 HoldEvent::Answered | HoldEvent::Refused { .. } | HoldEvent::Deferred => {
@@ -245,14 +254,16 @@ impl WaitedKeys {
                 | HoldEvent::Announced
                 | HoldEvent::Touched => {}
             }
-            key.is_owed = match event {
-                HoldEvent::Answered => false,
-                HoldEvent::Sent | HoldEvent::Touched => key.is_owed,
+            key.unread = match event {
+                HoldEvent::Answered if key.hold == Hold::Armed => Unread::Nothing,
+                // Of several reads in progress the last one alone is newer than what was announced.
+                HoldEvent::Answered => key.unread.min(Unread::Perhaps),
+                HoldEvent::Sent | HoldEvent::Touched => key.unread,
                 HoldEvent::Refused { .. }
                 | HoldEvent::Deferred
                 | HoldEvent::Invalidated
                 | HoldEvent::Announced
-                | HoldEvent::Lost => true,
+                | HoldEvent::Lost => key.unread.max(Unread::Perhaps),
             };
             match event {
                 HoldEvent::Sent => return,
@@ -279,14 +290,15 @@ impl WaitedKeys {
         digest: u64,
         outcome: &Outcome<'_>,
     ) -> Option<bool> {
-        let is_old = self.keys.get(token)?.old_reads > 0;
+        let key = self.keys.get(token)?;
+        let (is_old, was_announced) = (key.old_reads > 0, key.unread == Unread::Announced);
         self.happens(token, HoldEvent::Answered);
         let key = self.keys.get_mut(token)?;
         if key.hold == Hold::Armed && !is_old && self.announced.covers(&key.name) {
             self.kept_bytes.keep(&mut key.kept, outcome);
         }
         let before = std::mem::replace(&mut key.digest, digest);
-        std::mem::take(&mut key.is_told).then_some(before != digest)
+        was_announced.then_some(before != digest)
     }
 
     /// The next change of a key that is waited for is announced.
@@ -360,7 +372,7 @@ impl WaitedKeys {
         self.happens(token, event);
         let key = self.keys.get_mut(token);
         key.is_some_and(|key| {
-            key.is_told = true;
+            key.unread = Unread::Announced;
             key.tag.is_some()
         })
     }
@@ -368,7 +380,8 @@ impl WaitedKeys {
     /// Every key of a server is to be read again.
     pub(crate) fn all(&mut self, server: usize, event: HoldEvent) {
         // Each of many flushes in a row is announced, and the first one has said all.
-        if event == HoldEvent::Invalidated && self.shares[server].armed == 0 {
+        let share = &mut self.shares[server];
+        if event == HoldEvent::Invalidated && std::mem::replace(&mut share.is_flushed, true) {
             return;
         }
         for token in self.keys.tokens().collect::<Vec<_>>() {
