@@ -345,7 +345,7 @@ impl Servers {
         }
     }
 
-    /// Begins a sweep of the keys of each server with such announcements; with the time, a paced one.
+    /// Begins a sweep of the keys of servers with such announcements; with the time, a paced one.
     pub(crate) fn sweep(&mut self, now: Option<Instant>, is_swept: impl Fn(Tracking) -> bool) {
         let servers = (0..self.all.len()).map(|index| {
             let known = self.at(index);
