@@ -229,7 +229,7 @@ impl WaitedKeys {
         self.keys.get(token)?.tag
     }
 
-    /// The tag of the waits for a key that lack what is read next, whoever it is read for.
+    /// The tag of the waits for a key that lack what is read next, by a request or for them.
     pub(crate) fn owed(&self, token: Token) -> Option<u64> {
         let key = self.keys.get(token)?;
         key.tag.filter(|_| key.unread != Unread::Nothing)
