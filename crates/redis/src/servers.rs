@@ -9,7 +9,7 @@ use crate::part::Part;
 use crate::server::Server;
 use crate::shared::Shared;
 use crate::swap::SwapOption;
-use crate::waited::{HoldEvent, WaitedKeys};
+use crate::waited::{HoldEvent, Sweep, WaitedKeys};
 use crate::{
     ClientOptions, ClusterStatus, Completion, Endpoint, Error, Failure, Kinds, Outcome,
     RedisMetrics, ResyncReason, Status, TopologyRead, Tracking,
@@ -345,14 +345,15 @@ impl Servers {
         }
     }
 
-    /// Begins a sweep of the keys of servers with such announcements; with the time, a paced one.
-    pub(crate) fn sweep(&mut self, now: Option<Instant>, is_swept: impl Fn(Tracking) -> bool) {
-        let servers = (0..self.all.len()).map(|index| {
-            let known = self.at(index);
-            is_swept(known.status.tracking) && self.all[index].has_connection()
-        });
-        let servers: Vec<_> = servers.collect();
-        let begun = self.shared.waited.sweep(now, |server| servers[server]);
+    /// Begins sweeps: paced ones of servers that announce nothing, with `has_told` of all others.
+    pub(crate) fn sweep(&mut self, now: Instant, has_told: bool) {
+        let of = |(index, server): (usize, &Server)| match self.at(index).status.tracking {
+            _ if !server.has_connection() => None,
+            Tracking::On => has_told.then_some(Sweep::Full),
+            _ => Some(Sweep::Paced),
+        };
+        let sweeps: Vec<_> = self.all.iter().enumerate().map(of).collect();
+        let begun = self.shared.waited.sweep(now, |server| sweeps[server]);
         self.shared.metrics.sweeps.add(begun as u64);
     }
 
@@ -460,11 +461,8 @@ impl Servers {
         context: &mut Context,
         sink: &mut impl FnMut(&mut Context, Completion<'_>),
     ) {
-        let primaries = self
-            .shared
-            .cluster
-            .as_ref()
-            .map_or(&[][..], |it| it.primaries());
+        let cluster = self.shared.cluster.as_ref();
+        let primaries = cluster.map_or(&[][..], |it| it.primaries());
         let is_up = primaries.iter().any(|index| self.all[*index].plain.is_up());
         // Without a primary, one of the first servers is asked for the topology again.
         let kept = if is_up { 0 } else { self.seeds };

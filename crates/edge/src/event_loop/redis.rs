@@ -163,7 +163,7 @@ impl RedisCache {
             return self.client.sweep_untold(context);
         }
         self.swept_at = Some(now);
-        self.client.sweep();
+        self.client.sweep(context);
     }
 
     /// Sends the requests of publishers.

@@ -51,8 +51,8 @@ struct Share {
     waited: usize,
     /// Keys that the sweep in progress has still to read.
     due: usize,
-    /// No paced sweep begins before.
-    next_sweep: Option<Instant>,
+    /// The time of the last paced sweep, and the keys that were waited for then.
+    swept: Option<(Instant, usize)>,
     armed: usize,
     /// No read has gone out or come back since all were announced to have changed.
     is_flushed: bool,
@@ -60,6 +60,23 @@ struct Share {
     put_off: usize,
     /// Keys that are waited for and whose changes no announcement tells.
     untold: usize,
+}
+
+/// A kind of sweep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sweep {
+    /// It begins at once.
+    Full,
+    /// It begins once the [pause](sweep_pause) behind the one before is over.
+    Paced,
+}
+
+impl Share {
+    /// Returns true if a paced sweep may begin. Keys that nobody waits for any more make no pause.
+    fn is_due(&self, now: Instant) -> bool {
+        self.swept
+            .is_none_or(|(at, keys)| at + sweep_pause(keys.min(self.waited)) <= now)
+    }
 }
 
 impl Share {
@@ -458,22 +475,28 @@ impl WaitedKeys {
         self.touched.extend(self.find(name));
     }
 
-    /// Begins a sweep, which reads every key of each of these servers that is waited for. One whose
-    /// last sweep has keys left to read is passed over, and so is one with so many keys that a
-    /// [paced](sweep_pause) sweep may not begin by `now`. Returns the number of sweeps.
+    /// Begins sweeps, each of which reads every key of a server that is waited for. A server whose
+    /// last sweep has keys left to read is passed over. Returns the number of sweeps.
     pub(crate) fn sweep(
         &mut self,
-        now: Option<Instant>,
-        is_swept: impl Fn(usize) -> bool,
+        now: Instant,
+        sweep_of: impl Fn(usize) -> Option<Sweep>,
     ) -> usize {
         let mut may_begin = |(server, share): (usize, &mut Share)| {
-            let is_due = now.is_none() || share.next_sweep <= now;
-            let begins = share.due == 0 && share.waited > 0 && is_due && is_swept(server);
-            if begins {
-                let next = now.map(|now| now + sweep_pause(share.waited));
-                share.next_sweep = next.or(share.next_sweep);
+            if share.due > 0 || share.waited == 0 {
+                return false;
             }
-            begins
+            match sweep_of(server) {
+                None => false,
+                Some(Sweep::Full) => true,
+                Some(Sweep::Paced) => {
+                    let is_due = share.is_due(now);
+                    if is_due {
+                        share.swept = Some((now, share.waited));
+                    }
+                    is_due
+                }
+            }
         };
         let shares = self.shares.iter_mut().enumerate();
         let swept: Vec<bool> = shares.map(&mut may_begin).collect();

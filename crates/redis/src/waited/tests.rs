@@ -210,7 +210,7 @@ impl Model {
             }
             Act::Connect => self.is_connected = true,
             Act::Retry => self.retry(),
-            Act::Sweep => _ = self.table.sweep(None, |_| true),
+            Act::Sweep => _ = self.table.sweep(Instant::now(), |_| Some(Sweep::Full)),
             Act::Announce { is_behind } => self.announce(is_behind),
             Act::Lookup => {}
         }
@@ -413,20 +413,19 @@ fn a_sweep_reads_every_key_once_and_the_next_one_waits_for_it() {
     }
     table.settle(|_| {});
     assert_eq!(table.next(0, true), None, "they are registered");
-    assert_eq!(table.sweep(None, |_| false), 0);
-    assert_eq!(
-        (table.sweep(None, |_| true), table.sweep(None, |_| true)),
-        (1, 0)
-    );
+    let now = Instant::now();
+    let sweep = |table: &mut WaitedKeys| table.sweep(now, |_| Some(Sweep::Full));
+    assert_eq!(table.sweep(now, |_| None), 0);
+    assert_eq!((sweep(&mut table), sweep(&mut table)), (1, 0));
     table.settle(|_| {});
     assert!(table.next(0, false).is_some());
-    assert_eq!(table.sweep(None, |_| true), 0, "one is left");
+    assert_eq!(sweep(&mut table), 0, "one is left");
     table.unwait(b"a");
     table.unwait(b"b");
     table.settle(|_| {});
     assert!(table.is_empty() && table.next(0, false).is_none());
     table.wait(b"a", 1, 0);
-    assert_eq!(table.sweep(None, |_| true), 1);
+    assert_eq!(sweep(&mut table), 1);
 }
 
 #[test]
@@ -439,17 +438,23 @@ fn a_sweep_of_many_keys_makes_the_next_one_wait() {
     table.wait(KEY, 1, 1);
     let now = Instant::now();
     let later = |milliseconds| now + Duration::from_millis(milliseconds);
-    let mut sweep = |at: Option<Instant>| {
-        let begun = table.sweep(at, |_| true);
+    let sweep = |table: &mut WaitedKeys, at, kind| {
+        let begun = table.sweep(at, |_| Some(kind));
         table.settle(|_| {});
         (0..2).for_each(|server| while table.next(server, false).is_some() {});
         begun
     };
-    assert_eq!(sweep(Some(now)), 2);
-    assert_eq!(sweep(Some(later(250))), 1, "one server has few");
-    assert_eq!(sweep(Some(later(499))), 1);
-    assert_eq!(sweep(Some(later(500))), 2);
-    assert_eq!(sweep(None), 2, "it is of another kind");
+    let paced = |table: &mut WaitedKeys, at| sweep(table, at, Sweep::Paced);
+    assert_eq!(paced(&mut table, now), 2);
+    assert_eq!(paced(&mut table, later(250)), 1, "one server has few");
+    assert_eq!(paced(&mut table, later(499)), 1);
+    assert_eq!(paced(&mut table, later(500)), 2);
+    assert_eq!(sweep(&mut table, later(501), Sweep::Full), 2);
+    // The clients of most keys leave.
+    for number in 1_u32..10_000 {
+        table.unwait(&number.to_be_bytes());
+    }
+    assert_eq!(paced(&mut table, later(502)), 2, "one is left");
 }
 
 #[test]

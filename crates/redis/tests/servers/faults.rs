@@ -131,7 +131,7 @@ fn a_sweep_of_a_server_that_is_down_asks_nothing() {
         server.kill();
         harness.turn_until(|app| !app.client.status().is_up);
         for _ in 0..5 {
-            harness.app.client.sweep();
+            harness.app.client.sweep(harness.event_loop.context());
             harness.turn();
         }
         assert_eq!(harness.metrics.rereads.value(), 0);
@@ -139,7 +139,7 @@ fn a_sweep_of_a_server_that_is_down_asks_nothing() {
         server.start_again();
         server.other().ask("SET k99 1");
         harness.turn_until(|app| app.client.status().is_up);
-        harness.app.client.sweep();
+        harness.app.client.sweep(harness.event_loop.context());
         harness.turn_until(|app| (0..99).all(|tag| app.last(tag) == Some("Missing")));
         harness.turn_until_last(99, "1");
         assert_eq!(harness.metrics.rereads.value(), 100);

@@ -147,7 +147,7 @@ fn what_the_server_refuses_is_said_in_its_words() {
         assert!(reason.contains("overlap"), "{reason}");
         server.other().ask("SET a 1");
         assert_eq!(harness.get("a"), "1");
-        harness.app.client.sweep();
+        harness.app.client.sweep(harness.event_loop.context());
         harness.turn_until_last(7, "1");
     });
 }

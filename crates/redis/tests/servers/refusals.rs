@@ -230,7 +230,7 @@ fn a_server_that_refuses_every_read_is_tried_by_few() {
         harness.turn_until(|app| (0..MANY).all(|tag| app.count(tag) == 1));
         script.send("EVAL while(true)do\nend 0");
         while !other.ask("PING").starts_with("-BUSY") {}
-        harness.app.client.sweep();
+        harness.app.client.sweep(harness.event_loop.context());
         let refused = |app: &crate::harness::App| {
             let failed = |tag: &u64| app.last(*tag) == Some("Failed(NotReady)");
             (0..MANY).filter(failed).count()

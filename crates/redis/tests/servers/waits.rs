@@ -92,7 +92,7 @@ fn a_database_that_takes_the_place_of_another_is_found_by_a_sweep() {
         harness.turn_until(|app| app.count(7) > 1);
         assert_eq!(harness.app.last(7), Some("1"));
         assert_eq!(other.ask("SWAPDB 0 1"), "OK");
-        harness.app.client.sweep();
+        harness.app.client.sweep(harness.event_loop.context());
         harness.turn_until_last(7, "2");
     });
 }
