@@ -199,6 +199,9 @@ impl Http {
     /// Stops listening there; the connections accepted before live on. False where there is no
     /// such listener.
     pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
+        if let Some(labels) = &mut self.beside.labels {
+            labels.unlabel(listener);
+        }
         self.listeners.unlisten(context, listener)
     }
 

@@ -36,6 +36,13 @@ impl ListenerLabels {
         self.counts.resize(labels, Count::default());
     }
 
+    /// A listener has ended: the next one in its place has no label.
+    pub(super) fn unlabel(&mut self, listener: Token) {
+        if let Some(label) = self.listeners.get_mut(listener.index() as usize) {
+            *label = NONE;
+        }
+    }
+
     /// Open connections of the listeners with this label.
     pub(super) fn open(&self, label: u8) -> usize {
         self.count(label).open
@@ -117,5 +124,12 @@ mod tests {
         assert_eq!(open(&labels), [0, 1, 0]);
         let accepted = [0, 1, 2, NONE].map(|label| labels.accepted(label));
         assert_eq!(accepted, [0, 2, 2, 0]);
+        labels.unlabel(token(0));
+        labels.accept(token(9), token(0));
+        assert_eq!(
+            labels.find(token(9)),
+            None,
+            "another listener has the token"
+        );
     }
 }
