@@ -5,9 +5,12 @@ use dwell_sim::{
     Attack, Behind, ClusterFault, Counts, Fault, MemcachedFault, Plan, Planted, RedisFault,
     TlsFault, UpgradeFault, plant, play, play_seed, record, shrink,
 };
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Seeds that are played.
-const SEEDS: u64 = 480;
+const SEEDS: usize = 480;
 /// Seeds beyond them that have found a fault, and what it was. One whose plan is another one now,
 /// as what seeds draw has changed, finds nothing any more: it is replaced or taken out.
 const FOUND_A_FAULT: &[(u64, &str)] = &[
@@ -226,16 +229,36 @@ fn no_fault_that_a_seed_has_found_is_back() {
     }
 }
 
+/// Calls `act` with each index below `count`. Each of two threads takes the next one: these tests
+/// take long, and what they plant and simulate is of their thread.
+fn on_two_threads(count: usize, act: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let act_on_each = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            act(index);
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(act_on_each);
+        act_on_each();
+    });
+}
+
 #[test]
 fn no_seed_breaks_a_promise() {
-    let mut counts = Counts::default();
-    for seed in 0..SEEDS {
-        let outcome = play_seed(seed);
-        counts.add(&outcome.counts);
+    let all = Mutex::new(Counts::default());
+    on_two_threads(SEEDS, |seed| {
+        let outcome = play_seed(seed as u64);
         if let Some(failure) = outcome.failure {
             panic!("seed {seed}: {failure}; `make sim SEED={seed}` shows it");
         }
-    }
+        all.lock().unwrap().add(&outcome.counts);
+    });
+    let counts = all.into_inner().unwrap();
     check_faults(&counts);
     let reached: Vec<_> = counts.states.keys().copied().collect();
     assert_eq!(reached, STATES);
@@ -272,14 +295,15 @@ fn a_seed_gives_the_same_events_again() {
 
 #[test]
 fn every_planted_bug_is_found() {
-    for bug in Planted::ALL {
+    on_two_threads(Planted::ALL.len(), |index| {
+        let bug = Planted::ALL[index];
         plant(Some(bug));
         let late = FINDS.iter().filter(|(found, _)| *found == bug);
         let mut seeds = late.map(|(_, seed)| *seed).chain(0..FOUND);
         let found = seeds.find(|seed| play_seed(*seed).failure.is_some());
         plant(None);
         assert!(found.is_some(), "{bug:?} is not found in {FOUND} seeds");
-    }
+    });
 }
 
 #[test]
