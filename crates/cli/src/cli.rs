@@ -516,8 +516,9 @@ Examples:
 The signal is sent only to a process that holds the lock on its pid file. A second one ends a
 process that drains at once.
 
-Exit status: 0 when the process has ended, 1 when it has not ended in time or no process serves with
-the file, 2 when the flags or the configuration are wrong.";
+Exit status: 0 when the process has ended, or with --timeout 0 when the signal is sent, 1 when it
+has not ended in time or no process serves with the file, 2 when the flags or the configuration are
+wrong.";
 
 const UPGRADE_EXAMPLES: &str = "\
 Examples:

@@ -176,10 +176,12 @@ fn demo_page(arguments: &DemoArguments) -> ExitCode {
     let environment = environment::options();
     // The terminal gets its prompt back at once, unless an option says otherwise.
     let flags = [demo::page_flags(), environment.flags, arguments.flags()].concat();
-    let config = match load(None, &flags) {
+    let mut config = match load(None, &flags) {
         Ok(config) => config,
         Err(error) => return wrong(&error),
     };
+    // The variable may name that of a process that serves.
+    config.server.pid_file = None;
     let mut listen = config.server.listen.iter().chain(&config.tls.listen);
     if let (false, Some(address)) = (arguments.remote, listen.find(|it| !it.ip().is_loopback())) {
         say(

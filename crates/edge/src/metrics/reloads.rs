@@ -31,7 +31,8 @@ pub(crate) struct ConfigState {
     file: Option<String>,
     /// Time of the last reload, if there was one. Unix time, seconds.
     reloaded: Option<u64>,
-    /// The error of the last reload, if it was rejected: it has no value that may be a secret.
+    /// The error of the last reload, if it was rejected, as the log has it: without values of
+    /// options that are secrets.
     error: Option<String>,
     /// Options whose new values need a restart.
     needs_restart: Vec<String>,

@@ -32,7 +32,8 @@ pub fn holder(path: &Path) -> io::Result<Option<u32>> {
 fn find_holder(path: &Path) -> io::Result<Option<u32>> {
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
+        // The folder may be that of a user who has less rights than the caller.
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
         .open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
@@ -76,6 +77,31 @@ fn lock_of(id: u32, kind: libc::c_int) -> io::Result<libc::flock> {
     })
 }
 
+/// Locks the byte of this process, if the file is one that can be locked.
+fn locked(file: File) -> io::Result<File> {
+    if !file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    match fcntl(
+        &file,
+        FcntlArg::F_SETLK(&lock_of(process::id(), libc::F_WRLCK)?),
+    ) {
+        Ok(_) => {}
+        Err(Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL) => tracing::warn!(
+            "the file system of the pid file has no locks: dwell reload, stop and upgrade find no \
+             process"
+        ),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(file)
+}
+
+/// Returns true if a file belongs to somebody else, or is locked by somebody else.
+fn is_of_others(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, WouldBlock};
+    matches!(error.kind(), PermissionDenied | WouldBlock)
+}
+
 /// The error with the action that failed, and the path.
 pub(super) fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
@@ -112,28 +138,32 @@ impl PidFile {
         Ok(())
     }
 
+    /// Logs that another process serves with this file: the commands will not find it any more.
+    pub(crate) fn warn_of_other(&self) {
+        if let Ok(Some(other)) = holder(&self.path)
+            && other != process::id()
+        {
+            let path = self.path.display();
+            tracing::warn!(%path, process = other, "another process serves with this pid file");
+        }
+    }
+
     fn try_write(&self) -> io::Result<File> {
-        let mut file = match self.open(false) {
-            // A predecessor has written it as root, in a folder of the user that both became.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        let opened = self.open(false).and_then(locked);
+        let mut file = match opened {
+            // A predecessor has written it as root, in a folder of the user that both became; or
+            // another program, or a process of another container, has locked the byte of this id.
+            Err(error) if is_of_others(&error) => {
                 // The first error is that of the file; a folder of root refuses this, too.
                 fs::remove_file(&self.path).map_err(|_| error)?;
-                self.open(true)?
+                self.open(true).and_then(locked)?
             }
-            opened => opened?,
+            file => file?,
         };
-        let id = process::id();
         if file.metadata()?.is_file() {
-            match fcntl(&file, FcntlArg::F_SETLK(&lock_of(id, libc::F_WRLCK)?)) {
-                Ok(_) => {}
-                Err(Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP) => tracing::warn!(
-                    path = %self.path.display(),
-                    "the file system has no locks: dwell reload, stop and upgrade find no process"
-                ),
-                Err(error) => return Err(error.into()),
-            }
+            file.set_len(0)?;
         }
-        writeln!(file, "{id}")?;
+        writeln!(file, "{}", process::id())?;
         Ok(file)
     }
 
@@ -145,7 +175,8 @@ impl PidFile {
             .write(true)
             .create(true)
             .create_new(is_new)
-            .truncate(true)
+            // It is emptied once it is locked.
+            .truncate(false)
             .custom_flags(flags.bits())
             .open(&self.path)
     }
@@ -265,6 +296,50 @@ mod tests {
         assert!(error.contains("not a regular file"), "{error}");
     }
 
+    /// A process of the test below: it locks the byte of its parent in a file until its input ends.
+    #[test]
+    #[ignore = "it is started by another test"]
+    fn locks_the_byte_of_its_parent() {
+        let Some(path) = env::var_os(FILE) else {
+            return;
+        };
+        let file = File::open(path).unwrap();
+        let lock = lock_of(std::os::unix::process::parent_id(), libc::F_RDLCK).unwrap();
+        fcntl(&file, FcntlArg::F_SETLK(&lock)).unwrap();
+        println!("{READY}");
+        io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_has_locked_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pid");
+        fs::write(&path, "1\n").unwrap();
+        let name = "process::pid_file::tests::locks_the_byte_of_its_parent";
+        let mut child = child_with(&path, name);
+        let mut file = PidFile::new(path.clone());
+        file.write().unwrap();
+        let expected = format!("{}\n", process::id());
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    /// Starts a test that is a process of another one, and waits until it is ready.
+    fn child_with(path: &Path, name: &str) -> process::Child {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--ignored", "--exact", name, "--nocapture"])
+            .env(FILE, path)
+            .stdin(process::Stdio::piped())
+            .stdout(process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its end stays open: the harness of the child goes on to write.
+        let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+        lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(READY)));
+        child
+    }
+
     /// A process of the test below: it serves with a file until its input ends.
     #[test]
     #[ignore = "it is started by another test"]
@@ -285,15 +360,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pid");
         let name = "process::pid_file::tests::serves_with_a_file";
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--ignored", "--exact", name, "--nocapture"])
-            .env(FILE, &path)
-            .stdin(process::Stdio::piped())
-            .stdout(process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(READY)));
+        let mut child = child_with(&path, name);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text, format!("{}\n", child.id()));
         assert_eq!(holder(&path).unwrap(), Some(child.id()));

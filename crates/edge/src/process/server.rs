@@ -124,6 +124,9 @@ impl EdgeServer {
         let pid_file = options.pid_file.or_else(|| config.server.pid_file.clone());
         let mut pid_file = pid_file.map(PidFile::new);
         let first = pid_file.as_mut().filter(|_| predecessor.is_none());
+        if let Some(first) = &first {
+            first.warn_of_other();
+        }
         use_rights(&config, &bound, first)?;
         store::tell_port(options.port_file.as_deref(), &bound.store_at)?;
         let descriptors = Arc::new(Descriptors::measure(limit));
