@@ -72,7 +72,7 @@ pub(crate) enum Sweep {
 }
 
 impl Share {
-    /// Returns true if a paced sweep may begin. Keys that nobody waits for any more make no pause.
+    /// Returns true if a paced sweep may begin. Keys without a wait make no pause.
     fn is_due(&self, now: Instant) -> bool {
         self.swept
             .is_none_or(|(at, keys)| at + sweep_pause(keys.min(self.waited)) <= now)
