@@ -14,7 +14,7 @@ MIB = 1 << 20
 BOUND = 64 * MIB
 
 # The program without its own file, whose pages count as resident too: builds for tests have more
-# of them than those that docs/embedded-store.md is about.
+# of them than those that docs/store-memory.md is about.
 ITSELF = 8 * MIB
 
 VALUE_MAX = MIB - 300
