@@ -33,28 +33,22 @@ class Group:
 # What the version of a program is one of.
 PROGRAMS = {"dwell": "commit", "nginx": "nginx", "go": "Go"}
 
+
+def beside_nchan(title: str, dwell: str, nchan: str) -> Group:
+    """A group of two rows: one of Dwell's edge, and one of nginx with nchan."""
+    return Group(
+        title,
+        [
+            Bar("Dwell", f"{dwell}.bytes_per_client", "dwell"),
+            Bar("nginx with nchan", f"{nchan}.bytes_per_client", "nginx"),
+        ],
+    )
+
+
 GROUPS = [
-    Group(
-        "Long-polls, all on one key",
-        [
-            Bar("Dwell", "held_shared.bytes_per_client", "dwell"),
-            Bar("nginx with nchan", "held_nchan.bytes_per_client", "nginx"),
-        ],
-    ),
-    Group(
-        "Event streams, all on one key",
-        [
-            Bar("Dwell", "streams_shared.bytes_per_client", "dwell"),
-            Bar("nginx with nchan", "streams_nchan.bytes_per_client", "nginx"),
-        ],
-    ),
-    Group(
-        "Long-polls under TLS",
-        [
-            Bar("Dwell", "tls_held_edge.bytes_per_client", "dwell"),
-            Bar("nginx with nchan", "tls_held_nchan.bytes_per_client", "nginx"),
-        ],
-    ),
+    beside_nchan("Long-polls, all on one key", "held_shared", "held_nchan"),
+    beside_nchan("Event streams, all on one key", "streams_shared", "streams_nchan"),
+    beside_nchan("Long-polls under TLS", "tls_held_edge", "tls_held_nchan"),
     Group(
         "WebSockets of a Go program",
         [

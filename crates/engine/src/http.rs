@@ -36,7 +36,7 @@ pub use driver::HttpDriver;
 pub use http2::Http2Load;
 pub use http2::{CodeCounts, Http2Figures, StreamRefusals, UnderWay};
 pub(crate) use http2::{Outflow, Work};
-pub(crate) use origins::Origins;
+pub(crate) use origins::{Origin, Origins};
 use peers::Peers;
 
 /// The token kinds a component uses; no other component of the loop may use them.

@@ -9,7 +9,7 @@ mod streaming;
 
 use crate::connection::Unread;
 use crate::date::Start;
-use crate::http::{Origins, UnderWay};
+use crate::http::{Origin, UnderWay};
 use bytes::Bytes;
 use dwell_evloop::{ClientNames, FileSlice, PeerCertificates, Stream, TlsFacts, Token};
 use dwell_proto::http1::{Version, encode};
@@ -130,8 +130,8 @@ impl Framing {
 pub struct Reply<'a> {
     pub(crate) output: &'a mut Vec<u8>,
     pub(crate) stream: &'a mut Stream,
-    /// The origins of connections, and the connection that it goes to, or that of its stream.
-    pub(crate) origin: (Origins<'a>, Token),
+    /// The origin of the connection that it goes to, or of that of its stream.
+    pub(crate) origin: Origin<'a>,
     pub(crate) start: Start<'a>,
     pub(crate) framing: Framing,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -163,15 +163,13 @@ impl Reply<'_> {
     /// Returns the client's address, asked of the system at each call unless it is
     /// [kept](crate::Http::keep_peers); `None` over a unix socket, or when it is gone.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        let (origins, connection) = self.origin;
-        origins.address(connection, self.stream)
+        self.origin.address(self.stream)
     }
 
     /// Returns the [label](crate::Http::label) of the listener that has accepted the connection, if
     /// it has one.
     pub fn listener_label(&self) -> Option<u8> {
-        let (origins, connection) = self.origin;
-        origins.label(connection)
+        self.origin.label()
     }
 
     /// Returns true if the answer goes to a stream of HTTP/2.

@@ -134,7 +134,7 @@ impl App for State {
         reply: &mut Reply<'_>,
     ) -> Outcome {
         self.statistics.requests += 1;
-        let (_, connection) = reply.origin;
+        let connection = reply.origin.connection;
         let entry = Held {
             exchange: request.exchange,
             connection,

@@ -1,5 +1,6 @@
 //! The beginnings of connections, and the end of the component.
 
+use super::listener_labels;
 use super::moving::Leaving;
 use super::preface::HANDSHAKE_TIMEOUT;
 use super::visit::{FIRST_REQUEST_TIMEOUT, Fate};
@@ -200,7 +201,8 @@ impl Http {
     /// such listener.
     pub fn unlisten(&mut self, context: &mut Context, listener: Token) -> bool {
         if let Some(labels) = &mut self.beside.labels {
-            labels.unlabel(listener);
+            // The next listener in its place has no label.
+            labels.label(listener, listener_labels::NONE);
         }
         self.listeners.unlisten(context, listener)
     }

@@ -142,8 +142,8 @@ impl Http {
     pub fn peer_address_of(&self, connection: Token) -> Option<SocketAddr> {
         let connection = self.connection_of(connection);
         let entry = self.connections.get(connection)?;
-        let origins = self.beside.origins();
-        origins.address(connection, &entry.peer.stream)
+        let origin = self.beside.origins().of(connection);
+        origin.address(&entry.peer.stream)
     }
 
     /// Returns the certificates that the client has shown, as

@@ -64,7 +64,7 @@ impl<A> Visit<'_, A> {
         let mut reply = Reply {
             output,
             stream: &mut connection.peer.stream,
-            origin: (self.origins, self.token),
+            origin: self.origins.of(self.token),
             start: self.start,
             framing: connection.exchange.framing,
             outgoing: &mut connection.exchange.outgoing,
@@ -302,7 +302,7 @@ impl<A: App> Visit<'_, A> {
 
     /// Writes an answer of the engine's own, the last one of the connection.
     pub(super) fn reject(&mut self, status: u16, output: &mut Vec<u8>) {
-        let listener = self.origins.label(self.token);
+        let listener = self.origins.of(self.token).label();
         self.app.event(HttpEvent::Rejected { status, listener });
         let connection = &mut *self.connection;
         connection.incoming = None;

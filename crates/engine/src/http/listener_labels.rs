@@ -22,7 +22,7 @@ struct Count {
 }
 
 /// The label of what has none.
-const NONE: u8 = u8::MAX;
+pub(super) const NONE: u8 = u8::MAX;
 
 impl ListenerLabels {
     /// Labels what a listener accepts from now on; 255 is no label.
@@ -34,13 +34,6 @@ impl ListenerLabels {
         let labels = usize::from(label) + 1;
         let labels = self.counts.len().max(labels);
         self.counts.resize(labels, Count::default());
-    }
-
-    /// A listener has ended: the next one in its place has no label.
-    pub(super) fn unlabel(&mut self, listener: Token) {
-        if let Some(label) = self.listeners.get_mut(listener.index() as usize) {
-            *label = NONE;
-        }
     }
 
     /// Open connections of the listeners with this label.
@@ -124,7 +117,7 @@ mod tests {
         assert_eq!(open(&labels), [0, 1, 0]);
         let accepted = [0, 1, 2, NONE].map(|label| labels.accepted(label));
         assert_eq!(accepted, [0, 2, 2, 0]);
-        labels.unlabel(token(0));
+        labels.label(token(0), NONE);
         labels.accept(token(9), token(0));
         assert_eq!(
             labels.find(token(9)),

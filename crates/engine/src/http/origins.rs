@@ -17,17 +17,34 @@ impl<'a> Origins<'a> {
         Self { peers, labels }
     }
 
-    /// The address of the client of `connection`, asked of the system unless it is kept; `None`
-    /// over a unix socket, or when it is gone.
-    pub(crate) fn address(self, connection: Token, stream: &Stream) -> Option<SocketAddr> {
-        match self.peers {
-            Some(peers) => peers.find(connection, stream),
+    /// The origin of a connection.
+    pub(crate) fn of(self, connection: Token) -> Origin<'a> {
+        Origin {
+            all: self,
+            connection,
+        }
+    }
+}
+
+/// The origin of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin<'a> {
+    all: Origins<'a>,
+    pub(crate) connection: Token,
+}
+
+impl Origin<'_> {
+    /// The address of the client, asked of the system unless it is kept; `None` over a unix
+    /// socket, or when it is gone.
+    pub(crate) fn address(self, stream: &Stream) -> Option<SocketAddr> {
+        match self.all.peers {
+            Some(peers) => peers.find(self.connection, stream),
             None => stream.peer_address().ok().flatten(),
         }
     }
 
-    /// The label of the listener that has accepted `connection`, if it has one.
-    pub(crate) fn label(self, connection: Token) -> Option<u8> {
-        self.labels?.find(connection)
+    /// The label of the listener that has accepted the connection, if it has one.
+    pub(crate) fn label(self) -> Option<u8> {
+        self.all.labels?.find(self.connection)
     }
 }

@@ -68,7 +68,7 @@ pub(super) struct Visit<'v, A> {
     /// Bytes of an unfinished head that were searched for its end.
     pub(super) scanned: usize,
     pub(super) accounts: &'v Accounts,
-    /// The addresses of the clients, if they are kept.
+    /// The origins of connections.
     pub(super) origins: Origins<'v>,
     /// The ways in which clients may come to speak HTTP/2.
     pub(super) ways: Ways,

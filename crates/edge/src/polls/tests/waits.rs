@@ -1,4 +1,4 @@
-//! How long polls are held, and what refuses a request for a wait.
+//! The times for which polls are held, and the outcomes of requests that are no valid polls.
 
 use super::harness::{Edge, cursor, scripted};
 use crate::metrics::PollOutcome;

@@ -43,7 +43,7 @@ impl<A> Serve<'_, A> {
         let mut reply = Reply {
             output: &mut output,
             stream: &mut self.connection.peer.stream,
-            origin: (self.origins, self.token),
+            origin: self.origins.of(self.token),
             start: self.start,
             framing: stream.exchange.framing,
             outgoing: &mut stream.exchange.outgoing,
@@ -226,7 +226,7 @@ impl<A> Serve<'_, A> {
     pub(super) fn switch(&mut self, token: Token) -> Option<Detached> {
         let stream = self.tables.streams.get_mut(token)?;
         let connection = &self.connection.peer.stream;
-        let peer = self.origins.address(self.token, connection);
+        let peer = self.origins.of(self.token).address(connection);
         let local = connection.local_address().ok().flatten();
         let carried = stream.carrier.as_ref()?.stream([peer, local])?;
         stream.exchange.phase = Phase::Writing;
@@ -317,7 +317,7 @@ impl<A: App> Serve<'_, A> {
 
     /// Reports a request that is rejected with this status.
     pub(super) fn tell_rejected(&mut self, status: u16) {
-        let listener = self.origins.label(self.token);
+        let listener = self.origins.of(self.token).label();
         self.app.event(HttpEvent::Rejected { status, listener });
     }
 
