@@ -3,8 +3,8 @@
 A document is one terminal. Lines that begin with `$ ` are commands; the lines below them are what
 is seen, where `...` stands for anything. A command that starts a server goes on running until the
 same program is started anew, or the document ends. The addresses in the documents are those of a
-fresh installation; here each becomes a free one. A block of `toml`, `python` or `html` whose first
-line is a comment with a file name is that file.
+fresh installation; here each becomes a free one. A block of `toml`, `python`, `html` or `js` whose
+first line is a comment with a file name is that file.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -38,7 +39,7 @@ MEMCACHED, APP, FILES = "11311", "14002", "3000"
 PORT = re.compile(rf"\b(?:{LISTEN}|{SECURE}|{ADMIN}|{STORE}|{MEMCACHED}|{APP}|{FILES})\b")
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"(?:# |<!-- )(\w+\.(?:py|html))(?: -->)?\n")
+FILE_NAME = re.compile(r"(?:# |// |<!-- )(\w+\.(?:py|mjs|html))(?: -->)?\n")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 SECTION = re.compile(r"\]\(([^)#:]*)#([^)]*)\)")
 NAMED = re.compile(r"`((?:crates|bench|bindings|docs|examples|fuzz|scripts|tests)/[\w./-]+)`")
@@ -82,6 +83,8 @@ class Terminal:
         self.servers = {}
         self.ports = {}
         (folder / "examples").symlink_to(ROOT / "examples")
+        (folder / "node_modules").mkdir()
+        (folder / "node_modules/dwell-client").symlink_to(ROOT / "clients/javascript")
         path = [str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
         # As the program, but `dwell mc` asks the store that stands for the one at 11211, and the
         # limit on open files of this machine is no matter of `dwell check`.
@@ -191,6 +194,8 @@ def matches(shown, seen):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_is_what_one_sees(page, tmp_path, cleanup):
+    if page == "docs/javascript.md" and shutil.which("node") is None:
+        pytest.skip("node is not installed")
     terminal = Terminal(tmp_path, cleanup)
     for block in blocks(page):
         place = f"{page}:{block.line}"

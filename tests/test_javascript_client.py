@@ -238,6 +238,17 @@ def test_the_page_of_the_readme(tabs, site, app, browser, cleanup):
     page.wait_for("document.title === 'Inbox'")
 
 
+def test_the_page_of_the_book(tabs, site, app, browser, cleanup):
+    html = re.search(r"```html\n(.*?)```", (ROOT / "docs/javascript.md").read_text(), re.DOTALL)[1]
+    app.pages["/page"] = Answer(html.encode(), 200, (("Content-Type", "text/html"),))
+    site.store().set("/poll/score", b"1 : 0")
+    page = browser.page(site.url("/page"))
+    cleanup.callback(page.close)
+    page.wait_for("document.getElementById('score').textContent === '1 : 0'")
+    site.store().delete("/poll/score")
+    page.wait_for("document.getElementById('score').textContent === 'no score'")
+
+
 def test_a_client_that_is_closed_leaves_nothing(tabs, site):
     site.store().set("/poll/a", b"one")
     page = tabs.open("a", transports=["sse"])
