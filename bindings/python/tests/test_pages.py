@@ -31,8 +31,8 @@ def programs(page: str) -> list[str]:
 
 HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 MEMCACHED = programs("memcached-client-python.md")
-SECURE = programs("tls-programs.md")
-SERVERS = [text for text in programs("python.md") if "listen(" in text]
+SECURE = programs("python-tls.md")
+SERVERS = [*programs("python.md"), *programs("python-asyncio.md")]
 
 
 @pytest.mark.skipif(not shutil.which("memcached"), reason="memcached is not installed")

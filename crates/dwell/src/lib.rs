@@ -242,8 +242,12 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../../docs/manager.md")]
     mod manager {}
+    #[doc = include_str!("../../../docs/manager-tls.md")]
+    mod manager_tls {}
     #[doc = include_str!("../../../docs/server.md")]
     mod server {}
+    #[doc = include_str!("../../../docs/server-tls.md")]
+    mod server_tls {}
     #[doc = include_str!("../../../docs/axum.md")]
     mod axum {}
 }

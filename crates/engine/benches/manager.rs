@@ -1,5 +1,5 @@
 //! The cost of a manager's turns, wake-ups, signals and idle connections:
-//! `cargo bench -p dwell-engine --bench manager`. The figures of docs/manager.md come from it.
+//! `cargo bench -p dwell-engine --bench manager`. The figures of docs/poll-timeout.md come from it.
 
 #![expect(
     clippy::unwrap_used,

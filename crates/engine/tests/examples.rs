@@ -18,7 +18,12 @@ const SOURCES: &[&str] = &[
     "proto/src/websocket",
 ];
 /// Pages whose examples are compiled with the crate.
-const PAGES: &[&str] = &["../docs/manager.md", "../docs/server.md"];
+const PAGES: &[&str] = &[
+    "../docs/manager.md",
+    "../docs/manager-tls.md",
+    "../docs/server.md",
+    "../docs/server-tls.md",
+];
 /// What bindings are made of, and nobody else is to use.
 const NOT_FOR_PEOPLE: &[&str] = &["engine/src/embed", "engine/src/desk"];
 

@@ -28,8 +28,9 @@
 //!
 //! # Promises of the shared timers
 //!
-//! Each with the test that keeps it, in `tests/` or beside its source; `docs/timers.md` has the
-//! story, and when not to use them.
+//! Each with the test that keeps it, in `tests/` or beside its source. `docs/timers-guarantees.md`
+//! has all of them, `docs/timers-design.md` how the timers work, and `docs/timers.md` when not to
+//! use them.
 //!
 //! - Never early, counted from the first poll that is pending; and at most two ticks late and half
 //!   a millisecond, but for the scheduler:
