@@ -10,6 +10,7 @@ mod cache;
 mod challenges;
 mod change_feed;
 mod ending;
+mod history;
 mod http2_figures;
 mod listener_figures;
 mod message;
@@ -29,6 +30,7 @@ pub(crate) use app::Front;
 pub(crate) use cache::Cache;
 pub(crate) use change_feed::Hints;
 pub(crate) use ending::Ending;
+pub(crate) use history::{HistoryClock, HistoryRest};
 pub(crate) use message::Message;
 pub(crate) use output::OutputBound;
 pub(crate) use presence::PresenceReports;
@@ -40,7 +42,6 @@ pub(crate) use tokens::{ADMIN_KINDS, CLIENT_KINDS, PRESENCE, TokenEvent, UPSTREA
 
 use crate::handoff::Handoff;
 use crate::metrics::LoopMetrics;
-use crate::ops::dashboard::HISTORY_INTERVAL;
 use crate::published;
 use dwell_evloop::{Context, Driver, Fleet, Id, Lifecycle, Readiness, Token};
 use dwell_upstream::Upstreams;
@@ -67,6 +68,8 @@ pub(crate) struct EdgeLoop {
     /// Supervision of the process, on the first loop.
     pub(crate) supervisor: Option<Box<dyn Supervise>>,
     pub(crate) ending: Ending,
+    /// Times of the dashboard's history.
+    pub(crate) history: HistoryClock,
 }
 
 impl EdgeLoop {
@@ -76,15 +79,12 @@ impl EdgeLoop {
             supervisor.serves();
         }
         self.arm_watchdog(context);
-        self.keep_reading(context);
+        self.follow_history(context);
     }
 
-    /// Keeps a reading of the figures for the dashboard, now and from time to time.
-    fn keep_reading(&mut self, context: &mut Context) {
-        if let Some(admin) = &mut self.servers.admin {
-            admin.keep_reading(context);
-            context.arm(HISTORY, HISTORY_INTERVAL);
-        }
+    fn follow_history(&mut self, context: &mut Context) {
+        let admin = self.servers.admin.as_mut();
+        self.history.follow(context, &self.fleet, admin);
     }
 
     fn arm_watchdog(&self, context: &mut Context) {
@@ -109,7 +109,7 @@ impl EdgeLoop {
             }
             ENCODINGS => polls.let_encodings_go(),
             RELEASE => self.output.release_memory(),
-            HISTORY => self.keep_reading(context),
+            HISTORY => self.history.expired(),
             FOLLOW => polls.recheck_flights(context, http),
             OWED => polls.recheck_owed(context, http),
             _ => {}

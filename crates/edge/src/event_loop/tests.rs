@@ -1,9 +1,11 @@
 //! The loop with all its components on a simulated network: events by the kind of their token, and
 //! the end of the loop.
 
+use super::tokens::HISTORY;
 use super::{EdgeLoop, Message, Settings, kind};
 use crate::config::{self, Config};
 use crate::cursor::Cursor;
+use crate::ops::dashboard::HISTORY_INTERVAL;
 use crate::process::single_loop;
 use crate::published::Published;
 use dwell_evloop::{Driver, EventLoop, Lifecycle, Readiness, Token};
@@ -270,4 +272,30 @@ fn a_memcached_client_that_asks_for_it_drains_the_loop() {
     let _asks = edge.connect(edge.store, "shutdown\r\n");
     edge.turn_until("the loop drains", |edge| edge.ending.has_begun());
     assert_eq!(edge.driver.fleet.lifecycle(), Lifecycle::Drain);
+}
+
+#[test]
+fn an_idle_process_has_no_timer_and_its_history_no_gap() {
+    let mut edge = Edge::new("");
+    let (context, driver) = (edge.event_loop.context(), &mut edge.driver);
+    driver.supervise(context);
+    edge.turn_for(Duration::ZERO);
+    let mut turns = 0;
+    while let Some(due) = edge.event_loop.due_in() {
+        edge.network.pass(due);
+        edge.turn_for(Duration::ZERO);
+        turns += 1;
+        assert!(turns < 10);
+    }
+    let rested_after = edge.network.elapsed();
+    assert!(rested_after >= HISTORY_INTERVAL && rested_after < 2 * HISTORY_INTERVAL);
+    edge.network.pass(5 * HISTORY_INTERVAL);
+    // A turn of another loop ends the rest as well, and wakes this one.
+    assert!(edge.driver.history.end_rest());
+    edge.turn_for(Duration::ZERO);
+    assert!(edge.event_loop.context().is_armed(HISTORY));
+    let request = "GET /-/history HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut operator = edge.connect(edge.admin, request);
+    let response = edge.read(&mut operator, "]}\n");
+    assert_eq!(response.matches("\"at\":").count(), 8, "{response}");
 }

@@ -46,6 +46,7 @@ impl EdgeLoop {
         let arrived = self.handoff.queue.take(self.index);
         self.servers.adopt(context, &mut self.front, arrived);
         self.hand_over(context);
+        self.follow_history(context);
         self.end_when_done(context);
         self.metrics.loop_turns.increment();
         self.keep_counts(context.now());

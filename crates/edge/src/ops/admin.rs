@@ -106,9 +106,9 @@ impl Admin {
         }
     }
 
-    /// Keeps a reading of the figures for the dashboard.
-    pub(crate) fn keep_reading(&mut self, context: &Context) {
-        self.app.dashboard.keep_reading(context);
+    /// Keeps a reading of the figures for the dashboard, and returns whether they have changed.
+    pub(crate) fn keep_reading(&mut self, context: &Context) -> bool {
+        self.app.dashboard.keep_reading(context)
     }
 
     pub(crate) fn listen(&mut self, context: &mut Context, listener: Listener) -> io::Result<()> {

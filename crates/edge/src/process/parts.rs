@@ -14,9 +14,9 @@ use crate::access::Access;
 use crate::config::{Config, IoUring, share};
 use crate::descriptors::Descriptors;
 use crate::event_loop::{
-    ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, Listening,
-    Message, OutputBound, PRESENCE, PresenceReports, RedisCache, Servers, Settings, UPSTREAM_KINDS,
-    http_limits, kind, shown_address,
+    ADMIN_KINDS, Admission, CLIENT_KINDS, Cache, EdgeLoop, Ending, Front, Hints, HistoryClock,
+    HistoryRest, Listening, Message, OutputBound, PRESENCE, PresenceReports, RedisCache, Servers,
+    Settings, UPSTREAM_KINDS, http_limits, kind, shown_address,
 };
 use crate::handoff::Handoff;
 use crate::log::AccessLog;
@@ -72,6 +72,7 @@ pub(super) struct LoopParts {
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
     pub(super) peers: Peers,
+    pub(super) history: HistoryRest,
 }
 
 impl LoopParts {
@@ -134,6 +135,7 @@ impl LoopParts {
             handoff: Arc::clone(&self.handoff),
             supervisor: None,
             ending: Ending::new(self.config.limits.drain_timeout),
+            history: HistoryClock::new(self.history.clone()),
         };
         edge_loop.keep_counts(context.now());
         Ok(edge_loop)

@@ -14,7 +14,7 @@ use super::{privileges, store, supervisor};
 use crate::access::Access;
 use crate::config::{Config, IoUring};
 use crate::descriptors::{self, Descriptors};
-use crate::event_loop::{EdgeLoop, Message, Settings};
+use crate::event_loop::{EdgeLoop, HistoryRest, Message, Settings};
 use crate::handoff::Handoff;
 use crate::log::{self, AccessLog};
 use crate::metrics::Metrics;
@@ -147,6 +147,7 @@ impl EdgeServer {
         let parts = LoopParts {
             memory: Arc::new(Memory::new(config.limits.stale_bytes_max)),
             limit_log: Arc::default(),
+            history: HistoryRest::default(),
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),

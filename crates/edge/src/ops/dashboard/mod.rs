@@ -84,10 +84,10 @@ impl Dashboard {
         }
     }
 
-    /// Keeps a reading for an hour.
-    pub(crate) fn keep_reading(&mut self, context: &Context) {
+    /// Keeps a reading for an hour, and returns whether its figures differ from the last ones.
+    pub(crate) fn keep_reading(&mut self, context: &Context) -> bool {
         let numbers = Numbers::read(&self.metrics, self.inputs(context));
-        self.hour.add(numbers.past());
+        self.hour.add(numbers.past())
     }
 
     fn inputs(&self, context: &Context) -> SampleInputs {
@@ -99,7 +99,7 @@ impl Dashboard {
     }
 
     /// The readings of the last hour, and the one of now.
-    fn hour(&self, context: &Context) -> String {
+    fn hour(&mut self, context: &Context) -> String {
         let now = Numbers::read(&self.metrics, self.inputs(context));
         format!(
             "{{\"started\":{},\"interval_ms\":{},\"bounds\":{},\"readings\":[{}]}}\n",

@@ -3,6 +3,7 @@
 //! Counters are sent as they are, and the page computes differences. So a viewer's curves do not
 //! depend on when other viewers began, or on readings that it missed.
 
+use super::history::Reading;
 use crate::config::Config;
 use crate::descriptors::Descriptors;
 use crate::log::events_number;
@@ -194,10 +195,9 @@ struct ListenerSample {
     rejected: u64,
 }
 
-/// A reading that is kept for an hour: the figures of the curves alone.
+/// The figures of a reading that are kept for an hour: those of the curves.
 #[derive(Debug, Serialize)]
-struct PastReading<'n> {
-    at: u64,
+struct PastFigures<'n> {
     waits_held: i64,
     connections_open: i64,
     polls: Counts,
@@ -205,7 +205,6 @@ struct PastReading<'n> {
     upstream: Counts,
     wake_latency: &'n [u64],
     request_duration: &'n [u64],
-    resident_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -309,10 +308,9 @@ impl Numbers {
         }
     }
 
-    /// Encodes what is kept for an hour, as JSON.
-    pub(super) fn past(&self) -> String {
-        let reading = PastReading {
-            at: self.at,
+    /// Encodes what is kept for an hour.
+    pub(super) fn past(&self) -> Reading {
+        let figures = PastFigures {
             waits_held: self.waits_held,
             connections_open: self.connections_open,
             polls: without_zeros(&self.polls),
@@ -320,10 +318,13 @@ impl Numbers {
             upstream: without_zeros(&self.upstream),
             wake_latency: &self.wake_latency.counts,
             request_duration: &self.request_duration.counts,
-            resident_bytes: self.process.map(|process| process.resident_bytes),
         };
-        // Fails only for maps with keys that are not strings, or when writing fails.
-        serde_json::to_string(&reading).unwrap_or_default()
+        Reading {
+            at: self.at,
+            resident_bytes: self.process.map(|process| process.resident_bytes),
+            // Fails only for maps with keys that are not strings, or when writing fails.
+            figures: serde_json::to_string(&figures).unwrap_or_default().into(),
+        }
     }
 
     /// The upper bounds of the buckets of both histograms, as JSON.
