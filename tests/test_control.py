@@ -1,10 +1,12 @@
 """`dwell reload`, `dwell stop` and `dwell upgrade`: the process of a pid file, and no other."""
 
+import concurrent.futures
 import fcntl
 import os
 import pathlib
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,8 @@ def edge(start_dwell, tmp_path):
     # It is written after the listeners are open.
     own = f"{edge.pid}\n"
     until(lambda: edge.pid_file.exists() and edge.pid_file.read_text() == own, "it is written")
+    edge.report = tmp_path / "dwell.pid.reload"
+    until(edge.report.exists, "the process serves")
     return edge
 
 
@@ -66,7 +70,7 @@ def test_a_reload_checks_the_file_first(edge):
     edge.rewrite(route=[{"prefix": "/other/"}])
     result = run("reload", "--config", edge.config)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith(f"process {edge.pid} reads its configuration again")
+    assert result.stdout == f"process {edge.pid} has applied its configuration as generation 2\n"
     until(lambda: edge.get("/other/x").status == 404, "the new route is there")
     edge.await_metric(2, "dwell_config_generation")
     edge.config.write_text("[server]\nlitsen = 1\n")
@@ -80,6 +84,76 @@ def test_a_reload_checks_the_file_first(edge):
     named = {"DWELL_CONFIG": str(edge.config)}
     assert run("stop", "--pid-file", edge.pid_file, **named).returncode == 0
     assert edge.wait() == 0
+
+
+def test_a_reload_returns_its_own_result(edge):
+    assert edge.report.stat().st_mode & 0o777 == 0o600
+    edge.config.write_text("[server]\nlitsen = 1\n")
+    # The command does not know the file, so that the process finds the mistake.
+    result = run("reload", "--pid-file", edge.pid_file)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"dwell reload: process {edge.pid} keeps the configuration")
+    assert "did you mean `listen`?" in result.stderr
+    # What was wrong before is not the result of the next one.
+    edge.rewrite(server={"pid_file": str(edge.pid_file), "pollers": 3})
+    result = run("reload", "--pid-file", edge.pid_file)
+    assert result.returncode == 0
+    assert result.stdout == f"process {edge.pid} has applied its configuration as generation 2\n"
+    expected = "dwell: warning: server.pollers needs a restart: the value before stays\n"
+    assert result.stderr == expected
+    taken = socket.create_server(("127.0.0.1", 0))
+    with taken:
+        port = taken.getsockname()[1]
+        edge.rewrite(server={"listen": f"127.0.0.1:{port}", "pid_file": str(edge.pid_file)})
+        result = run("reload", "--config", edge.config)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"127.0.0.1:{port}" in result.stderr
+    assert edge.metric("dwell_config_reloads_total", outcome="refused") == 2
+    assert run("stop", "--pid-file", edge.pid_file).returncode == 0
+    assert not edge.report.exists()
+
+
+def test_two_reloads_at_once_each_have_a_result(edge):
+    with concurrent.futures.ThreadPoolExecutor(8) as several:
+        results = list(several.map(lambda _: run("reload", "--config", edge.config), range(8)))
+    assert [result.returncode for result in results] == [0] * 8, results
+    generations = {int(result.stdout.split()[-1]) for result in results}
+    edge.await_metric(max(generations), "dwell_config_generation")
+
+
+def test_a_reload_without_a_result_has_an_end(edge):
+    os.kill(edge.pid, signal.SIGSTOP)
+    result = run("reload", "--pid-file", edge.pid_file, "--timeout", "1")
+    assert (result.returncode, result.stdout) == (1, "")
+    expected = f"process {edge.pid} has no result after 1 s: its log will have it"
+    assert result.stderr == f"dwell reload: {expected}\n"
+    result = run("reload", "--pid-file", edge.pid_file, "--timeout", "0")
+    expected = f"process {edge.pid} reads its configuration again; its log has the result\n"
+    assert (result.returncode, result.stdout) == (0, expected)
+    # Nor does the report of another process pass for one.
+    edge.report.write_text(edge.report.read_text().replace(str(edge.pid), "1"))
+    command = [BINARY, "reload", "--pid-file", edge.pid_file]
+    waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    edge.signal(signal.SIGKILL)
+    edge.wait()
+    _, error = waiting.communicate(timeout=PATIENCE_S)
+    assert waiting.returncode == 1
+    ends = (
+        f"process {edge.pid} has ended without a result",
+        f"no process serves with {edge.pid_file}",
+    )
+    assert error in [f"dwell reload: {end}\n" for end in ends]
+
+
+def test_a_process_without_a_file_looks_names_up(tmp_path, cleanup):
+    pid_file = tmp_path / "store.pid"
+    assert run("store", "-d", "-p", "-1", "-P", pid_file).returncode == 0
+    until(lambda: pid_file.exists() and pid_file.read_text().strip(), "the file is written")
+    pid = int(pid_file.read_text())
+    cleanup.callback(Successor(pid).stop)
+    result = run("reload", "--pid-file", pid_file)
+    expected = f"process {pid} serves without a configuration file: it has looked names up again\n"
+    assert (result.returncode, result.stdout) == (0, expected)
 
 
 def test_the_file_of_the_configuration_is_found_without_a_flag(edge):
@@ -125,6 +199,9 @@ def test_an_upgrade_ends_with_the_process_that_serves(edge, cleanup):
     assert edge.wait() == 0
     assert edge.pid_file.read_text() == f"{successor}\n"
     assert edge.get(KEY).body == b"value"
+    result = run("reload", "--config", edge.config)
+    expected = f"process {successor} has applied its configuration as generation 2\n"
+    assert (result.returncode, result.stdout) == (0, expected)
     result = run("stop", "--config", edge.config)
     assert (result.returncode, result.stdout) == (0, f"process {successor} has ended\n")
     assert not edge.pid_file.exists()
@@ -170,8 +247,10 @@ def test_an_upgrade_writes_the_file_of_a_process_that_was_root(cleanup, tmp_path
     cleanup.callback(Successor(successor).stop)
     assert (successor == edge.pid, pid_file.stat().st_uid) == (False, nobody.pw_uid)
     assert edge.wait() == 0
+    assert run("reload", "--pid-file", pid_file).returncode == 0
+    assert (folder / "dwell.pid.reload").stat().st_uid == nobody.pw_uid
     assert run("stop", "--pid-file", pid_file).returncode == 0
-    assert not pid_file.exists()
+    assert list(folder.glob("dwell.pid*")) == []
 
 
 def test_a_pid_file_that_cannot_be_written_ends_the_start(tmp_path):

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::control::{ProcessArguments, WaitArguments};
+use crate::control::WaitArguments;
 use crate::demo::{CLIENTS_DEFAULT, PartName};
 use crate::explain::ExplainArguments;
 use crate::health::HealthArguments;
@@ -57,9 +57,9 @@ pub(crate) enum Command {
     /// Check the health of a running process; the exit status has the result
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArguments),
-    /// Have a running process read its configuration again
+    /// Have a running process read its configuration again, and wait for the result
     #[command(after_help = RELOAD_EXAMPLES)]
-    Reload(ProcessArguments),
+    Reload(WaitArguments),
     /// End a running process after a drain, and wait for its end
     #[command(after_help = STOP_EXAMPLES)]
     Stop(WaitArguments),
@@ -498,14 +498,15 @@ when it drains.";
 const RELOAD_EXAMPLES: &str = "\
 Examples:
   dwell reload --config dwell.toml
-      Checks the file, and sends SIGHUP to the process of its server.pid_file.
-  dwell reload --pid-file /run/dwell/dwell.pid
+      Checks the file, sends SIGHUP to the process of its server.pid_file, and prints the result.
+  dwell reload --pid-file /run/dwell/dwell.pid --timeout 10
 
 The signal is sent only to a process that holds the lock on its pid file: a file that was left
-behind names no process. The log of the process has the result of the reload.
+behind names no process. Only root and the user of the process can read the result.
 
-Exit status: 0 when the signal is sent, 1 when no process serves with the file, 2 when the flags or
-the configuration are wrong.";
+Exit status: 0 when the configuration is applied, or with --timeout 0 when the signal is sent, 1
+when the process cannot apply it, has no result in time, or no process serves with the file, 2 when
+the flags or the configuration are wrong.";
 
 const STOP_EXAMPLES: &str = "\
 Examples:

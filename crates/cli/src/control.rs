@@ -8,7 +8,7 @@ use crate::environment;
 use crate::output::{STATUS_WRONG_CONFIGURATION, say, wrong};
 use clap::Args;
 use dwell_edge::config::load;
-use dwell_edge::process::pid_file_holder;
+use dwell_edge::process::{ReloadReport, ReloadResult, pid_file_holder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -29,7 +29,7 @@ pub(crate) struct ProcessArguments {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// Flags of `dwell stop` and `dwell upgrade`.
+/// Flags of a command that waits for its result.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WaitArguments {
     /// The flags that find the process.
@@ -42,13 +42,38 @@ pub(crate) struct WaitArguments {
 }
 
 /// Has the process read its configuration again.
-pub(crate) fn reload(arguments: &ProcessArguments) -> ExitCode {
-    act("reload", arguments, |process| {
-        process.send(Signal::HUP)?;
+pub(crate) fn reload(arguments: &WaitArguments) -> ExitCode {
+    let timeout = Duration::from_secs(arguments.timeout);
+    act("reload", &arguments.process, |process| {
         let id = process.id;
-        Ok(format!(
-            "process {id} reads its configuration again; its log has the result"
-        ))
+        if timeout.is_zero() {
+            process.send(Signal::HUP)?;
+            return Ok(format!(
+                "process {id} reads its configuration again; its log has the result"
+            ));
+        }
+        // A reload that begins later than this reads what is in the file now.
+        let begun = process.report()?.map_or(0, |report| report.begun);
+        process.send(Signal::HUP)?;
+        match process.reload_after(begun, timeout)? {
+            ReloadResult::Applied {
+                generation,
+                needs_restart,
+            } => {
+                for option in needs_restart {
+                    let text = format!("{option} needs a restart: the value before stays");
+                    say(&mut io::stderr(), &format!("dwell: warning: {text}\n"));
+                }
+                Ok(format!(
+                    "process {id} has applied its configuration as generation {generation}"
+                ))
+            }
+            ReloadResult::NoFile => Ok(format!(
+                "process {id} serves without a configuration file: it has looked names up again"
+            )),
+            ReloadResult::Invalid { error } => Err(ControlError::Invalid(id, error)),
+            ReloadResult::Failed { error } => Err(ControlError::Refused(id, error)),
+        }
     })
 }
 
@@ -138,7 +163,10 @@ fn act(
         Ok(text) => say(&mut io::stdout(), &format!("{text}\n")),
         Err(error) => {
             say(&mut io::stderr(), &format!("dwell {command}: {error}\n"));
-            ExitCode::FAILURE
+            match error {
+                ControlError::Invalid(..) => STATUS_WRONG_CONFIGURATION.into(),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -179,6 +207,40 @@ impl Process {
         }
     }
 
+    /// The report of the reloads of this process, if it has written one.
+    fn report(&self) -> Result<Option<ReloadReport>, ControlError> {
+        let report = ReloadReport::read(&self.file).map_err(ControlError::File)?;
+        Ok(report.filter(|report| report.process == self.id))
+    }
+
+    /// Waits for the end of a reload that is not among the first `begun`; returns its result.
+    fn reload_after(&self, begun: u64, timeout: Duration) -> Result<ReloadResult, ControlError> {
+        let until = Instant::now() + timeout;
+        let id = self.id;
+        loop {
+            let report = self.report()?;
+            let is_absent = report.is_none();
+            let ended = report.filter(|report| report.ended > begun);
+            if let Some(result) = ended.and_then(|report| report.result) {
+                return Ok(result);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let late = if self.ends_within(left.min(CHECK_INTERVAL))? {
+                format!("process {id} has ended without a result")
+            } else if pid_file_holder(&self.file).map_err(ControlError::File)? != Some(id) {
+                format!("another process serves in the place of {id}")
+            } else if !left.is_zero() {
+                continue;
+            } else if is_absent {
+                format!("process {id} writes no results beside its pid file: its log has them")
+            } else {
+                let seconds = timeout.as_secs();
+                format!("process {id} has no result after {seconds} s: its log will have it")
+            };
+            return Err(ControlError::Late(late));
+        }
+    }
+
     /// Waits for the end of the process; false if it is alive after `timeout`.
     fn ends_within(&self, timeout: Duration) -> Result<bool, ControlError> {
         let until = Instant::now() + timeout;
@@ -204,6 +266,10 @@ enum ControlError {
     None(PathBuf),
     /// The system refuses an action on the process.
     System(&'static str, u32, Errno),
+    /// The process keeps its configuration, as that of the file has mistakes.
+    Invalid(u32, String),
+    /// The process keeps its configuration, as a resource of that of the file is not available.
+    Refused(u32, String),
     /// The process has not done in time what it was to do.
     Late(String),
 }
@@ -220,6 +286,9 @@ impl fmt::Display for ControlError {
                 )
             }
             Self::System(action, id, error) => write!(f, "cannot {action} process {id}: {error}"),
+            Self::Invalid(id, error) | Self::Refused(id, error) => {
+                write!(f, "process {id} keeps the configuration before:\n{error}")
+            }
             Self::Late(text) => f.write_str(text),
         }
     }
@@ -229,7 +298,7 @@ impl std::error::Error for ControlError {}
 
 const STOP: &str = "stop";
 
-/// Interval of checks of the pid file.
+/// Interval of checks of the pid file and of the report beside it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for a successor to write the pid file, once its predecessor has ended.

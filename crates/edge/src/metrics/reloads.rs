@@ -35,7 +35,7 @@ pub(crate) struct ConfigState {
     /// options that are secrets.
     error: Option<String>,
     /// Options whose new values need a restart.
-    needs_restart: Vec<String>,
+    pub(crate) needs_restart: Vec<String>,
 }
 
 impl Reloads {

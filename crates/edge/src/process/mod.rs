@@ -18,6 +18,7 @@ mod preflight;
 mod privileges;
 mod redis;
 mod reload;
+mod reload_report;
 mod run_lines;
 mod server;
 mod store;
@@ -32,6 +33,7 @@ pub use live::{LiveFinding, Severity, live};
 pub use pid_file::holder as pid_file_holder;
 pub use preflight::{descriptor_warning, preflight, preflight_warnings};
 pub use reload::ConfigSource;
+pub use reload_report::{ReloadReport, ReloadResult};
 #[cfg(test)]
 pub(crate) use server::single_loop;
 #[cfg(feature = "sim")]

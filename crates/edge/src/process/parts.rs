@@ -7,6 +7,7 @@ use super::outward;
 use super::peers::Peers;
 use super::plans::resolve;
 use super::reload::{ConfigSource, Reloader};
+use super::reload_report::ReloadReporter;
 use super::supervisor::{Files, Supervisor};
 use super::tls::Certificates;
 use super::upgrade::Upgrader;
@@ -71,6 +72,7 @@ pub(super) struct LoopParts {
     pub(super) demo: Option<Arc<dyn MakePages>>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
+    pub(super) reporter: Option<Arc<ReloadReporter>>,
     pub(super) peers: Peers,
     pub(super) history: HistoryRest,
 }
@@ -328,6 +330,7 @@ impl LoopParts {
             service: self.service.clone(),
             descriptors: Arc::clone(&self.descriptors),
             certificates: Arc::clone(&self.certificates),
+            reporter: self.reporter.clone(),
             asked: AtomicU64::new(0),
         }
     }

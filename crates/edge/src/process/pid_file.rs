@@ -4,6 +4,7 @@
 //! kernel removes the lock with the process. So a file that was left behind names no process, even
 //! if another one has the id by now. A successor can write the file while its predecessor drains.
 
+use super::reload_report::ReloadReporter;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -12,6 +13,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::Arc;
 
 /// Returns the id of the process that serves with this file, if there is one.
 ///
@@ -114,15 +116,37 @@ pub(crate) struct PidFile {
     path: PathBuf,
     /// Open once it is written: the lock ends when any descriptor of the file is closed.
     written: Option<File>,
+    /// Writes the results of reloads beside the file, while the process serves.
+    reporter: Arc<ReloadReporter>,
 }
 
 impl PidFile {
     /// Makes a file that is not written yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
+            reporter: Arc::new(ReloadReporter::new(&path)),
             path,
             written: None,
         }
+    }
+
+    /// The reporter of the results of reloads.
+    pub(crate) fn reporter(&self) -> Arc<ReloadReporter> {
+        Arc::clone(&self.reporter)
+    }
+
+    /// Writes the file, unless this process has, and the report of reloads beside it: it is that
+    /// of the user of the process, so root's rights have been dropped by now.
+    ///
+    /// # Errors
+    /// The error of the system, with the path.
+    pub(crate) fn serve(&mut self) -> io::Result<()> {
+        self.write()?;
+        let is_regular = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+        if self.written.as_ref().is_some_and(is_regular) {
+            self.reporter.start();
+        }
+        Ok(())
     }
 
     /// Writes the file, unless this process has. A link in its place is not followed.
@@ -184,6 +208,7 @@ impl PidFile {
     /// Leaves the file to another process, which writes its own id.
     pub(crate) fn leave(mut self) {
         self.written = None;
+        self.reporter.leave();
     }
 }
 
@@ -192,6 +217,7 @@ impl Drop for PidFile {
         let Some(file) = &self.written else {
             return;
         };
+        self.reporter.remove();
         let is_named = |found: fs::Metadata| {
             let own = file.metadata();
             own.is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))

@@ -10,6 +10,7 @@ use super::names::{Addresses, Names};
 use super::outward;
 use super::plans::{is_at_same_addresses, looked_up, memcached_addresses, upstream_plan};
 use super::redis::redis_endpoint;
+use super::reload_report::{ReloadReporter, ReloadResult, error_text};
 use super::store::credentials;
 use super::tls::{self, Certificates};
 use crate::access::Access;
@@ -54,6 +55,8 @@ pub(crate) struct Reloader {
     pub(crate) descriptors: Arc<Descriptors>,
     /// The certificates of the listeners under TLS.
     pub(crate) certificates: Arc<Certificates>,
+    /// Writes the results for `dwell reload`; absent without a pid file.
+    pub(crate) reporter: Option<Arc<ReloadReporter>>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
 }
@@ -84,6 +87,16 @@ impl fmt::Display for ReloadError {
     }
 }
 
+impl ReloadError {
+    fn result(&self) -> ReloadResult {
+        let error = error_text(self);
+        match self {
+            Self::Config(_) => ReloadResult::Invalid { error },
+            Self::Run(_) => ReloadResult::Failed { error },
+        }
+    }
+}
+
 impl Reloader {
     /// Starts a reload in a thread; if one is running, it reads the file again.
     pub(crate) fn ask(self: &Arc<Self>, ended: impl Fn() + Send + 'static) {
@@ -94,7 +107,7 @@ impl Reloader {
         let work = move || {
             loop {
                 let asked = reloader.asked.load(Ordering::Acquire);
-                reloader.reload();
+                reloader.reload_and_report();
                 let answered =
                     reloader
                         .asked
@@ -109,30 +122,60 @@ impl Reloader {
             self.asked.store(0, Ordering::Release);
             self.metrics.reloads().count_refused(&error);
             tracing::error!(%error, "the configuration is not read: no thread is left");
+            let error = format!("no thread is left: {error}");
+            self.report(|reporter| {
+                reporter.begin();
+                reporter.end(ReloadResult::Failed { error });
+            });
         }
     }
 
-    fn reload(&self) {
+    fn reload_and_report(&self) {
+        self.report(ReloadReporter::begin);
+        if let Some(result) = self.reload() {
+            self.report(|reporter| reporter.end(result));
+        }
+    }
+
+    /// Reports to `dwell reload`, unless the report is that of a successor.
+    fn report(&self, report: impl FnOnce(&ReloadReporter)) {
+        if let Some(reporter) = &self.reporter
+            && self.handoff.sender().is_none()
+        {
+            report(reporter);
+        }
+    }
+
+    /// Reloads; `None` if another process serves.
+    fn reload(&self) -> Option<ReloadResult> {
         let Some(source) = &self.source else {
-            return self.look_up_again();
+            return Some(self.look_up_again());
         };
         let file = source.file.display();
         match self.try_reload(source) {
-            Ok(None) => tracing::warn!(%file, "not taken: another process serves"),
+            Ok(None) => {
+                tracing::warn!(%file, "not taken: another process serves");
+                None
+            }
             Ok(Some(generation)) => {
                 self.metrics.reloads().count_taken();
                 tracing::info!(%file, generation, "configuration read");
+                Some(ReloadResult::Applied {
+                    generation,
+                    needs_restart: self.metrics.reloads().state().needs_restart,
+                })
             }
             Err(error) => {
                 self.metrics.reloads().count_refused(&error);
                 tracing::error!("{file} is not taken, the configuration before it stays:\n{error}");
+                Some(error.result())
             }
         }
     }
 
     /// Looks names up again. The configuration stays, and is applied again if one has another
     /// address.
-    fn look_up_again(&self) {
+    fn look_up_again(&self) -> ReloadResult {
         let config = Arc::clone(&self.settings.newest().config);
         let taken = self.look_up(&config).and_then(|(names, redis)| {
             if names.is_as_before() {
@@ -142,8 +185,12 @@ impl Reloader {
             }
             self.apply((*config).clone(), (names, redis)).map(drop)
         });
-        if let Err(error) = taken {
-            tracing::error!("the servers before stay: {error}");
+        match taken {
+            Ok(()) => ReloadResult::NoFile,
+            Err(error) => {
+                tracing::error!("the servers before stay: {error}");
+                ReloadError::Run(error).result()
+            }
         }
     }
 

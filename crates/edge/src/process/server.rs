@@ -151,6 +151,7 @@ impl EdgeServer {
             presence: presence_of(&config),
             waited: waited_of(&config, loops),
             certificates: certificates_of(&config, &mut bound, &metrics),
+            reporter: pid_file.as_ref().map(PidFile::reporter),
             peers,
             config,
             metrics,
@@ -224,7 +225,7 @@ impl EdgeServer {
             .map_err(RunError::Loop)?;
         self.succeed(&mut edge)?;
         // A successor serves already, and goes on if it cannot write the file.
-        if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::write) {
+        if let Some(Err(error)) = self.pid_file.as_mut().map(PidFile::serve) {
             tracing::error!("{error}");
         }
         let pid_file = self.pid_file;
