@@ -114,6 +114,41 @@ mod tests {
         assert_eq!(resident_bytes("Name:\tx\n"), None);
     }
 
+    #[test]
+    fn the_smallest_limit_of_the_groups_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, group) = (folder.path(), folder.path().join("pod/container"));
+        fs::create_dir_all(&group).unwrap();
+        let limit = |groups: &str| memory_limit_in(root, groups);
+        let of_both = "4:cpu:/other\n0::/pod/container\n";
+        assert_eq!(limit(of_both), None, "no group has the file");
+        fs::write(group.join("memory.max"), "max\n").unwrap();
+        assert_eq!(limit(of_both), None);
+        fs::write(root.join("memory.max"), "3000\n").unwrap();
+        assert_eq!(limit(of_both), Some(3000));
+        fs::write(root.join("pod/memory.max"), "2000\n").unwrap();
+        assert_eq!(
+            limit(of_both),
+            Some(2000),
+            "the container has none of its own"
+        );
+        fs::write(group.join("memory.max"), "2500\n").unwrap();
+        assert_eq!(limit(of_both), Some(2000));
+        fs::write(group.join("memory.max"), "1000\n").unwrap();
+        assert_eq!(limit(of_both), Some(1000));
+        assert_eq!(
+            limit("0::/\n"),
+            Some(3000),
+            "a namespace shows its own group as the root"
+        );
+        assert_eq!(
+            limit("4:memory:/pod/container\n"),
+            None,
+            "version 1 is not read"
+        );
+        assert_eq!(limit(""), None);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_has_memory() {

@@ -162,17 +162,20 @@ metrics! {
         accepted them; those of the process before an upgrade are not among them"
         => |of| of.metrics.by_listener(|cells| &cells.open);
     "dwell_listener_connections": By<Listener, Counter> =
-        "Client connections accepted by the address of the listener"
+        "Client connections accepted by the address of the listener; those of the process before \
+        an upgrade are not among them"
         => |of| of.metrics.by_listener(|cells| &cells.connections);
     "dwell_listener_requests": By<Listener, Counter> =
-        "Requests by the address of the listener that has accepted their connection"
+        "Requests by the address of the listener that has accepted their connection; those on \
+        connections of the process before an upgrade are not among them"
         => |of| of.metrics.by_listener(|cells| &cells.requests);
     "dwell_listener_responses": SetBy<Listener, StatusClass> =
         "Responses by the address of the listener and status class, those to rejected requests \
-        among them"
+        among them, those on connections of the process before an upgrade not"
         => |of| of.metrics.by_listener(|cells| &cells.responses);
     "dwell_listener_bad_requests": By<Listener, Counter> =
-        "Requests refused for their syntax, size or a limit, by the address of the listener"
+        "Requests refused for their syntax, size or a limit, by the address of the listener; those \
+        on connections of the process before an upgrade are not among them"
         => |of| of.metrics.by_listener(|cells| &cells.rejected);
     "dwell_output_bytes": Gauge = "Bytes of responses and events that clients have not read yet"
         => |of| figure(of.metrics.process.output.bytes());
