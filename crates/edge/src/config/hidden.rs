@@ -72,9 +72,10 @@ impl HiddenParts {
         }
     }
 
-    /// Hides the passwords of URLs.
+    /// Hides the passwords and queries of URLs.
     pub(super) fn hide_passwords(&mut self, text: &str) {
         self.spans.extend(passwords(text));
+        self.spans.extend(queries(text));
     }
 
     /// The line with the byte at the start of `mark`; `None` if all of the line may be shown.
@@ -99,9 +100,10 @@ impl HiddenParts {
     }
 }
 
-/// The text without the passwords of URLs in it.
+/// The text without the passwords and queries of URLs in it.
 pub(super) fn without_passwords(text: &str) -> String {
-    replaced(text, &joined(passwords(text)))
+    let spans = passwords(text).into_iter().chain(queries(text));
+    replaced(text, &joined(spans.collect()))
 }
 
 /// Returns true if values of an option that may be misspelt may be shown.
@@ -182,6 +184,28 @@ fn passwords(text: &str) -> Vec<Range<usize>> {
         if let Some(colon) = user.find(':').filter(|_| !user.contains("://")) {
             found.push(start + colon + 1..at);
         }
+    }
+    found
+}
+
+/// The places of the queries of URLs and paths, in which people write tokens: what follows `?NAME=`
+/// to the end of the quoted text or of the line.
+fn queries(text: &str) -> Vec<Range<usize>> {
+    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_-.%~[]".contains(letter);
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices('?') {
+        let query = &text[at + 1..];
+        let rest = query.trim_start_matches(is_of_name);
+        if !rest.starts_with('=') || rest.len() == query.len() {
+            continue;
+        }
+        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let opener = text[line..at]
+            .chars()
+            .rev()
+            .find(|letter| "\"'`".contains(*letter));
+        let start = text.len() - rest.len() + 1;
+        found.push(start..start + end_of_quoted(&rest[1..], opener));
     }
     found
 }

@@ -173,6 +173,46 @@ fn no_mistake_shows_the_password_of_a_url() {
 }
 
 #[test]
+fn no_mistake_shows_the_token_in_a_query() {
+    let paths = [
+        ("presence", "webhook_path"),
+        ("upstream", "health_path"),
+        ("route", "prefix"),
+    ];
+    for (section, name) in addresses().into_iter().chain(paths) {
+        for url in [
+            "http://app/hook?token=hunter2",
+            "http://app?a=1&token=hunter2 hunter2",
+            "ftp://app/hook?x-key=hunter'2",
+            "hook?token=hunter2",
+            "/hook?token=hunter2#\u{e9}",
+        ] {
+            for quoted in [format!("\"{url}\""), url.to_owned()] {
+                let header = if section == "route" {
+                    "[[route]]"
+                } else {
+                    &format!("[{section}]")
+                };
+                is_kept(&format!("{header}\n{name} = {quoted}\n"), &[]);
+                is_kept(&format!("{header}\n{name} = [{quoted}, 3]\n"), &[]);
+                is_kept(&format!("{header}\nx = 1\n{name} = {quoted} x\n"), &[]);
+            }
+            for from in ["--set", "--upstream", "DWELL_PRESENCE_WEBHOOK_PATH"] {
+                is_kept("", &[flag(from, &format!("{section}.{name}"), url)]);
+            }
+        }
+    }
+    let text = "[presence]\nwebhook_path = \"/hook?token=hunter2\"  # why?\n";
+    let error = parse("dwell.toml", text, &[])
+        .expect_err("it has a query")
+        .to_string();
+    assert!(
+        error.contains("webhook_path = \"/hook?token=(hidden)\"  # why?"),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_rest_of_the_line_is_shown() {
     let expected = "\
 error: a token has 16 to 256 characters
