@@ -7,6 +7,11 @@ file=/etc/dwell/dwell.toml
 if [ -f "$file" ] && [ ! -L "$file" ] && [ "$(stat -c %U:%G:%a "$file")" = root:root:640 ]; then
     chgrp dwell "$file"
 fi
+# The configuration names a file there, and may be checked before the first start.
+if [ ! -e /run/dwell ] && [ ! -L /run/dwell ]; then
+    mkdir /run/dwell
+    chown dwell:dwell /run/dwell
+fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
