@@ -450,24 +450,33 @@ impl Waits {
                 return shared.waited.happens(key, HoldEvent::Deferred);
             }
             _ => {
-                let is_of_waits = by == Reader::Waits;
-                (shared.waited).happens(key, HoldEvent::Refused { is_of_waits });
-                if let Some(refusals) = shared.waited.put_off(key) {
-                    let delay = REFUSED_KEY_MIN * (1 << (refusals - 1).min(16));
-                    let delay = delay.min(REFUSED_KEY_MAX);
-                    if is_of_waits {
-                        context.arm(key, delay);
-                    } else {
-                        // Requests come as often as they like, and put off no read of the waits.
-                        context.arm_sooner(key, delay);
-                    }
-                }
+                Self::put_off(context, key, by == Reader::Waits, shared);
                 return;
             }
         };
         if let Some(has_changed) = shared.waited.answered(key, digest, outcome) {
             self.pace.told(has_changed, context.now());
             (shared.metrics.unchanged_rereads).add(u64::from(!has_changed));
+        }
+    }
+
+    /// Sets the time at which the waits read a key that was refused.
+    fn put_off(context: &mut Context, key: Token, is_of_waits: bool, shared: &mut Shared) {
+        let before = shared.waited.refusals(key);
+        (shared.waited).happens(key, HoldEvent::Refused { is_of_waits });
+        if shared.waited.tag(key).is_none() {
+            return;
+        }
+        let refusals = shared.waited.refusals(key).clamp(1, 16);
+        let delay = REFUSED_KEY_MAX.min(REFUSED_KEY_MIN * (1 << (refusals - 1)));
+        // Requests come as often as they like, and put off no read of the waits.
+        if is_of_waits {
+            context.arm(key, delay);
+        } else if before == 0 || context.is_armed(key) {
+            context.arm_sooner(key, delay);
+        } else if shared.waited.is_put_off(key) {
+            // The time has passed during the request.
+            shared.waited.happens(key, HoldEvent::Invalidated);
         }
     }
 
@@ -482,7 +491,8 @@ impl Waits {
         }
     }
 
-    /// Arms the end of a value's lifetime.
+    /// Arms the end of a value's lifetime. A read that was refused does not return it, and leaves
+    /// the deadline of the key to the waits.
     fn follow_lifetime(
         &mut self,
         context: &mut Context,
@@ -495,7 +505,12 @@ impl Waits {
             // Nobody waits for it any more, and nothing would end the deadline.
             return;
         }
-        let lifetime = lifetime.filter(|_| matches!(outcome, Outcome::Value(_)));
+        let has_lifetime = match outcome {
+            Outcome::Value(_) | Outcome::Failed(Failure::TooLarge) => true,
+            Outcome::Failed(_) => return,
+            _ => false,
+        };
+        let lifetime = lifetime.filter(|_| has_lifetime);
         // One millisecond later it is over by the server's clock, too.
         let lifetime = lifetime.map(|it| it.min(LIFETIME_MAX) + Duration::from_millis(1));
         let untold = shared.waited.untold_beside(key).map(held_back);

@@ -196,7 +196,7 @@ impl Read {
                 event
             };
             waited.happens(key, event);
-            if waited.put_off(key).is_some() {
+            if waited.is_put_off(key) {
                 context.arm(key, held_back(waited.put_off_beside(key)));
             }
         }

@@ -365,10 +365,15 @@ impl WaitedKeys {
         }
     }
 
-    /// The refusals in a row of a key that is to be read later.
-    pub(crate) fn put_off(&self, token: Token) -> Option<u8> {
-        let key = self.keys.get(token)?;
-        (key.hold == Hold::PutOff && key.tag.is_some()).then_some(key.refusals)
+    /// The refusals in a row of a key.
+    pub(crate) fn refusals(&self, token: Token) -> u8 {
+        self.keys.get(token).map_or(0, |key| key.refusals)
+    }
+
+    /// Returns true of a key that is waited for and is to be read later.
+    pub(crate) fn is_put_off(&self, token: Token) -> bool {
+        let key = self.keys.get(token);
+        key.is_some_and(|key| key.hold == Hold::PutOff && key.tag.is_some())
     }
 
     /// The keys of its server that are to be read later, with it.

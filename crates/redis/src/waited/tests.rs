@@ -219,7 +219,7 @@ impl Model {
     /// The deadline of a key that was refused has passed.
     fn retry(&mut self) {
         if let Some(token) = self.table.find(KEY)
-            && self.table.put_off(token).is_some()
+            && self.table.is_put_off(token)
         {
             self.table.happens(token, HoldEvent::Invalidated);
         }
@@ -356,7 +356,8 @@ fn a_read_that_was_refused_waits_for_its_deadline() {
         }
         assert_eq!(model.reads, refusals);
         let token = model.table.find(KEY).unwrap();
-        assert_eq!(model.table.put_off(token).map(u64::from), Some(refusals));
+        assert!(model.table.is_put_off(token));
+        assert_eq!(u64::from(model.table.refusals(token)), refusals);
         model.retry();
     }
     model.settle();

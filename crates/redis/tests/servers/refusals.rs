@@ -1,10 +1,11 @@
 //! Servers that refuse: a user, a version, a command, a value.
 
 use crate::fakes::{Fake, bulk, greeted};
-use crate::harness::{Harness, Server, options, with_each};
+use crate::harness::{Harness, PATIENCE, Server, options, with_each};
 use dwell_redis::{ClientOptions, Endpoint, Failure, Tracking, UnusableValue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 fn with_user(username: &str, password: &str) -> ClientOptions {
     ClientOptions {
@@ -165,6 +166,26 @@ fn a_value_over_the_limit_fails_alone() {
 }
 
 #[test]
+fn a_value_over_the_limit_is_read_again_when_its_lifetime_is_over() {
+    let is_over = AtomicBool::new(false);
+    let server = Fake::start(move |words, _| match words {
+        "PTTL a" => ":50\r\n".to_owned(),
+        "GET a" if is_over.swap(true, Ordering::SeqCst) => "_\r\n".to_owned(),
+        "GET a" => bulk(&"x".repeat(300_000)),
+        _ => greeted(words, "master").unwrap(),
+    });
+    let options = ClientOptions {
+        value_bytes_max: 1000,
+        ..options()
+    };
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options);
+    harness.wait("a", 7);
+    assert_eq!(harness.app.last(7), Some("Failed(TooLarge)"));
+    // The server announces nothing.
+    harness.turn_until_last(7, "Missing");
+}
+
+#[test]
 fn a_full_server_refuses_writes_in_its_own_words() {
     with_each(|program| {
         let server = Server::start(program, &["--maxmemory", "1"]);
@@ -292,6 +313,24 @@ fn requests_for_a_key_that_is_refused_do_not_put_off_its_waits() {
     }
     may_read.store(true, Ordering::SeqCst);
     harness.turn_until_last(7, "value");
+}
+
+#[test]
+fn waits_read_a_key_that_is_refused_in_their_own_time_while_requests_come() {
+    let server = Fake::start(|words, _| {
+        greeted(words, "master").unwrap_or_else(|| "-NOPERM no\r\n".to_owned())
+    });
+    let mut harness = Harness::of(Endpoint::Tcp(server.address), options());
+    harness.app.client.wait(b"a", 7);
+    harness.turn_until_last(7, "Failed(Denied)");
+    let (before, end) = (harness.metrics.rereads.value(), Instant::now() + PATIENCE);
+    // A request is refused far more often than the waits read.
+    while harness.metrics.rereads.value() < before + 3 {
+        assert!(Instant::now() < end, "requests put the reads off");
+        let ended = harness.end_of(1, |client, context| client.read(context, b"a", 1).unwrap());
+        assert_eq!(ended, "Failed(Denied)");
+        harness.turn();
+    }
 }
 
 #[test]
