@@ -78,7 +78,7 @@ fn unchanged_status(ask: &Ask) -> u16 {
 }
 
 /// A wait that ended: 304 only where the request was conditional in HTTP's own terms.
-fn ended_status(ask: &Ask) -> u16 {
+pub(super) fn ended_status(ask: &Ask) -> u16 {
     match ask.condition {
         Condition::IfNoneMatch(_) | Condition::Any => 304,
         _ => 204,

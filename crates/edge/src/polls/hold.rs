@@ -2,12 +2,12 @@
 
 use super::answers::{self, Found};
 use super::ask::{Arrival, Ask};
-use super::decide::{Decision, Stage, decide};
+use super::decide::{Decision, Stage, decide, ended_status};
 use super::kept_request::KeptRequest;
 use super::lookups::{Lookups, seconds};
 use super::owed::owed_time;
 use super::places::{Event, PollPlace};
-use super::refusals::Refusals;
+use super::refusals::{Refusal, Refusals};
 use super::spread::Spread;
 use super::tables::Poll;
 use super::waiters::{Waiters, Watch};
@@ -15,12 +15,13 @@ use crate::config::{Config, OnDelete, RouteId, Routes};
 use crate::cursor::Condition;
 use crate::held::hold;
 use crate::ids::{KeyId, PollId};
+use crate::metrics::PollOutcome;
 use crate::responder::{Exchange, Responder, ResponseLog, Responses};
 use dwell_engine::{Http, Outcome, Request};
 use dwell_evloop::{Context, Id};
 use dwell_store::Item;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The part of a request that its record keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,8 @@ impl Holding<'_> {
         arrival: Arrival<'_>,
         to: &mut Responder<'_, '_>,
     ) -> Result<Outcome, Option<Item>> {
-        let Some(key) = self.room_to_wait(context, arrival.name, to) else {
+        let left = arrival.ask.rest_of_wait(to.arrived(), context.now());
+        let Some(key) = self.room_to_wait(context, arrival.name, (&arrival.ask, left), to) else {
             return Ok(Outcome::Answered);
         };
         if let Watch::Begun(item) = self.waiters.watch(key, seconds(context)) {
@@ -86,14 +88,17 @@ impl Holding<'_> {
         }
     }
 
-    /// Enters `name`; sends 503 and returns `None` if one more poll may not wait.
-    pub(super) fn room_to_wait(
+    /// Enters `name` for a poll that has this time `left`; [refuses](Self::refuse_wait) it and
+    /// returns `None` if one more poll may not wait.
+    fn room_to_wait(
         &mut self,
         context: &mut Context,
         name: &[u8],
+        (ask, left): (&Ask, Duration),
         to: &mut Responder<'_, '_>,
     ) -> Option<KeyId> {
-        if !self.has_room(context, 1, to) {
+        if let Some(refusal) = self.waiters.no_records(1) {
+            self.refuse_wait(context, (ask, left), refusal, to);
             return None;
         }
         let key = self.waiters.keys.enter(name);
@@ -103,19 +108,20 @@ impl Holding<'_> {
         key
     }
 
-    /// Returns true if `count` more polls may wait; otherwise sends 503.
-    pub(super) fn has_room(
+    /// Sends 503 to a poll that may not wait, or the end of its wait if it has no time `left`.
+    fn refuse_wait(
         &mut self,
         context: &mut Context,
-        count: usize,
+        (ask, left): (&Ask, Duration),
+        refusal: Refusal,
         to: &mut Responder<'_, '_>,
-    ) -> bool {
-        let refusal = self.waiters.no_records(count);
-        let Some(refusal) = refusal else {
-            return true;
-        };
-        self.refusals.refuse(context, to, refusal);
-        false
+    ) {
+        if left.is_zero() {
+            to.ends(PollOutcome::WaitEnded);
+            answers::not_modified(to, context, ask, None, ended_status(ask));
+        } else {
+            self.refusals.refuse(context, to, refusal);
+        }
     }
 
     /// Puts a poll among those that wait for `key`, for the rest of its wait.
@@ -148,7 +154,8 @@ impl Holding<'_> {
         name: &[u8],
     ) {
         let mut to = Responder::held(http, &poll, self.responses);
-        let Some(key) = self.room_to_wait(context, name, &mut to) else {
+        let wait = (&poll.ask, poll.time_left(context.now()));
+        let Some(key) = self.room_to_wait(context, name, wait, &mut to) else {
             return;
         };
         let watch = self.waiters.watch(key, seconds(context));
@@ -189,7 +196,7 @@ impl Holding<'_> {
                 return;
             };
             let mut to = Responder::held(http, &poll, self.responses);
-            self.refusals.refuse(context, &mut to, refusal);
+            self.refuse_wait(context, (&poll.ask, wait), refusal, &mut to);
             return;
         }
         if keep == Keep::Line

@@ -154,6 +154,11 @@ impl MultiPoll {
     pub(super) fn begin_wait(&mut self, now: Instant) -> Duration {
         self.is_held = true;
         self.unasked = None;
+        self.time_left(now)
+    }
+
+    /// The rest of the time that it may be held.
+    pub(super) fn time_left(&self, now: Instant) -> Duration {
         self.ask.rest_of_wait(self.arrived, now)
     }
 

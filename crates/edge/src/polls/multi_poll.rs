@@ -275,6 +275,7 @@ impl MultiPolls<'_> {
         if poll.has_news() {
             return self.make_ready(token);
         }
+        let is_over = poll.waits() && poll.time_left(context.now()).is_zero();
         let refusal = no_waits
             .or_else(|| poll.lacks_room().then_some(Refusal::TooManyWait))
             .filter(|_| poll.waits());
@@ -287,7 +288,9 @@ impl MultiPolls<'_> {
             return;
         };
         let mut to = Responder::held(http, &poll, self.responses);
-        if let Some(refusal) = refusal {
+        if refusal.is_some() && is_over {
+            answer(context, &poll, Moment::Ended, &mut to);
+        } else if let Some(refusal) = refusal {
             self.refusals.refuse(context, &mut to, refusal);
         } else if poll.has_failed && !poll.waits() {
             let reason = if poll.is_fetched {
