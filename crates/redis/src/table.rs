@@ -50,10 +50,10 @@ impl TrackingTable {
     }
 
     /// A server may have other rights for this user. Another one is taken to be as full as the last
-    /// one until it is asked.
+    /// one until it is asked. The other connection may be between the replies to the two questions,
+    /// of which the first one is for the bound.
     pub(crate) fn connected(&mut self, announced: &Announced) {
         self.is_asked = *announced == Announced::Keys;
-        self.keys_max = KEYS_MAX_DEFAULT;
     }
 
     /// Returns true if the server is to be asked now.
@@ -178,7 +178,11 @@ mod tests {
         table.connected(&Announced::Keys);
         assert!(table.nearly_full().is_some(), "it would be said again");
         assert!(!stats(&mut table, 1000));
-        assert!(stats(&mut table, 900_000));
+        let bound = "%1\r\n$23\r\ntracking-table-max-keys\r\n$7\r\n5000000\r\n";
+        reply(&mut table, TableQuestion::Bound, bound);
+        table.connected(&Announced::Keys);
+        assert!(!stats(&mut table, 1_000_000), "it has the bound already");
+        assert!(stats(&mut table, 4_500_000));
         table.connected(&Announced::Keys);
         reply(&mut table, TableQuestion::Use, "-NOPERM no\r\n");
         assert_eq!(table.last(), None, "this one does not say");

@@ -397,7 +397,7 @@ impl Waits {
                     self.leave(flight, Redirect::Owner, shared);
                     return [None; 2];
                 }
-                shared.waited.invalidated(&name);
+                shared.waited.may_have_changed(&name);
                 [Some(tag), None]
             }
             _ => [None; 2],

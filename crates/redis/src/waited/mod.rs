@@ -384,19 +384,23 @@ impl WaitedKeys {
 
     /// The server has announced a change of `name`; true if a client waits for it.
     pub(crate) fn invalidated(&mut self, name: &[u8]) -> bool {
-        let Some(token) = self.find(name) else {
-            return false;
-        };
+        let token = self.may_have_changed(name);
+        let key = token.and_then(|token| self.keys.get_mut(token));
+        key.is_some_and(|key| {
+            key.unread = Unread::Announced;
+            key.tag.is_some()
+        })
+    }
+
+    /// Has a key read again as if a change was announced, though none was.
+    pub(crate) fn may_have_changed(&mut self, name: &[u8]) -> Option<Token> {
+        let token = self.find(name)?;
         let event = match self.announced {
             Announced::Prefixes(_) => HoldEvent::Announced,
             Announced::Keys | Announced::Nothing => HoldEvent::Invalidated,
         };
         self.happens(token, event);
-        let key = self.keys.get_mut(token);
-        key.is_some_and(|key| {
-            key.unread = Unread::Announced;
-            key.tag.is_some()
-        })
+        Some(token)
     }
 
     /// Every key of a server is to be read again.

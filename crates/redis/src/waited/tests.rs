@@ -606,3 +606,19 @@ fn keys_that_no_prefix_covers_are_counted_where_they_are_waited_for() {
     table.unwait(&name(0));
     assert_eq!(table.untold_beside(one), Some(0), "it is read no more");
 }
+
+#[test]
+fn only_what_was_announced_is_counted_as_unchanged() {
+    let mut table = WaitedKeys::new(1, Announced::Keys, 0);
+    table.wait(KEY, 7, 0);
+    let token = table.find(KEY).unwrap();
+    let mut read = |has_changed: &dyn Fn(&mut WaitedKeys)| {
+        has_changed(&mut table);
+        table.happens(token, HoldEvent::Sent);
+        table.answered(token, 1, &Outcome::Value(b"1"))
+    };
+    assert_eq!(read(&|_| ()), None);
+    assert_eq!(read(&|table| _ = table.invalidated(KEY)), Some(false));
+    // A request has read it on a connection that announces nothing.
+    assert_eq!(read(&|table| _ = table.may_have_changed(KEY)), None);
+}
