@@ -286,6 +286,11 @@ impl Connection {
         self.commands.take_reads(reads);
     }
 
+    /// Has the replies to sweeps change nothing; returns the number of them.
+    pub(crate) fn end_sweeps(&mut self) -> usize {
+        self.commands.end_sweeps()
+    }
+
     /// Takes the commands whose time is over while the connection is not greeted, and nothing was
     /// sent. The connection has a deadline of its own.
     pub(crate) fn take_unsent(&mut self, now: Instant) -> Vec<Flight> {

@@ -2,6 +2,7 @@
 
 use crate::connection::{Flight, Operation, Reader};
 use crate::link::Link;
+use crate::server::Server;
 use crate::shared::Shared;
 use crate::waited::HoldEvent;
 use crate::waits::Waits;
@@ -76,4 +77,29 @@ pub(crate) fn send_rereads(
     }
     waits.pace.sent(count, now);
     shared.metrics.rereads.add(count as u64);
+}
+
+impl Server {
+    /// Has the tracking connection, which has come, make the reads that wait for replies on the
+    /// other one: such a reply may come later than a newer value that this one brings.
+    pub(crate) fn read_in_order(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+    ) {
+        for _ in 0..self.plain.end_sweeps() {
+            self.waits.pace.ended();
+        }
+        let mut reads = Vec::new();
+        self.plain.take_reads(&mut reads);
+        for (key, operation) in reads {
+            if self
+                .read(context, options, shared, (&key, operation))
+                .is_err()
+            {
+                self.fail(Some(operation.tag));
+            }
+        }
+    }
 }

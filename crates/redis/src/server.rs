@@ -321,7 +321,7 @@ impl Server {
     }
 
     /// Has an operation fail for which there was no connection.
-    fn fail(&mut self, tag: Option<u64>) {
+    pub(crate) fn fail(&mut self, tag: Option<u64>) {
         self.failed.extend(tag.map(|tag| (tag, None)));
     }
 
@@ -507,6 +507,9 @@ impl Server {
             (self.tracked).end(context, Failure::Closed, options, &mut on);
         }
         waits.follow_refusal(context, &mut self.tracked);
+        if part == Part::Tracked && has_come {
+            self.read_in_order(context, options, shared);
+        }
         if has_gone {
             self.leave_replica(context, options, shared, sink);
         }

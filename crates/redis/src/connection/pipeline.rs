@@ -79,6 +79,14 @@ impl Pipeline {
         }
     }
 
+    /// Has the replies to sweeps change nothing; returns the number of them.
+    pub(super) fn end_sweeps(&mut self) -> usize {
+        let flights = self.in_flight.iter_mut().map(|owed| &mut owed.flight);
+        let sweeps =
+            flights.filter(|flight| matches!(flight, Flight::Sweep { .. }) && flight.is_reread());
+        sweeps.map(|flight| *flight = Flight::Ended).count()
+    }
+
     pub(super) fn push(
         &mut self,
         mut flight: Flight,

@@ -1,7 +1,7 @@
 //! Connections that go on at another place.
 
 use super::Link;
-use crate::connection::Operation;
+use crate::connection::{Connection, Operation};
 use crate::{ClientOptions, Endpoint};
 use dwell_evloop::{Breaker, Context, Token};
 use std::sync::Arc;
@@ -82,6 +82,11 @@ impl Link {
         if let Some(connection) = &mut self.connection {
             connection.take_reads(reads);
         }
+    }
+
+    /// Has the replies to sweeps change nothing; returns the number of them.
+    pub(crate) fn end_sweeps(&mut self) -> usize {
+        self.connection.as_mut().map_or(0, Connection::end_sweeps)
     }
 
     /// Asks other Sentinels from the next connection on.

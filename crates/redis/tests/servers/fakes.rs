@@ -464,3 +464,60 @@ fn reply_early(mut stream: TcpStream) {
         }
     }
 }
+
+#[test]
+fn a_value_from_before_the_announcements_is_not_told_behind_a_newer_one() {
+    for is_read in [false, true] {
+        let (to_track, to_reply, never) = (Gate::default(), Gate::default(), Gate::default());
+        let (may_track, may_reply) = (to_track.clone(), to_reply.clone());
+        let [greetings, reads] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+        let read_by = Arc::clone(&reads);
+        let server = Fake::start(move |words, _| {
+            let count = |of: &AtomicUsize| of.fetch_add(1, Ordering::SeqCst);
+            match words {
+                "CLIENT TRACKING ON" => match count(&greetings) {
+                    0 => return "no protocol".to_owned(),
+                    1 => may_track.wait(),
+                    _ => never.wait(),
+                },
+                "GET a" if count(&reads) == 0 => {
+                    may_reply.wait();
+                    return bulk("old");
+                }
+                "GET x" => return "no protocol".to_owned(),
+                _ => {}
+            }
+            greeted(words, "master").unwrap_or_else(|| bulk("new"))
+        });
+        // Reads go over the other connection behind the first failure.
+        let options = ClientOptions {
+            failures_max: 1,
+            probe: PATIENCE,
+            ..options()
+        };
+        let mut harness = Harness::of(Endpoint::Tcp(server.address), options);
+        assert_eq!(harness.get("c"), "new");
+        harness.app.client.wait(b"a", 7);
+        let metrics = Arc::clone(&harness.metrics);
+        harness.turn_until(|_| metrics.protocol_errors.value() == 1);
+        let Harness {
+            event_loop, app, ..
+        } = &mut harness;
+        if is_read {
+            app.client.read(event_loop.context(), b"a", 1).unwrap();
+        } else {
+            app.client.sweep_untold(event_loop.context());
+        }
+        harness.turn_until(|_| read_by.load(Ordering::SeqCst) > 0);
+        to_track.open();
+        harness.turn_until_last(7, "new");
+        // The connection with the announcements is lost, and nothing is known to have changed.
+        let lost = harness.end_of(2, |client, context| client.read(context, b"x", 2).unwrap());
+        assert_eq!(lost, "Failed(Protocol)");
+        to_reply.open();
+        assert_eq!(harness.get("c"), "new", "behind the other reply");
+        let ended = &harness.app.ended;
+        assert!(!ended.values().flatten().any(|it| it == "old"), "{ended:?}");
+        assert_eq!(harness.app.count(1), 2 + usize::from(is_read));
+    }
+}
