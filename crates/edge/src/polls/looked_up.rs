@@ -99,7 +99,9 @@ impl Polls {
         // It may have been read before those came who wait for reads of their own.
         let joined = self.lookups.pass_by(key);
         let woken = self.settle_but(context, http, key, found, &joined);
-        self.count_sweep_wake(woken, true);
+        // It may have been read in a sweep, or twice for one change. The client itself counts the
+        // changes that were announced of the same value.
+        self.count_sweep_wake(woken, false);
     }
 
     /// Decides what shared a lookup, and what waits for its key, by what memcached has.
