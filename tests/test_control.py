@@ -38,7 +38,7 @@ def edge(start_dwell, tmp_path):
     # It is written after the listeners are open.
     own = f"{edge.pid}\n"
     until(lambda: edge.pid_file.exists() and edge.pid_file.read_text() == own, "it is written")
-    edge.report = tmp_path / "dwell.pid.reload"
+    edge.report = tmp_path / "dwell.pid.results"
     until(edge.report.exists, "the process serves")
     return edge
 
@@ -218,9 +218,16 @@ def test_a_stop_that_waits_has_an_end(edge):
 
 def test_an_upgrade_that_fails_is_told(edge):
     edge.config.write_text("[server]\nlitsen = 1\n")
-    result = run("upgrade", "--pid-file", edge.pid_file, "--timeout", "2")
-    assert (result.returncode, result.stdout) == (1, "")
-    expected = f"process {edge.pid} still serves after 2 s: its log has the reason"
+    for _ in range(2):
+        result = run("upgrade", "--pid-file", edge.pid_file)
+        assert (result.returncode, result.stdout) == (1, "")
+        expected = f"dwell upgrade: process {edge.pid} still serves: the new process has ended"
+        assert result.stderr.startswith(expected)
+    os.kill(edge.pid, signal.SIGSTOP)
+    # What failed before is not the result of this one.
+    result = run("upgrade", "--pid-file", edge.pid_file, "--timeout", "1")
+    os.kill(edge.pid, signal.SIGCONT)
+    expected = f"process {edge.pid} still serves after 1 s: its log has the reason"
     assert result.stderr == f"dwell upgrade: {expected}\n"
     assert edge.pid_file.read_text() == f"{edge.pid}\n"
     edge.await_output("the upgrade is given up")
@@ -248,7 +255,7 @@ def test_an_upgrade_writes_the_file_of_a_process_that_was_root(cleanup, tmp_path
     assert (successor == edge.pid, pid_file.stat().st_uid) == (False, nobody.pw_uid)
     assert edge.wait() == 0
     assert run("reload", "--pid-file", pid_file).returncode == 0
-    assert (folder / "dwell.pid.reload").stat().st_uid == nobody.pw_uid
+    assert (folder / "dwell.pid.results").stat().st_uid == nobody.pw_uid
     assert run("stop", "--pid-file", pid_file).returncode == 0
     assert list(folder.glob("dwell.pid*")) == []
 

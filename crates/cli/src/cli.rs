@@ -530,8 +530,8 @@ Examples:
 
 The signal is sent only to a process that holds the lock on its pid file.
 
-Exit status: 0 when another process serves, 1 when none does in time or no process serves with the
-file, 2 when the flags or the configuration are wrong.";
+Exit status: 0 when another process serves, 1 when the upgrade fails or is not done in time, or no
+process serves with the file, 2 when the flags or the configuration are wrong.";
 
 const MAN_EXAMPLES: &str = "\
 Examples:

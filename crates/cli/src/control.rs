@@ -8,7 +8,7 @@ use crate::environment;
 use crate::output::{STATUS_WRONG_CONFIGURATION, say, wrong};
 use clap::Args;
 use dwell_edge::config::load;
-use dwell_edge::process::{ReloadReport, ReloadResult, pid_file_holder};
+use dwell_edge::process::{ReloadResult, SignalReport, pid_file_holder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -100,19 +100,26 @@ pub(crate) fn stop(arguments: &WaitArguments) -> ExitCode {
 pub(crate) fn upgrade(arguments: &WaitArguments) -> ExitCode {
     let timeout = Duration::from_secs(arguments.timeout);
     act("upgrade", &arguments.process, |process| {
-        process.send(Signal::USR2)?;
         let id = process.id;
         if timeout.is_zero() {
+            process.send(Signal::USR2)?;
             return Ok(format!(
                 "process {id} starts its successor; its log has the result"
             ));
         }
+        let failed = process.report()?.map_or(0, |report| report.upgrades_failed);
+        process.send(Signal::USR2)?;
         let mut until = Instant::now() + timeout;
         let mut has_ended = false;
         loop {
             let holder = pid_file_holder(&process.file).map_err(ControlError::File)?;
             if let Some(successor) = holder.filter(|holder| *holder != id) {
                 return Ok(format!("process {successor} serves in the place of {id}"));
+            }
+            let report = process.report()?;
+            let failure = report.filter(|report| report.upgrades_failed > failed);
+            if let Some(error) = failure.and_then(|report| report.upgrade_error) {
+                return Err(ControlError::NoUpgrade(id, error));
             }
             if Instant::now() >= until {
                 break;
@@ -207,9 +214,9 @@ impl Process {
         }
     }
 
-    /// The report of the reloads of this process, if it has written one.
-    fn report(&self) -> Result<Option<ReloadReport>, ControlError> {
-        let report = ReloadReport::read(&self.file).map_err(ControlError::File)?;
+    /// The report of this process, if it has written one.
+    fn report(&self) -> Result<Option<SignalReport>, ControlError> {
+        let report = SignalReport::read(&self.file).map_err(ControlError::File)?;
         Ok(report.filter(|report| report.process == self.id))
     }
 
@@ -270,6 +277,8 @@ enum ControlError {
     Invalid(u32, String),
     /// The process keeps its configuration, as a resource of that of the file is not available.
     Refused(u32, String),
+    /// The process still serves, as its upgrade has failed.
+    NoUpgrade(u32, String),
     /// The process has not done in time what it was to do.
     Late(String),
 }
@@ -289,6 +298,7 @@ impl fmt::Display for ControlError {
             Self::Invalid(id, error) | Self::Refused(id, error) => {
                 write!(f, "process {id} keeps the configuration before:\n{error}")
             }
+            Self::NoUpgrade(id, error) => write!(f, "process {id} still serves: {error}"),
             Self::Late(text) => f.write_str(text),
         }
     }

@@ -18,9 +18,9 @@ mod preflight;
 mod privileges;
 mod redis;
 mod reload;
-mod reload_report;
 mod run_lines;
 mod server;
+mod signal_report;
 mod store;
 mod supervisor;
 mod tls;
@@ -33,9 +33,9 @@ pub use live::{LiveFinding, Severity, live};
 pub use pid_file::holder as pid_file_holder;
 pub use preflight::{descriptor_warning, preflight, preflight_warnings};
 pub use reload::ConfigSource;
-pub use reload_report::{ReloadReport, ReloadResult};
 #[cfg(test)]
 pub(crate) use server::single_loop;
 #[cfg(feature = "sim")]
 pub use server::{LoopLoad, Refusals, Simulated, UpgradeFrame, UpgradeNews};
 pub use server::{RunOptions, run};
+pub use signal_report::{ReloadResult, SignalReport};

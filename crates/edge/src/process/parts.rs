@@ -7,7 +7,7 @@ use super::outward;
 use super::peers::Peers;
 use super::plans::resolve;
 use super::reload::{ConfigSource, Reloader};
-use super::reload_report::ReloadReporter;
+use super::signal_report::SignalReporter;
 use super::supervisor::{Files, Supervisor};
 use super::tls::Certificates;
 use super::upgrade::Upgrader;
@@ -72,7 +72,7 @@ pub(super) struct LoopParts {
     pub(super) demo: Option<Arc<dyn MakePages>>,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) certificates: Arc<Certificates>,
-    pub(super) reporter: Option<Arc<ReloadReporter>>,
+    pub(super) reporter: Option<Arc<SignalReporter>>,
     pub(super) peers: Peers,
     pub(super) history: HistoryRest,
 }
@@ -295,6 +295,7 @@ impl LoopParts {
             certificates: Arc::clone(&self.certificates),
             metrics: Arc::clone(&self.metrics),
             notifier: notifier.clone(),
+            reporter: self.reporter.clone(),
             is_under_way: AtomicBool::new(false),
         };
         let (fleet, metrics) = (Arc::clone(&self.fleet), Arc::clone(&self.metrics));

@@ -4,7 +4,7 @@
 //! kernel removes the lock with the process. So a file that was left behind names no process, even
 //! if another one has the id by now. A successor can write the file while its predecessor drains.
 
-use super::reload_report::ReloadReporter;
+use super::signal_report::SignalReporter;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
@@ -117,21 +117,21 @@ pub(crate) struct PidFile {
     /// Open once it is written: the lock ends when any descriptor of the file is closed.
     written: Option<File>,
     /// Writes the results of reloads beside the file, while the process serves.
-    reporter: Arc<ReloadReporter>,
+    reporter: Arc<SignalReporter>,
 }
 
 impl PidFile {
     /// Makes a file that is not written yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
-            reporter: Arc::new(ReloadReporter::new(&path)),
+            reporter: Arc::new(SignalReporter::new(&path)),
             path,
             written: None,
         }
     }
 
     /// The reporter of the results of reloads.
-    pub(crate) fn reporter(&self) -> Arc<ReloadReporter> {
+    pub(crate) fn reporter(&self) -> Arc<SignalReporter> {
         Arc::clone(&self.reporter)
     }
 

@@ -10,7 +10,7 @@ use super::names::{Addresses, Names};
 use super::outward;
 use super::plans::{is_at_same_addresses, looked_up, memcached_addresses, upstream_plan};
 use super::redis::redis_endpoint;
-use super::reload_report::{ReloadReporter, ReloadResult, error_text};
+use super::signal_report::{ReloadResult, SignalReporter, error_text};
 use super::store::credentials;
 use super::tls::{self, Certificates};
 use crate::access::Access;
@@ -56,7 +56,7 @@ pub(crate) struct Reloader {
     /// The certificates of the listeners under TLS.
     pub(crate) certificates: Arc<Certificates>,
     /// Writes the results for `dwell reload`; absent without a pid file.
-    pub(crate) reporter: Option<Arc<ReloadReporter>>,
+    pub(crate) reporter: Option<Arc<SignalReporter>>,
     /// Requests that no reload has served yet.
     pub(crate) asked: AtomicU64,
 }
@@ -131,14 +131,14 @@ impl Reloader {
     }
 
     fn reload_and_report(&self) {
-        self.report(ReloadReporter::begin);
+        self.report(SignalReporter::begin);
         if let Some(result) = self.reload() {
             self.report(|reporter| reporter.end(result));
         }
     }
 
     /// Reports to `dwell reload`, unless the report is that of a successor.
-    fn report(&self, report: impl FnOnce(&ReloadReporter)) {
+    fn report(&self, report: impl FnOnce(&SignalReporter)) {
         if let Some(reporter) = &self.reporter
             && self.handoff.sender().is_none()
         {

@@ -38,8 +38,8 @@ options! {
     "server".server.pid_file ["--pid-file"] = OrOff(FilePath);
     "File with the id of the process while it serves. `dwell reload`, `dwell stop` and \
      `dwell upgrade` find the process by it. Dwell locks the file, so that one that was left \
-     behind names no process. The results of reloads are in a second file, whose name is that of \
-     this one with `.reload`."
+     behind names no process. The results of signals are in a second file, whose name is that of \
+     this one with `.results`."
 }
 
 const IO_URING: &[(&str, IoUring)] = &[("auto", IoUring::Auto), ("off", IoUring::Off)];

@@ -28,6 +28,7 @@ pub(super) use successor::take_items;
 use self::talk::{MainProcess, Place, PredecessorSide, PredecessorTalk};
 use super::environment;
 use super::notify::Notifier;
+use super::signal_report::SignalReporter;
 use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
 use crate::handoff::{Channel, Frame, Handoff, InheritedListener, Round, SEND_STALL_TIMEOUT};
@@ -63,6 +64,8 @@ pub(super) struct Upgrader {
     pub(super) certificates: Arc<Certificates>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) notifier: Option<Arc<Notifier>>,
+    /// Writes failures for `dwell upgrade`; absent without a pid file.
+    pub(super) reporter: Option<Arc<SignalReporter>>,
     pub(super) is_under_way: AtomicBool,
 }
 
@@ -153,10 +156,11 @@ impl Upgrader {
     /// Starts an upgrade in a thread; does nothing while one runs.
     pub(super) fn ask(self: &Arc<Self>) {
         if !self.serves() {
-            tracing::warn!("no upgrade: this process is ending");
+            self.refuse("this process is ending");
         } else if self.handoff.queue.is_open() {
-            tracing::warn!("no upgrade: the process before this one has not ended yet");
+            self.refuse("the process before this one has not ended yet");
         } else if self.is_under_way.swap(true, Ordering::AcqRel) {
+            // Its result is that of this one, too.
             tracing::warn!("no upgrade: one is in progress");
         } else {
             let upgrader = Arc::clone(self);
@@ -181,11 +185,21 @@ impl Upgrader {
         }
     }
 
+    fn refuse(&self, reason: &str) {
+        tracing::warn!("no upgrade: {reason}");
+        if let Some(reporter) = &self.reporter {
+            reporter.upgrade_failed(&reason);
+        }
+    }
+
     fn report_failure(&self, error: &UpgradeError) {
         // A reader of the log line may start the next upgrade at once.
         self.is_under_way.store(false, Ordering::Release);
         self.metrics.upgrades_failed().add(1);
         tracing::error!("the upgrade is given up, this process goes on: {error}");
+        if let Some(reporter) = &self.reporter {
+            reporter.upgrade_failed(error);
+        }
     }
 
     /// Returns the channel over which connections are to be sent.

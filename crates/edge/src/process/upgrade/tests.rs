@@ -36,6 +36,7 @@ impl Side {
             certificates: Arc::new(certificates),
             metrics,
             notifier: None,
+            reporter: None,
             is_under_way: AtomicBool::new(false),
         });
         Self { upgrader }

@@ -1,4 +1,4 @@
-//! The file with the results of reloads, beside the pid file.
+//! The file with the results of reloads and failed upgrades, beside the pid file.
 //!
 //! The file has its own name, as scripts take the whole pid file for an id. It is renamed into
 //! place, so that a reader always finds the whole content.
@@ -7,6 +7,7 @@ use super::pid_file::named;
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The reloads of a process since its start.
+/// The reloads and failed upgrades of a process since its start.
 ///
 /// A reload that has the number after `begun` reads its configuration later than the report was
 /// read: its result is that of a signal that is sent in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReloadReport {
+#[serde(default)]
+pub struct SignalReport {
     /// Id of the process that has written the report.
     pub process: u32,
     /// Number of reloads that have begun.
@@ -28,6 +30,10 @@ pub struct ReloadReport {
     pub ended: u64,
     /// Result of the last one that has ended.
     pub result: Option<ReloadResult>,
+    /// Number of upgrades that have failed. The result of one that succeeds is another process.
+    pub upgrades_failed: u64,
+    /// Error of the last one of them.
+    pub upgrade_error: Option<String>,
 }
 
 /// Result of a reload.
@@ -55,7 +61,7 @@ pub enum ReloadResult {
     },
 }
 
-impl ReloadReport {
+impl SignalReport {
     /// Reads the report beside a pid file, if there is one.
     ///
     /// # Errors
@@ -70,7 +76,7 @@ impl ReloadReport {
     }
 }
 
-fn read(path: &Path) -> io::Result<ReloadReport> {
+fn read(path: &Path) -> io::Result<SignalReport> {
     let file = OpenOptions::new()
         .read(true)
         // As the pid file, it may be in a folder of a user who has less rights than the caller.
@@ -84,26 +90,26 @@ fn read(path: &Path) -> io::Result<ReloadReport> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Writes the results of the reloads of this process.
+/// Writes the report of this process.
 #[derive(Debug)]
-pub(crate) struct ReloadReporter {
+pub(crate) struct SignalReporter {
     path: PathBuf,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    report: ReloadReport,
+    report: SignalReport,
     /// The file is that of this process.
     is_own: bool,
 }
 
-impl ReloadReporter {
+impl SignalReporter {
     /// Makes the reporter of a process with a pid file; it writes nothing before it is started.
     pub(crate) fn new(pid_file: &Path) -> Self {
-        let report = ReloadReport {
+        let report = SignalReport {
             process: process::id(),
-            ..ReloadReport::default()
+            ..SignalReport::default()
         };
         let state = State {
             report,
@@ -134,6 +140,14 @@ impl ReloadReporter {
         });
     }
 
+    /// Notes that an upgrade has failed.
+    pub(crate) fn upgrade_failed(&self, error: &impl Display) {
+        self.change(|report| {
+            report.upgrades_failed += 1;
+            report.upgrade_error = Some(error_text(error));
+        });
+    }
+
     /// Removes the file, unless another process has written it since.
     pub(crate) fn remove(&self) {
         let mut state = self.lock();
@@ -149,14 +163,14 @@ impl ReloadReporter {
         self.lock().is_own = false;
     }
 
-    fn change(&self, change: impl FnOnce(&mut ReloadReport)) {
+    fn change(&self, change: impl FnOnce(&mut SignalReport)) {
         let mut state = self.lock();
         change(&mut state.report);
         if state.is_own
             && let Err(error) = write(&self.path, &state.report)
         {
             let error = named("cannot write", &self.path, &error);
-            tracing::warn!("dwell reload gets no result: {error}");
+            tracing::warn!("dwell reload and dwell upgrade get no result: {error}");
         }
     }
 
@@ -166,7 +180,7 @@ impl ReloadReporter {
     }
 }
 
-fn write(path: &Path, report: &ReloadReport) -> io::Result<()> {
+fn write(path: &Path, report: &SignalReport) -> io::Result<()> {
     let text = serde_json::to_vec(report)?;
     let draft = with_ending(path, ".new");
     match fs::remove_file(&draft) {
@@ -185,7 +199,7 @@ fn write(path: &Path, report: &ReloadReport) -> io::Result<()> {
 
 /// The report of the process with this pid file.
 fn path_of(pid_file: &Path) -> PathBuf {
-    with_ending(pid_file, ".reload")
+    with_ending(pid_file, ".results")
 }
 
 fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
@@ -195,7 +209,7 @@ fn with_ending(path: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
 }
 
 /// The text of an error in a report.
-pub(super) fn error_text(error: &impl std::fmt::Display) -> String {
+pub(super) fn error_text(error: &impl Display) -> String {
     let text = error.to_string();
     text.chars().take(ERROR_CHARACTERS_MAX).collect()
 }
@@ -215,11 +229,11 @@ mod tests {
     fn a_report_says_which_reload_has_ended() {
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");
-        assert_eq!(ReloadReport::read(&pid_file).unwrap(), None);
-        let reporter = ReloadReporter::new(&pid_file);
+        assert_eq!(SignalReport::read(&pid_file).unwrap(), None);
+        let reporter = SignalReporter::new(&pid_file);
         reporter.start();
         let numbers = || {
-            let report = ReloadReport::read(&pid_file).unwrap().unwrap();
+            let report = SignalReport::read(&pid_file).unwrap().unwrap();
             assert_eq!(report.process, process::id());
             (report.begun, report.ended, report.result)
         };
@@ -234,12 +248,16 @@ mod tests {
         assert_eq!(numbers(), (2, 1, Some(invalid)), "that of the one before");
         reporter.end(ReloadResult::NoFile);
         assert_eq!(numbers(), (2, 2, Some(ReloadResult::NoFile)));
+        reporter.upgrade_failed(&"no program");
+        let report = SignalReport::read(&pid_file).unwrap().unwrap();
+        let failed = (report.upgrades_failed, report.upgrade_error.as_deref());
+        assert_eq!((failed, report.ended), ((1, Some("no program")), 2));
         let mode = path_of(&pid_file).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         reporter.remove();
-        assert_eq!(ReloadReport::read(&pid_file).unwrap(), None);
+        assert_eq!(SignalReport::read(&pid_file).unwrap(), None);
         reporter.begin();
-        assert_eq!(ReloadReport::read(&pid_file).unwrap(), None, "it has ended");
+        assert_eq!(SignalReport::read(&pid_file).unwrap(), None, "it has ended");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -247,14 +265,14 @@ mod tests {
     fn the_report_of_another_process_stays() {
         let folder = tempfile::tempdir().unwrap();
         let pid_file = folder.path().join("pid");
-        let other = ReloadReport {
+        let other = SignalReport {
             process: process::id() + 1,
-            ..ReloadReport::default()
+            ..SignalReport::default()
         };
         write(&path_of(&pid_file), &other).unwrap();
-        let reporter = ReloadReporter::new(&pid_file);
+        let reporter = SignalReporter::new(&pid_file);
         reporter.begin();
-        let found = || ReloadReport::read(&pid_file).unwrap().unwrap();
+        let found = || SignalReport::read(&pid_file).unwrap().unwrap();
         assert_eq!(found(), other, "it has not started");
         reporter.remove();
         assert_eq!(found(), other);
@@ -275,9 +293,9 @@ mod tests {
         for link in [path.clone(), with_ending(&path, ".new")] {
             symlink(&victim, link).unwrap();
         }
-        assert!(ReloadReport::read(&pid_file).is_err());
-        ReloadReporter::new(&pid_file).start();
-        assert!(ReloadReport::read(&pid_file).unwrap().is_some());
+        assert!(SignalReport::read(&pid_file).is_err());
+        SignalReporter::new(&pid_file).start();
+        assert!(SignalReport::read(&pid_file).unwrap().is_some());
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 }
