@@ -152,7 +152,10 @@ def test_a_process_without_a_file_looks_names_up(tmp_path, cleanup):
     pid = int(pid_file.read_text())
     cleanup.callback(Successor(pid).stop)
     result = run("reload", "--pid-file", pid_file)
-    expected = f"process {pid} serves without a configuration file: it has looked names up again\n"
+    expected = (
+        f"process {pid} serves without a configuration file: it has looked names up again; its log "
+        "has the results of its other files\n"
+    )
     assert (result.returncode, result.stdout) == (0, expected)
 
 

@@ -9,8 +9,8 @@ if [ -f "$file" ] && [ ! -L "$file" ] && [ "$(stat -c %U:%G:%a "$file")" = root:
 fi
 # The configuration names a file there, and may be checked before the first start.
 if [ ! -e /run/dwell ] && [ ! -L /run/dwell ]; then
-    mkdir /run/dwell
-    chown dwell:dwell /run/dwell
+    # A container may have no such folder, or one that cannot be written.
+    install -d -m 755 -o dwell -g dwell /run/dwell || true
 fi
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true

@@ -53,7 +53,7 @@ pub(crate) fn reload(arguments: &WaitArguments) -> ExitCode {
             ));
         }
         // A reload that begins later than this reads what is in the file now.
-        let begun = process.report()?.map_or(0, |report| report.begun);
+        let begun = process.report().map_or(0, |report| report.begun);
         process.send(Signal::HUP)?;
         match process.reload_after(begun, timeout)? {
             ReloadResult::Applied {
@@ -69,7 +69,8 @@ pub(crate) fn reload(arguments: &WaitArguments) -> ExitCode {
                 ))
             }
             ReloadResult::NoFile => Ok(format!(
-                "process {id} serves without a configuration file: it has looked names up again"
+                "process {id} serves without a configuration file: it has looked names up \
+                 again; its log has the results of its other files"
             )),
             ReloadResult::Invalid { error } => Err(ControlError::Invalid(id, error)),
             ReloadResult::Failed { error } => Err(ControlError::Refused(id, error)),
@@ -107,17 +108,15 @@ pub(crate) fn upgrade(arguments: &WaitArguments) -> ExitCode {
                 "process {id} starts its successor; its log has the result"
             ));
         }
-        let failed = process.report()?.map_or(0, |report| report.upgrades_failed);
+        let failed = (process.report()).map_or(0, |report| report.upgrades_failed);
         process.send(Signal::USR2)?;
         let mut until = Instant::now() + timeout;
         let mut has_ended = false;
         loop {
-            let holder = pid_file_holder(&process.file).map_err(ControlError::File)?;
-            if let Some(successor) = holder.filter(|holder| *holder != id) {
+            if let Some(successor) = process.holder()?.filter(|holder| *holder != id) {
                 return Ok(format!("process {successor} serves in the place of {id}"));
             }
-            let report = process.report()?;
-            let failure = report.filter(|report| report.upgrades_failed > failed);
+            let failure = (process.report()).filter(|report| report.upgrades_failed > failed);
             if let Some(error) = failure.and_then(|report| report.upgrade_error) {
                 return Err(ControlError::NoUpgrade(id, error));
             }
@@ -214,10 +213,15 @@ impl Process {
         }
     }
 
-    /// The report of this process, if it has written one.
-    fn report(&self) -> Result<Option<SignalReport>, ControlError> {
-        let report = SignalReport::read(&self.file).map_err(ControlError::File)?;
-        Ok(report.filter(|report| report.process == self.id))
+    /// The report of this process, if it has written one that can be read.
+    fn report(&self) -> Option<SignalReport> {
+        let report = SignalReport::read(&self.file).ok().flatten();
+        report.filter(|report| report.process == self.id)
+    }
+
+    /// The process that holds the lock on the pid file.
+    fn holder(&self) -> Result<Option<u32>, ControlError> {
+        pid_file_holder(&self.file).map_err(ControlError::File)
     }
 
     /// Waits for the end of a reload that is not among the first `begun`; returns its result.
@@ -225,7 +229,7 @@ impl Process {
         let until = Instant::now() + timeout;
         let id = self.id;
         loop {
-            let report = self.report()?;
+            let report = self.report();
             let is_absent = report.is_none();
             let ended = report.filter(|report| report.ended > begun);
             if let Some(result) = ended.and_then(|report| report.result) {
@@ -234,8 +238,8 @@ impl Process {
             let left = until.saturating_duration_since(Instant::now());
             let late = if self.ends_within(left.min(CHECK_INTERVAL))? {
                 format!("process {id} has ended without a result")
-            } else if pid_file_holder(&self.file).map_err(ControlError::File)? != Some(id) {
-                format!("another process serves in the place of {id}")
+            } else if let Some(other) = self.holder()?.filter(|holder| *holder != id) {
+                format!("process {other} serves in the place of {id}")
             } else if !left.is_zero() {
                 continue;
             } else if is_absent {

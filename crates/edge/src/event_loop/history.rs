@@ -82,12 +82,17 @@ impl HistoryClock {
             return;
         }
         let is_changed = admin.keep_reading(context);
-        if is_changed || self.next == Next::AfterRest {
+        if is_changed || self.next == Next::AfterRest || self.begin_rest(context, admin) {
             context.arm(HISTORY, HISTORY_INTERVAL);
             self.next = Next::Armed;
         } else {
             self.next = Next::AfterRest;
-            self.rest.begin();
         }
+    }
+
+    /// Begins the rest; `true` if a loop has counted during the reading before it.
+    fn begin_rest(&self, context: &Context, admin: &mut Admin) -> bool {
+        self.rest.begin();
+        admin.keep_reading(context) && self.end_rest()
     }
 }

@@ -46,10 +46,10 @@ impl EdgeLoop {
         let arrived = self.handoff.queue.take(self.index);
         self.servers.adopt(context, &mut self.front, arrived);
         self.hand_over(context);
-        self.follow_history(context);
         self.end_when_done(context);
         self.metrics.loop_turns.increment();
         self.keep_counts(context.now());
+        self.follow_history(context);
     }
 
     /// Takes part in a round at the barrier; decisions made in a pause are followed next.

@@ -158,6 +158,8 @@ impl PidFile {
             let written = self.try_write();
             self.written =
                 Some(written.map_err(|error| named("cannot write", &self.path, &error))?);
+            // Until this process serves, there is no report: that of a former one may have its id.
+            self.reporter.clear();
         }
         Ok(())
     }

@@ -28,11 +28,13 @@ pub struct SignalReport {
     pub begun: u64,
     /// Number of reloads that have ended. Each begins after the one before it has ended.
     pub ended: u64,
-    /// Result of the last one that has ended.
+    /// Result of the last one that has ended; absent from the beginning of the next one.
     pub result: Option<ReloadResult>,
+    /// Number of upgrades that have begun.
+    pub upgrades_begun: u64,
     /// Number of upgrades that have failed. The result of one that succeeds is another process.
     pub upgrades_failed: u64,
-    /// Error of the last one of them.
+    /// Error of the last one of them; absent from the beginning of the next one.
     pub upgrade_error: Option<String>,
 }
 
@@ -123,13 +125,23 @@ impl SignalReporter {
 
     /// Writes the first report, in place of one that was left behind.
     pub(crate) fn start(&self) {
+        self.clear();
         self.lock().is_own = true;
         self.change(|_| {});
     }
 
+    /// Removes a report that was left behind.
+    pub(crate) fn clear(&self) {
+        // One that stays has the id of another process, or is written over.
+        let _ = fs::remove_file(&self.path);
+    }
+
     /// Notes that a reload begins.
     pub(crate) fn begin(&self) {
-        self.change(|report| report.begun += 1);
+        self.change(|report| {
+            report.begun += 1;
+            report.result = None;
+        });
     }
 
     /// Notes the result of the reload that has begun last.
@@ -140,10 +152,18 @@ impl SignalReporter {
         });
     }
 
-    /// Notes that an upgrade has failed.
+    /// Notes that an upgrade begins.
+    pub(crate) fn begin_upgrade(&self) {
+        self.change(|report| {
+            report.upgrades_begun += 1;
+            report.upgrade_error = None;
+        });
+    }
+
+    /// Notes that the upgrade that has begun last has failed.
     pub(crate) fn upgrade_failed(&self, error: &impl Display) {
         self.change(|report| {
-            report.upgrades_failed += 1;
+            report.upgrades_failed = report.upgrades_begun;
             report.upgrade_error = Some(error_text(error));
         });
     }
@@ -152,10 +172,14 @@ impl SignalReporter {
     pub(crate) fn remove(&self) {
         let mut state = self.lock();
         state.is_own = false;
-        if read(&self.path).is_ok_and(|found| found.process == state.report.process) {
+        if !self.is_of_other(&state.report) {
             // A file that stays behind has the id of a process that has ended.
             let _ = fs::remove_file(&self.path);
         }
+    }
+
+    fn is_of_other(&self, own: &SignalReport) -> bool {
+        read(&self.path).is_ok_and(|found| found.process != own.process)
     }
 
     /// Leaves the file to another process.
@@ -166,6 +190,8 @@ impl SignalReporter {
     fn change(&self, change: impl FnOnce(&mut SignalReport)) {
         let mut state = self.lock();
         change(&mut state.report);
+        // Another process may serve with the same pid file since.
+        state.is_own &= !self.is_of_other(&state.report);
         if state.is_own
             && let Err(error) = write(&self.path, &state.report)
         {
@@ -217,8 +243,8 @@ pub(super) fn error_text(error: &impl Display) -> String {
 /// Characters of an error that are written.
 const ERROR_CHARACTERS_MAX: usize = 8000;
 
-/// Bytes of a report that are read: each character of an error may be escaped in six.
-const REPORT_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a report that are read: each character of its two errors may be escaped in six.
+const REPORT_BYTES_MAX: u64 = 128 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -243,15 +269,25 @@ mod tests {
         let error = error_text(&"\u{1}".repeat(2 * ERROR_CHARACTERS_MAX));
         let invalid = ReloadResult::Invalid { error };
         reporter.end(invalid.clone());
-        assert_eq!(numbers(), (1, 1, Some(invalid.clone())));
+        assert_eq!(numbers(), (1, 1, Some(invalid)));
         reporter.begin();
-        assert_eq!(numbers(), (2, 1, Some(invalid)), "that of the one before");
+        assert_eq!(numbers(), (2, 1, None), "it has none yet");
         reporter.end(ReloadResult::NoFile);
         assert_eq!(numbers(), (2, 2, Some(ReloadResult::NoFile)));
+        let upgrades = || {
+            let report = SignalReport::read(&pid_file).unwrap().unwrap();
+            assert_eq!(report.ended, 2);
+            (
+                report.upgrades_begun,
+                report.upgrades_failed,
+                report.upgrade_error,
+            )
+        };
+        reporter.begin_upgrade();
         reporter.upgrade_failed(&"no program");
-        let report = SignalReport::read(&pid_file).unwrap().unwrap();
-        let failed = (report.upgrades_failed, report.upgrade_error.as_deref());
-        assert_eq!((failed, report.ended), ((1, Some("no program")), 2));
+        assert_eq!(upgrades(), (1, 1, Some("no program".to_owned())));
+        reporter.begin_upgrade();
+        assert_eq!(upgrades(), (2, 1, None));
         let mode = path_of(&pid_file).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         reporter.remove();
@@ -279,7 +315,11 @@ mod tests {
         reporter.start();
         assert_eq!(found().process, process::id());
         write(&path_of(&pid_file), &other).unwrap();
+        reporter.end(ReloadResult::NoFile);
+        assert_eq!(found(), other, "it serves with the same file since");
+        reporter.start();
         reporter.leave();
+        write(&path_of(&pid_file), &other).unwrap();
         reporter.end(ReloadResult::NoFile);
         assert_eq!(found(), other);
     }

@@ -57,8 +57,8 @@ struct Files {
     ocsp: Option<PathBuf>,
 }
 
-/// Device, inode, size and time of modification of a file, of which one changes with its content.
-/// A file that cannot be seen has none.
+/// Device, inode, size and time of the last change of a file, of which one changes with its
+/// content, its owner and its mode. A file that cannot be seen has none.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// Reads the certificates and their keys, or makes them.
@@ -362,7 +362,7 @@ impl Files {
 }
 
 fn stamp(path: &Path) -> Stamp {
-    let stamp = |of: Metadata| (of.dev(), of.ino(), of.size(), of.mtime(), of.mtime_nsec());
+    let stamp = |of: Metadata| (of.dev(), of.ino(), of.size(), of.ctime(), of.ctime_nsec());
     fs::metadata(path).ok().map(stamp)
 }
 

@@ -28,7 +28,7 @@ options! {
      made by `openssl rand -base64 48`: the first one makes tickets, and all of them read tickets."
     "tls".tls.check_interval = TimeSpan(Duration::from_secs(1), DAY);
     "How often the files of certificates and `ticket_keys` are checked. They are read again when \
-     the modification time, size or inode of a file has changed. If they cannot be used, those \
+     the content, owner, mode or inode of a file has changed. If they cannot be used, those \
      before stay and the log has the reason."
     "tls".tls.client_ca = OrOff(FilePath);
     "PEM file with the certificates of authorities. Clients of `tls.listen` show a certificate \

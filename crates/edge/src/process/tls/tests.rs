@@ -1,5 +1,7 @@
 use super::*;
 use crate::config;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 
 fn data(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/data");
@@ -118,6 +120,18 @@ fn a_pair_is_read_again_when_a_file_has_changed_and_stays_when_that_is_broken() 
     fs::remove_file(file("key")).unwrap();
     shown.look();
     assert_eq!(names(), ["*.other.test"]);
+}
+
+#[test]
+fn a_file_is_read_again_when_its_rights_alone_have_changed() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let before = stamp(file.path());
+    // The time of a change is that of a tick of the kernel.
+    let is_seen = dwell_testkit::wait_until(|| {
+        fs::set_permissions(file.path(), Permissions::from_mode(0o640)).unwrap();
+        stamp(file.path()) != before
+    });
+    assert!(is_seen);
 }
 
 #[test]

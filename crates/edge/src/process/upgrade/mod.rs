@@ -152,6 +152,11 @@ impl Drop for Successor {
     }
 }
 
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name("upgrade".to_owned());
+    thread.spawn(work).map(drop)
+}
+
 impl Upgrader {
     /// Starts an upgrade in a thread; does nothing while one runs.
     pub(super) fn ask(self: &Arc<Self>) {
@@ -164,14 +169,14 @@ impl Upgrader {
             tracing::warn!("no upgrade: one is in progress");
         } else {
             let upgrader = Arc::clone(self);
-            let spawned = thread::Builder::new().name("upgrade".to_owned());
-            if let Err(error) = spawned.spawn(move || upgrader.attempt()) {
+            if let Err(error) = spawn(move || upgrader.attempt()) {
                 self.report_failure(&UpgradeError::Start(error));
             }
         }
     }
 
     fn attempt(&self) {
+        self.report(SignalReporter::begin_upgrade);
         match self.upgrade() {
             Ok(channel) => self.send_connections(channel),
             Err(error) => self.report_failure(&error),
@@ -185,21 +190,35 @@ impl Upgrader {
         }
     }
 
-    fn refuse(&self, reason: &str) {
+    fn refuse(self: &Arc<Self>, reason: &'static str) {
         tracing::warn!("no upgrade: {reason}");
-        if let Some(reporter) = &self.reporter {
-            reporter.upgrade_failed(&reason);
+        let upgrader = Arc::clone(self);
+        let report = move || {
+            upgrader.report(|reporter| {
+                reporter.begin_upgrade();
+                reporter.upgrade_failed(&reason);
+            });
+        };
+        // The loop does not wait for a disk. Without a thread, the log alone has the reason.
+        let _ = spawn(report);
+    }
+
+    /// Reports to `dwell upgrade`, unless the report is that of a successor.
+    fn report(&self, report: impl FnOnce(&SignalReporter)) {
+        if let Some(reporter) = &self.reporter
+            && self.handoff.sender().is_none()
+        {
+            report(reporter);
         }
     }
 
     fn report_failure(&self, error: &UpgradeError) {
-        // A reader of the log line may start the next upgrade at once.
+        // The report has this result before the next upgrade can begin, and a reader of the log
+        // line may start that at once.
+        self.report(|reporter| reporter.upgrade_failed(error));
         self.is_under_way.store(false, Ordering::Release);
         self.metrics.upgrades_failed().add(1);
         tracing::error!("the upgrade is given up, this process goes on: {error}");
-        if let Some(reporter) = &self.reporter {
-            reporter.upgrade_failed(error);
-        }
     }
 
     /// Returns the channel over which connections are to be sent.
