@@ -25,6 +25,7 @@ def values(url):
     while True:
         target = f"{parts.path}?wait={WAIT_SECONDS}" + (f"&since={cursor}" if cursor else "")
         pause = random.uniform(0, min(30, 0.5 * 2**failures))
+        began = time.monotonic()
         try:
             connection.request("GET", target)
             answer = connection.getresponse()
@@ -39,6 +40,10 @@ def values(url):
             if answer.status < 500:
                 cursor = news
             if news and answer.status in (200, 204, 304):
+                failures = 0
+                continue
+            # No value yet. The application, which does not wait, may send the same status.
+            if answer.status == 204 and time.monotonic() - began >= 1:
                 failures = 0
                 continue
             failures += 1
