@@ -20,7 +20,7 @@ use std::path::PathBuf;
     version = version::SHORT,
     long_version = version::LONG,
     propagate_version = true,
-    about = "Holds polls, event streams and WebSockets, and forwards all else to your app",
+    about = "Holds polls, event streams and WebSockets, and forwards all else to your application",
     after_help = EXAMPLES
 )]
 pub(crate) struct CommandLine {
@@ -32,10 +32,10 @@ pub(crate) struct CommandLine {
 /// A subcommand.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Serve polls in front of an app, and forward all else to it
+    /// Serve polls in front of an application, and forward all else to it
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
-    /// Show thousands of waiting clients, their cost, and a page that answers them all
+    /// Show thousands of waiting clients, their cost, and a page that responds to all of them
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
     /// Serve the embedded store alone, with memcached's flags
@@ -91,8 +91,8 @@ pub(crate) struct ServeArguments {
 /// Flags of `dwell serve` and `dwell check` that set options.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OptionArguments {
-    /// The app that answers misses and everything that is not a poll; repeat it for several servers
-    /// [default: off]
+    /// The application, which responds to misses and everything that is not a poll; repeat it for
+    /// several servers [default: off]
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Vec<String>,
     /// A memcached server to read values from; repeat it for several [default: the embedded store]
@@ -417,8 +417,8 @@ Examples:
   dwell demo
       Open http://127.0.0.1:8080/: thousands of clients wait there for a key. Set it.
   dwell serve --upstream http://127.0.0.1:3000
-      Your app on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
-      clients poll http://127.0.0.1:8080/poll/alice. Polls without a value go to the app.
+      Your application on port 3000 sets keys such as /poll/alice on 127.0.0.1:11211, and its
+      clients poll http://127.0.0.1:8080/poll/alice. Polls without a value go to the application.
   dwell serve --config dwell.toml
   dwell store -m 256 -p 11211
       The embedded store alone, in the place of a memcached.
@@ -431,7 +431,7 @@ Examples:
   dwell serve
       Polls under http://127.0.0.1:8080/poll/, values by any memcached client on port 11211.
   dwell serve --upstream http://127.0.0.1:3000 --poll-prefix /poll/ --poll-prefix /inbox/
-      Everything else, and polls without a value, go to the app on port 3000.
+      Everything else, and polls without a value, go to the application on port 3000.
   dwell serve --memcached cache-1:11211 --memcached cache-2:11211=2
       Values come from the memcached servers you already run, the second with twice the share.
   dwell serve --redis redis://127.0.0.1:6379
@@ -459,7 +459,7 @@ Examples:
   dwell demo --once --json
       The figures without a page.
 
-Exit status: 0, 1 when something fails or a client is not answered, 2 when the flags are wrong.";
+Exit status: 0, 1 when something fails or a client gets no response, 2 when the flags are wrong.";
 
 const TOP_EXAMPLES: &str = "\
 Examples:
@@ -561,7 +561,7 @@ Examples:
   dwell check --json dwell.toml
       One object: result, mistakes with line and column, errors, warnings.
   dwell check --live dwell.toml
-      The answers of the servers in the file, and the rights that the user of Redis lacks.
+      The responses of the servers in the file, and the rights that the user of Redis lacks.
   dwell check --upstream http://127.0.0.1:8000 --set limits.waiters_max=1000
       The flags of `dwell serve`, with a file or without one.
   dwell check --print dwell.toml
@@ -580,8 +580,8 @@ files that is too low for the connections that the file allows.
 Without a file the command checks the flags and the environment, and its output says so.
 
 Exit status: 0 when the configuration is good, 1 when `dwell serve` would not start with it here, 2
-when it is wrong. With --live it is 1, too, if a server does not answer or lacks something that the
-configuration asks for.";
+when it is wrong. With --live it is 1, too, if a server does not respond or lacks something that the
+configuration requires.";
 
 const CONFIG_STATUS: &str = "\
 Exit status: 0, 1 when the output cannot be written, 2 when the flags or the file are wrong.";

@@ -52,7 +52,7 @@ enum Dialect {
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum McCommand {
     /// Print the value of a key, or of several with their keys before them
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Get {
         /// The keys
         #[arg(required = true)]
@@ -62,7 +62,7 @@ pub(super) enum McCommand {
         raw: bool,
     },
     /// Print the value of a key with its flags and its cas unique
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Gets {
         /// The key
         key: String,
@@ -71,13 +71,13 @@ pub(super) enum McCommand {
     #[command(after_help = STATUS)]
     Set(Stored),
     /// Store a value if the key has no value
-    #[command(after_help = STATUS)]
+    #[command(after_help = STORED_STATUS)]
     Add(Stored),
     /// Store a value if the key has a value
-    #[command(after_help = STATUS)]
+    #[command(after_help = STORED_STATUS)]
     Replace(Stored),
     /// Add data after a value
-    #[command(after_help = STATUS)]
+    #[command(after_help = STORED_STATUS)]
     Append {
         /// The key
         key: String,
@@ -85,7 +85,7 @@ pub(super) enum McCommand {
         value: String,
     },
     /// Add data before a value
-    #[command(after_help = STATUS)]
+    #[command(after_help = STORED_STATUS)]
     Prepend {
         /// The key
         key: String,
@@ -93,7 +93,7 @@ pub(super) enum McCommand {
         value: String,
     },
     /// Store a value if the cas unique of the item has not changed
-    #[command(after_help = STATUS)]
+    #[command(after_help = STORED_STATUS)]
     Cas {
         /// The cas unique, as `gets` prints it
         unique: u64,
@@ -101,13 +101,13 @@ pub(super) enum McCommand {
         stored: Stored,
     },
     /// Delete an item
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Delete {
         /// The key
         key: String,
     },
     /// Count an item up, and print the number
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Incr {
         /// The key
         key: String,
@@ -116,7 +116,7 @@ pub(super) enum McCommand {
         delta: u64,
     },
     /// Count an item down, and print the number
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Decr {
         /// The key
         key: String,
@@ -125,7 +125,7 @@ pub(super) enum McCommand {
         delta: u64,
     },
     /// Set the lifetime of an item; 0s has no end
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Touch {
         /// The key
         key: String,
@@ -134,7 +134,7 @@ pub(super) enum McCommand {
         ttl: Duration,
     },
     /// Print the server's data about an item
-    #[command(after_help = STATUS)]
+    #[command(after_help = HIT_STATUS)]
     Meta {
         /// The key
         key: String,
@@ -248,10 +248,20 @@ const RINGS: &str = "Rule that gives a key its server: ketama_weighted, ketama, 
 
 const DEFAULT_SERVER: &str = "127.0.0.1:11211";
 
-/// The end of the help of each subcommand.
-const STATUS: &str = "\
+/// The end of the help of subcommands that read or change the value of a key.
+const HIT_STATUS: &str = "\
 Exit status: 0 for a hit, 1 for a miss, 2 for wrong flags, 3 when a server cannot be reached or
 refuses; what is wrong is on standard error.";
+
+/// The end of the help of subcommands that store a value under a condition.
+const STORED_STATUS: &str = "\
+Exit status: 0 when the value is stored, 1 when it is not, 2 for wrong flags, 3 when a server cannot
+be reached or refuses; what is wrong is on standard error.";
+
+/// The end of the help of all other subcommands.
+const STATUS: &str = "\
+Exit status: 0, 2 for wrong flags, 3 when a server cannot be reached or refuses; what is wrong is on
+standard error.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -262,5 +272,5 @@ Examples:
   dwell mc --server /run/memcached.sock stats items
   dwell mc bench
 
-Exit status: 0 for a hit, 1 for a miss, 2 for wrong flags, 3 when a server cannot be reached or
-refuses; what is wrong is on standard error.";
+Exit status: 0, 1 when a key has no value or a value is not stored, 2 for wrong flags, 3 when a
+server cannot be reached or refuses; what is wrong is on standard error.";

@@ -183,7 +183,8 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         name: "publish",
         about: "Values stored and removed over HTTP: under `/-/keys/` on the admin listener, and \
-                on routes with `publish = true`. Off until there is a token.",
+                on routes with `publish = true`. Off until there is a token, or a name in \
+                `clients`.",
     },
     Section {
         name: "jwt",

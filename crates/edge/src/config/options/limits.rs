@@ -34,8 +34,8 @@ options! {
     "limits".limits.requests_per_connection_max = Count(1, 1000 * MILLION);
     "Requests on one connection before it is closed."
     "limits".limits.waiters_max = Count(0, 100 * MILLION);
-    "Held polls, and keys of open event streams. Beyond it: 503 with `Retry-After`. Polls that do \
-     not wait are still answered."
+    "Held polls, and keys of open event streams and WebSockets. Beyond it: 503 with `Retry-After`, \
+     or an error frame. Polls that do not wait still get a response."
     "limits".limits.rate_buckets = Count(64, 16 * MILLION);
     "Client addresses and keys whose requests are counted at the same time, eight bytes each. If \
      more are active, Dwell forgets those with the fewest requests."

@@ -12,13 +12,15 @@ options! {
     "redis".redis.url ["--redis"] = OrOff(RedisServer);
     "The server, Redis 6 or later or Valkey. With `rediss://` Dwell connects under TLS."
     "redis".redis.sentinels = OneOrMany(Sentinel, 0);
-    "Sentinels, in place of `url`. Before each connection Dwell asks one of them for the primary."
+    "Sentinels, in place of `url`. Before each connection Dwell requests the address of the \
+     primary from one of them."
     "redis".redis.sentinel_name = OrOff(Name);
     "Name of the primary in the configuration of the Sentinels."
     "redis".redis.cluster = OneOrMany(ClusterServer, 0);
-    "Servers of a cluster, in place of `url`. Dwell asks one of them for the others."
+    "Servers of a cluster, in place of `url`. Dwell requests the list of the others from one of \
+     them."
     "redis".redis.cluster_interval = TimeSpan(TICK, MINUTE);
-    "How often Dwell asks the cluster which server has which keys."
+    "How often Dwell requests from the cluster which server has which keys."
     "redis".redis.tls_ca = OrOff(FilePath);
     "As `upstream.tls_ca`, for the server."
     "redis".redis.tls_server_name = OrOff(Name);

@@ -68,10 +68,10 @@ options! {
     "Each request needs a token (see [jwt](#jwt)). Keys can be made of its claims: `{claim.NAME}`. \
      Without a valid token: 401."
     "route".access.auth = OrOff(Prefix);
-    "Path at which Dwell asks the application whether a request is allowed. The application gets \
-     the method and the target as `X-Original-Method` and `X-Original-URI`, the `Authorization` \
-     and the cookies. 2xx allows the request; 401 and 403 are returned to the client. Keys can be \
-     made of the headers of the response: `{auth.NAME}`."
+    "Path that Dwell requests from the application to decide whether a client's request is \
+     allowed. The application gets the method and the target as `X-Original-Method` and \
+     `X-Original-URI`, the `Authorization` and the cookies. 2xx allows the request; 401 and 403 \
+     are returned to the client. Keys can be made of the headers of the response: `{auth.NAME}`."
     "route".access.auth_time = TimeSpan(Duration::ZERO, HOUR);
     "How long Dwell reuses the application's decision for requests with the same credentials and \
      the same target."
@@ -80,15 +80,16 @@ options! {
      `max-age`, which is how long they stay. It replaces no value. The upstream then gets \
      `upstream.default_host` as `Host`."
     "route".stale_if_error = TimeSpan(Duration::ZERO, DAY);
-    "How long Dwell serves the last known value when neither the cache nor the upstream responds. \
-     A `stale-if-error` of the response wins. `\"0s\"` never serves it."
+    "How long Dwell serves the last known value when a key has no value and the application fails. \
+     Without an application: when the store does not respond. A `stale-if-error` of the response \
+     wins. `\"0s\"` never serves it."
     "route".stale_while_revalidate = TimeSpan(Duration::ZERO, DAY);
-    "With `fill`: how long Dwell serves an expired value while it asks the upstream for a newer \
-     one. A `stale-while-revalidate` of the response wins."
+    "With `fill`: how long Dwell serves an expired value while it requests a newer one from the \
+     upstream. A `stale-while-revalidate` of the response wins."
     "route".negative = TimeSpan(Duration::ZERO, HOUR);
-    "How long Dwell does not ask the upstream again for a key after a 5xx or no response."
+    "How long Dwell sends no further request for a key to the upstream after a 5xx or no response."
     "route".negative_not_found = TimeSpan(Duration::ZERO, HOUR);
-    "How long Dwell does not ask the upstream again for a key after a 404 or 410."
+    "How long Dwell sends no further request for a key to the upstream after a 404 or 410."
 }
 
 const EMPTY: &[(&str, EmptyAnswer)] = &[("200", EmptyAnswer::Ok), ("204", EmptyAnswer::NoContent)];
