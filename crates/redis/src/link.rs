@@ -190,6 +190,25 @@ impl Link {
         Ok((stream, first))
     }
 
+    /// Returns true if a command can be added, false if there is no connection.
+    ///
+    /// # Errors
+    /// When too much waits already.
+    pub(crate) fn has_room(&self, options: &ClientOptions) -> Result<bool, Error> {
+        let Some(connection) = &self.connection else {
+            return Ok(false);
+        };
+        if connection.in_flight() >= options.operations_max {
+            let limit = options.operations_max;
+            return Err(Error::TooManyOperations { limit });
+        }
+        let (limit, length) = (options.request_bytes_max, connection.request_bytes());
+        if length >= limit {
+            return Err(Error::TooManyRequestBytes { limit, length });
+        }
+        Ok(true)
+    }
+
     /// Adds a command, which goes out with the next [`flush`](Self::flush).
     ///
     /// # Errors
@@ -201,22 +220,13 @@ impl Link {
         options: &ClientOptions,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<bool, Error> {
-        let Some(connection) = &mut self.connection else {
-            return Ok(false);
-        };
-        if connection.in_flight() >= options.operations_max {
-            let limit = options.operations_max;
-            return Err(Error::TooManyOperations { limit });
-        }
-        let (limit, length) = (options.request_bytes_max, connection.request_bytes());
-        if length >= limit {
-            return Err(Error::TooManyRequestBytes { limit, length });
-        }
-        connection.push(flight, context.now() + options.timeout, encode);
-        Ok(true)
+        let has_room = self.has_room(options)?;
+        self.push_behind(context, flight, options, encode);
+        Ok(has_room)
     }
 
-    /// As [`push`](Self::push), for a command that belongs to the one before.
+    /// As [`push`](Self::push), for a command that was admitted already, alone or with the one
+    /// before.
     pub(crate) fn push_behind(
         &mut self,
         context: &Context,

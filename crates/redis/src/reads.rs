@@ -11,25 +11,20 @@ use dwell_evloop::Context;
 use dwell_proto::resp::command;
 use std::sync::Arc;
 
-/// Adds the two commands that read a key and its lifetime. The lifetime comes first: one that is
-/// too short costs a read, one that is too long a wait.
-pub(crate) fn send_read(
+/// Adds the two commands that read a key and its lifetime, for an operation that was admitted. The
+/// lifetime comes first: one that is too short costs a read, one that is too long a wait.
+fn send_read(
     tracked: &mut Link,
     (waits, shared): (&Waits, &mut Shared),
     context: &mut Context,
     options: &ClientOptions,
-    name: &[u8],
-    operation: Operation,
-) -> Result<(), Error> {
+    (name, operation): (&[u8], Operation),
+) {
     let Some(key) = shared.waited.enter(name, waits.server) else {
-        return Ok(());
+        return;
     };
     let lifetime = |wire: &mut Vec<u8>| command(wire, &[b"PTTL", name]);
-    if let Err(error) = tracked.push(context, Flight::Lifetime, options, lifetime) {
-        // It is read later, or dropped again where nobody waits for it.
-        shared.waited.put_back(name);
-        return Err(error);
-    }
+    tracked.push_behind(context, Flight::Lifetime, options, lifetime);
     let read = |wire: &mut Vec<u8>| command(wire, &[b"GET", name]);
     let flight = Flight::Read {
         key,
@@ -38,7 +33,6 @@ pub(crate) fn send_read(
     };
     tracked.push_behind(context, flight, options, read);
     shared.waited.happens(key, HoldEvent::Sent);
-    Ok(())
 }
 
 /// Adds the reads of keys that are to be read again, as many as may be in progress. They have room
@@ -80,8 +74,28 @@ pub(crate) fn send_rereads(
 }
 
 impl Server {
-    /// Has the tracking connection, which has come, make the reads that wait for replies on the
-    /// other one: such a reply may come later than a newer value that this one brings.
+    /// Asks for a value on the tracking connection, or on the other one where it is not tracked.
+    pub(crate) fn read(
+        &mut self,
+        context: &mut Context,
+        options: &ClientOptions,
+        shared: &mut Shared,
+        read: (&[u8], Operation),
+    ) -> Result<(), Error> {
+        self.tracked.follow(self.plain.primary_if_up());
+        if self.waits.is_refused(context) || !self.tracked.ensure(context, options) {
+            return self.read_untracked(context, options, read);
+        }
+        self.tracked.has_room(options)?;
+        let waits = (&self.waits, shared);
+        send_read(&mut self.tracked, waits, context, options, read);
+        Ok(())
+    }
+
+    /// Has the tracking connection, which is up, make the reads that wait for replies on the other
+    /// one: such a reply may come later than a newer value that this one brings.
+    ///
+    /// Shape: they were admitted on the other connection, so they are bounded, and none is refused.
     pub(crate) fn read_in_order(
         &mut self,
         context: &mut Context,
@@ -94,12 +108,8 @@ impl Server {
         let mut reads = Vec::new();
         self.plain.take_reads(&mut reads);
         for (key, operation) in reads {
-            if self
-                .read(context, options, shared, (&key, operation))
-                .is_err()
-            {
-                self.fail(Some(operation.tag));
-            }
+            let (waits, read) = ((&self.waits, &mut *shared), (&*key, operation));
+            send_read(&mut self.tracked, waits, context, options, read);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::left::Left;
 use crate::link::{Link, LinkEvent};
 use crate::names::Tried;
 use crate::part::Part;
-use crate::reads::{send_read, send_rereads};
+use crate::reads::send_rereads;
 use crate::shared::Shared;
 use crate::waited::HoldEvent;
 use crate::waits::Waits;
@@ -217,25 +217,9 @@ impl Server {
         }
     }
 
-    /// Asks for a value on the tracking connection, or on the other one where it is not tracked.
-    pub(crate) fn read(
-        &mut self,
-        context: &mut Context,
-        options: &ClientOptions,
-        shared: &mut Shared,
-        (key, operation): (&[u8], Operation),
-    ) -> Result<(), Error> {
-        self.tracked.follow(self.plain.primary_if_up());
-        if !self.waits.is_refused(context) && self.tracked.ensure(context, options) {
-            let waits = (&self.waits, shared);
-            return send_read(&mut self.tracked, waits, context, options, key, operation);
-        }
-        self.read_untracked(context, options, (key, operation))
-    }
-
     /// Asks for a value over the plain connection; waits for its key are compared with a value that
     /// is read after this one.
-    fn read_untracked(
+    pub(crate) fn read_untracked(
         &mut self,
         context: &mut Context,
         options: &ClientOptions,
@@ -507,7 +491,7 @@ impl Server {
             (self.tracked).end(context, Failure::Closed, options, &mut on);
         }
         waits.follow_refusal(context, &mut self.tracked);
-        if part == Part::Tracked && has_come {
+        if part == Part::Tracked && has_come && self.tracked.is_up() {
             self.read_in_order(context, options, shared);
         }
         if has_gone {

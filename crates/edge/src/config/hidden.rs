@@ -74,23 +74,26 @@ impl HiddenParts {
 
     /// Hides the passwords and queries of URLs.
     pub(super) fn hide_passwords(&mut self, text: &str) {
-        self.spans.extend(passwords(text));
-        self.spans.extend(queries(text));
+        self.spans.extend(passwords(text, end_of_quoted));
+        self.spans.extend(queries(text, end_of_quoted));
     }
 
-    /// The line with the byte at the start of `mark`; `None` if all of the line may be shown.
+    /// The line with the byte at the start of `mark`; `None` if all lines of it may be shown.
     pub(super) fn line(&self, text: &str, mark: &Range<usize>) -> Option<ShownLine> {
         let before = text.get(..mark.start)?;
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let end = start + text[start..].find('\n').unwrap_or(text.len() - start);
         let line = text[start..end].trim_end_matches('\r');
         let inside = |at: usize| at.clamp(start, start + line.len()) - start;
+        let rest = text.get(mark.end..).unwrap_or_default();
+        let last = text.len() - rest.find('\n').map_or(0, |at| rest.len() - at);
+        let is_of_mark = |span: &Range<usize>| span.start < last && start < span.end;
+        if !self.spans.iter().any(is_of_mark) {
+            return None;
+        }
         let spans = self.spans.iter();
         let spans = spans.map(|span| inside(span.start)..inside(span.end));
         let spans = joined(spans.filter(|span| !span.is_empty()).collect());
-        if spans.is_empty() {
-            return None;
-        }
         let mark = inside(mark.start)..inside(mark.end);
         Some(ShownLine {
             number: before.matches('\n').count() + 1,
@@ -100,10 +103,19 @@ impl HiddenParts {
     }
 }
 
-/// The text without the passwords and queries of URLs in it.
-pub(super) fn without_passwords(text: &str) -> String {
-    let spans = passwords(text).into_iter().chain(queries(text));
-    replaced(text, &joined(spans.collect()))
+/// The message without the passwords and queries of URLs in it.
+pub(super) fn without_passwords(message: &str) -> String {
+    let mut spans = passwords(message, end_of_raw);
+    spans.extend(queries(message, end_of_raw));
+    replaced(message, &joined(spans))
+}
+
+/// As [`without_passwords`], for the value of a flag, which has no quotes around it.
+pub(super) fn value_without_passwords(value: &str) -> String {
+    let to_the_end = |rest: &str, _| rest.len();
+    let mut spans = passwords(value, to_the_end);
+    spans.extend(queries(value, to_the_end));
+    replaced(value, &joined(spans))
 }
 
 /// Returns true if values of an option that may be misspelt may be shown.
@@ -160,8 +172,8 @@ fn shown_of_broken(line: &str) -> usize {
     line.len()
 }
 
-/// The places of user names and passwords of URLs.
-fn passwords(text: &str) -> Vec<Range<usize>> {
+/// The places of user names and passwords of URLs, which end before what `end_of` says.
+fn passwords(text: &str, end_of: impl Fn(&str, Option<char>) -> usize) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("://") {
         let is_of_scheme = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
@@ -171,7 +183,7 @@ fn passwords(text: &str) -> Vec<Range<usize>> {
             .next_back();
         let start = at + 3;
         let rest = &text[start..];
-        let end = end_of_quoted(rest, opener);
+        let end = end_of(rest, opener);
         if let Some(last) = rest[..end].rfind('@') {
             found.push(start..start + last);
         }
@@ -188,26 +200,53 @@ fn passwords(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The places of the queries of URLs and paths, in which people write tokens: what follows `?NAME=`
-/// to the end of the quoted text or of the line.
-fn queries(text: &str) -> Vec<Range<usize>> {
-    let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_-.%~[]".contains(letter);
+/// The places of the queries of URLs and paths, in which people write tokens: all that follows `?`
+/// up to what `end_of` says. Outside of quotes a space or quote behind `?` is prose.
+fn queries(text: &str, end_of: impl Fn(&str, Option<char>) -> usize) -> Vec<Range<usize>> {
     let mut found = Vec::new();
-    for (at, _) in text.match_indices('?') {
-        let query = &text[at + 1..];
-        let rest = query.trim_start_matches(is_of_name);
-        if !rest.starts_with('=') || rest.len() == query.len() {
+    let (mut opener, mut before, mut is_escaped, mut end) = (None, '\n', false, 0);
+    // Behind the start of a string of several lines, a quote may be a part of it.
+    let long = LONG_QUOTES.iter().filter_map(|quotes| text.find(quotes));
+    let long = long.min().unwrap_or(text.len());
+    for (at, letter) in text.char_indices() {
+        if at < end {
             continue;
         }
-        let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
-        let opener = text[line..at]
-            .chars()
-            .rev()
-            .find(|letter| "\"'`".contains(*letter));
-        let start = text.len() - rest.len() + 1;
-        found.push(start..start + end_of_quoted(&rest[1..], opener));
+        if let Some(start) = behind_question_mark(text, at) {
+            let rest = &text[start..];
+            let is_prose = opener.is_none() && rest.starts_with(QUOTES_AND_SPACE);
+            let length = end_of(rest, opener);
+            if length > 0 && !is_prose {
+                end = start + length;
+                found.push(start..end);
+            }
+        } else if letter == '\n' || opener == Some(letter) && !is_escaped {
+            opener = None;
+        } else if opener.is_none() && at < long && "\"'`".contains(letter) {
+            // One within a word is an apostrophe.
+            opener = Some(letter).filter(|_| !before.is_alphanumeric());
+        }
+        is_escaped = letter == '\\' && opener == Some('"') && !is_escaped;
+        before = letter;
     }
     found
+}
+
+/// The place behind the question mark at `at`, as it is or escaped, if there is one.
+fn behind_question_mark(text: &str, at: usize) -> Option<usize> {
+    let mut ends = QUESTION_MARKS.iter().map(|mark| (mark, at + mark.len()));
+    let is_it = |mark: &str, end| {
+        let part = text.get(at..end);
+        part.is_some_and(|part| part.eq_ignore_ascii_case(mark))
+    };
+    ends.find_map(|(mark, end)| is_it(mark, end).then_some(end))
+}
+
+/// The end of a value that is shown as it is behind the quote: quotes in it are not escaped.
+fn end_of_raw(text: &str, opener: Option<char>) -> usize {
+    let opener = opener.filter(|letter| "\"'`".contains(*letter));
+    let closer = opener.and_then(|opener| text.rfind(opener));
+    closer.unwrap_or(text.len())
 }
 
 /// The end of a text whose quote was opened before it.
@@ -265,6 +304,8 @@ fn moved(at: usize, spans: &[Range<usize>], is_end: bool) -> usize {
 
 const SECRET_WORDS: [&str; 7] = ["pass", "pwd", "secret", "token", "cred", "auth", "apikey"];
 const QUOTES_AND_SPACE: [char; 6] = ['"', '\'', '`', ' ', '\t', '\n'];
+const LONG_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
+const QUESTION_MARKS: [&str; 4] = ["?", "\\u003f", "\\U0000003f", "\\x3f"];
 
 #[cfg(test)]
 mod tests;

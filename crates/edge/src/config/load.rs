@@ -2,7 +2,7 @@
 
 use super::check;
 use super::codec::{Fault, Shape, Value};
-use super::hidden::{HIDDEN, HiddenParts, is_public, without_passwords};
+use super::hidden::{HIDDEN, HiddenParts, is_public, value_without_passwords};
 use super::nearest::{names, nearest, nearest_option};
 use super::options::{OptionSpec, ROUTE_OPTIONS, SECTIONS, single_options};
 use super::report::{ConfigError, Problem, SourceFile, ValuePlace};
@@ -34,7 +34,7 @@ impl FlagValue {
             let values: Vec<_> = self
                 .values
                 .iter()
-                .map(|one| without_passwords(one))
+                .map(|one| value_without_passwords(one))
                 .collect();
             values.join(" ")
         } else {

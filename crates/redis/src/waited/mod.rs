@@ -479,11 +479,6 @@ impl WaitedKeys {
         }
     }
 
-    /// Queues a key again whose read could not be sent.
-    pub(crate) fn put_back(&mut self, name: &[u8]) {
-        self.touched.extend(self.find(name));
-    }
-
     /// Begins sweeps, each of which reads every key of a server that is waited for. A server whose
     /// last sweep has keys left to read is passed over. Returns the number of sweeps.
     pub(crate) fn sweep(

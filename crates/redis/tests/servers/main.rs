@@ -10,6 +10,7 @@ mod commands;
 mod fakes;
 mod faults;
 mod harness;
+mod in_order;
 mod moves;
 mod prefixes;
 mod refusals;

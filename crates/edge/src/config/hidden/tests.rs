@@ -17,9 +17,16 @@ fn shown(text: &str, flags: &[FlagValue]) -> String {
     )
 }
 
+/// Checks that there is a mistake, and that its report has no secret.
 fn is_kept(text: &str, flags: &[FlagValue]) {
+    let shown = is_kept_if_wrong(text, flags);
+    assert!(!shown.is_empty(), "{text}\n{flags:?}");
+}
+
+fn is_kept_if_wrong(text: &str, flags: &[FlagValue]) -> String {
     let shown = shown(text, flags);
     assert!(!shown.contains(PIECE), "{text}\n{flags:?}\n{shown}");
+    shown
 }
 
 /// The section and name of every secret option.
@@ -114,10 +121,10 @@ fn no_broken_file_shows_a_secret() {
              \"hunter-hunter-one\",\n  \"hunter-hunter-two=\" ]\n[limits]\nwaiters_max = 3\n"
         );
         for at in 0..text.len() {
-            is_kept(&text[..at], &[]);
-            is_kept(&format!("{}{}", &text[..at], &text[at + 1..]), &[]);
+            is_kept_if_wrong(&text[..at], &[]);
+            is_kept_if_wrong(&format!("{}{}", &text[..at], &text[at + 1..]), &[]);
             for added in ["\"", "\n"] {
-                is_kept(&format!("{}{added}{}", &text[..at], &text[at..]), &[]);
+                is_kept_if_wrong(&format!("{}{added}{}", &text[..at], &text[at..]), &[]);
             }
         }
     }
@@ -134,8 +141,9 @@ fn no_mistake_shows_a_secret_of_a_flag_or_variable() {
                 is_kept("", &flags);
             }
         }
-        // A mistake of two options together.
-        is_kept("", &[flag("--set", &option, "0123456789-hunter2")]);
+        // It is right, and another option wrong.
+        let (secret, wrong) = ("0123456789-hunter2", flag("--set", "server.listen", "x"));
+        is_kept("", &[flag("--set", &option, secret), wrong]);
     }
 }
 
@@ -155,6 +163,7 @@ fn no_mistake_shows_the_password_of_a_url() {
             "user:hunter2@cache",
             ":hunter2@cache:11211",
             "http://hunter2@app",
+            "redis://user:ab`hunter2@cache",
         ] {
             for quoted in [format!("\"{url}\""), format!("'{url}'"), url.to_owned()] {
                 let one = format!("[{section}]\n{name} = {quoted}\n");
@@ -186,8 +195,29 @@ fn no_mistake_shows_the_token_in_a_query() {
             "ftp://app/hook?x-key=hunter'2",
             "hook?token=hunter2",
             "/hook?token=hunter2#\u{e9}",
+            "/hook?v2&token=hunter2",
+            "/hook?hunter2",
+            "/hook?\u{e9}hunter2",
+            "/hook?a+b=hunter2",
+            "/hook?a:b=hunter2",
+            "/hook?? token=hunter2",
+            "/hook?\\u0074oken=hunter2",
+            "/hook\\u003Ftoken=hunter2",
+            "/hook?a\\nhunter2",
+            "/hook?\\\"hunter2",
+            "/it's?token=ab'hunter2",
+            "/it's'?token=ab'hunter2",
+            "/i`t?token=ab`hunter2",
+            "/it\"s?token=ab\"hunter2",
+            "'/it's?token=ab'hunter2",
         ] {
-            for quoted in [format!("\"{url}\""), url.to_owned()] {
+            for quoted in [
+                format!("\"{url}\""),
+                format!("'{url}'"),
+                format!("\"\"\"{url}\"\"\""),
+                format!("\"\"\"\n{url}\"\"\""),
+                url.to_owned(),
+            ] {
                 let header = if section == "route" {
                     "[[route]]"
                 } else {
@@ -195,6 +225,7 @@ fn no_mistake_shows_the_token_in_a_query() {
                 };
                 is_kept(&format!("{header}\n{name} = {quoted}\n"), &[]);
                 is_kept(&format!("{header}\n{name} = [{quoted}, 3]\n"), &[]);
+                is_kept(&format!("{header}\n{name} = [\n{quoted},\n[]]\n"), &[]);
                 is_kept(&format!("{header}\nx = 1\n{name} = {quoted} x\n"), &[]);
             }
             for from in ["--set", "--upstream", "DWELL_PRESENCE_WEBHOOK_PATH"] {
@@ -202,14 +233,37 @@ fn no_mistake_shows_the_token_in_a_query() {
             }
         }
     }
-    let text = "[presence]\nwebhook_path = \"/hook?token=hunter2\"  # why?\n";
-    let error = parse("dwell.toml", text, &[])
-        .expect_err("it has a query")
-        .to_string();
-    assert!(
-        error.contains("webhook_path = \"/hook?token=(hidden)\"  # why?"),
-        "{error}"
-    );
+}
+
+#[test]
+fn what_is_beside_a_query_is_shown() {
+    for (line, shown) in [
+        (
+            "\"/hook?token=hunter2\"  # why?",
+            "\"/hook?(hidden)\"  # why?",
+        ),
+        (
+            "\"/it's?a=b'c\"  # why? because",
+            "\"/it's?(hidden)\"  # why? because",
+        ),
+        (
+            "\"/a?b\\\"c\"  # it's why? ok",
+            "\"/a?(hidden)\"  # it's why? ok",
+        ),
+        (
+            "'/a\"?b\"c'  # \"why\"? ok",
+            "'/a\"?(hidden)'  # \"why\"? ok",
+        ),
+    ] {
+        let text = format!("[presence]\nwebhook_path = {line}\n");
+        let error = parse("dwell.toml", &text, &[]).expect_err("it has a query");
+        let (error, shown) = (error.to_string(), format!("webhook_path = {shown}\n"));
+        assert!(error.contains(&shown), "{error}");
+    }
+    let text = "[[route]]\nprefix = \"/a?hunter2\"\n";
+    let error = parse("dwell.toml", text, &[]).expect_err("it has a query");
+    let expected = "no request path starts with `/a?(hidden)`\n";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]
