@@ -3,7 +3,7 @@
 usage: poll.py URL [COUNT]
 
 Prints the value of a key and every newer one, each on a line of its own; COUNT of them, if given.
-The loop is the one of docs/polls.md.
+The loop is the one of docs/clients.md.
 """
 
 import http.client
