@@ -30,7 +30,11 @@ def programs(page: str) -> list[str]:
 
 
 HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-MEMCACHED = [*programs("memcached-client-python.md"), *programs("memcached-django.md")]
+MEMCACHED = [
+    *programs("memcached-client-python.md"),
+    *programs("memcached-client-asyncio.md"),
+    *programs("memcached-django.md"),
+]
 SECURE = programs("python-tls.md")
 SERVERS = [*programs("python.md"), *programs("python-asyncio.md")]
 
