@@ -242,10 +242,14 @@ mod pages {
     mod readme {}
     #[doc = include_str!("../../../docs/manager.md")]
     mod manager {}
+    #[doc = include_str!("../../../docs/manager-threads.md")]
+    mod manager_threads {}
     #[doc = include_str!("../../../docs/manager-tls.md")]
     mod manager_tls {}
     #[doc = include_str!("../../../docs/server.md")]
     mod server {}
+    #[doc = include_str!("../../../docs/server-streams.md")]
+    mod server_streams {}
     #[doc = include_str!("../../../docs/server-tls.md")]
     mod server_tls {}
     #[doc = include_str!("../../../docs/axum.md")]

@@ -2,8 +2,9 @@
 //!
 //! One value holds listeners, connections and timers, and does nothing but in
 //! [`poll`](Manager::poll): the caller decides when, for how long, and on which thread. A handler
-//! is told what happens, as `handler(conn, event)`. `docs/manager.md` has the table of events and
-//! the rule of threads, and `docs/poll-timeout.md` how to choose the timeout.
+//! is told what happens, as `handler(conn, event)`. `docs/manager.md` has the table of events,
+//! `docs/manager-threads.md` the rule of threads, and `docs/poll-timeout.md` how to choose the
+//! timeout.
 //!
 //! ```
 //! use dwell_engine::manager::{Event, Manager};

@@ -20,8 +20,10 @@ const SOURCES: &[&str] = &[
 /// Pages whose examples are compiled with the crate.
 const PAGES: &[&str] = &[
     "../docs/manager.md",
+    "../docs/manager-threads.md",
     "../docs/manager-tls.md",
     "../docs/server.md",
+    "../docs/server-streams.md",
     "../docs/server-tls.md",
 ];
 /// What bindings are made of, and nobody else is to use.
