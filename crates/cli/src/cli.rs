@@ -35,7 +35,7 @@ pub(crate) enum Command {
     /// Serve polls in front of an application, and forward all else to it
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArguments),
-    /// Show thousands of waiting clients, their cost, and a page that responds to all of them
+    /// Show thousands of waiting clients, their cost, and a page that wakes them all
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArguments),
     /// Serve the embedded store alone, with memcached's flags
