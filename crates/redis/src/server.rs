@@ -305,7 +305,7 @@ impl Server {
     }
 
     /// Has an operation fail for which there was no connection.
-    pub(crate) fn fail(&mut self, tag: Option<u64>) {
+    fn fail(&mut self, tag: Option<u64>) {
         self.failed.extend(tag.map(|tag| (tag, None)));
     }
 

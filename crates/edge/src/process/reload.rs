@@ -10,7 +10,7 @@ use super::names::{Addresses, Names};
 use super::outward;
 use super::plans::{is_at_same_addresses, looked_up, memcached_addresses, upstream_plan};
 use super::redis::redis_endpoint;
-use super::signal_report::{ReloadResult, SignalReporter, error_text};
+use super::signal_report::{ReloadResult, SignalReporter, error_text, report_if_serving};
 use super::store::credentials;
 use super::tls::{self, Certificates};
 use crate::access::Access;
@@ -137,13 +137,9 @@ impl Reloader {
         }
     }
 
-    /// Reports to `dwell reload`, unless the report is that of a successor.
+    /// Reports to `dwell reload`.
     fn report(&self, report: impl FnOnce(&SignalReporter)) {
-        if let Some(reporter) = &self.reporter
-            && self.handoff.sender().is_none()
-        {
-            report(reporter);
-        }
+        report_if_serving(self.reporter.as_deref(), &self.handoff, report);
     }
 
     /// Reloads; `None` if another process serves.

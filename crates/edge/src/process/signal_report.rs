@@ -4,6 +4,7 @@
 //! place, so that a reader always finds the whole content.
 
 use super::pid_file::named;
+use crate::handoff::Handoff;
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -125,9 +126,9 @@ impl SignalReporter {
 
     /// Writes the first report, in place of one that was left behind.
     pub(crate) fn start(&self) {
-        self.clear();
-        self.lock().is_own = true;
-        self.change(|_| {});
+        let mut state = self.lock();
+        state.is_own = true;
+        self.write(&state.report);
     }
 
     /// Removes a report that was left behind.
@@ -192,9 +193,13 @@ impl SignalReporter {
         change(&mut state.report);
         // Another process may serve with the same pid file since.
         state.is_own &= !self.is_of_other(&state.report);
-        if state.is_own
-            && let Err(error) = write(&self.path, &state.report)
-        {
+        if state.is_own {
+            self.write(&state.report);
+        }
+    }
+
+    fn write(&self, report: &SignalReport) {
+        if let Err(error) = write(&self.path, report) {
             let error = named("cannot write", &self.path, &error);
             tracing::warn!("dwell reload and dwell upgrade get no result: {error}");
         }
@@ -203,6 +208,19 @@ impl SignalReporter {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panicking thread leaves it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports, unless the report is that of a successor, which serves once the hand-over begins.
+pub(super) fn report_if_serving(
+    reporter: Option<&SignalReporter>,
+    handoff: &Handoff,
+    report: impl FnOnce(&SignalReporter),
+) {
+    if let Some(reporter) = reporter
+        && handoff.sender().is_none()
+    {
+        report(reporter);
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) use successor::take_items;
 use self::talk::{MainProcess, Place, PredecessorSide, PredecessorTalk};
 use super::environment;
 use super::notify::Notifier;
-use super::signal_report::SignalReporter;
+use super::signal_report::{SignalReporter, report_if_serving};
 use super::tls::Certificates;
 use crate::event_loop::{Message, Settings};
 use crate::handoff::{Channel, Frame, Handoff, InheritedListener, Round, SEND_STALL_TIMEOUT};
@@ -203,13 +203,9 @@ impl Upgrader {
         let _ = spawn(report);
     }
 
-    /// Reports to `dwell upgrade`, unless the report is that of a successor.
+    /// Reports to `dwell upgrade`.
     fn report(&self, report: impl FnOnce(&SignalReporter)) {
-        if let Some(reporter) = &self.reporter
-            && self.handoff.sender().is_none()
-        {
-            report(reporter);
-        }
+        report_if_serving(self.reporter.as_deref(), &self.handoff, report);
     }
 
     fn report_failure(&self, error: &UpgradeError) {
